@@ -1,0 +1,54 @@
+"""The batch below which more devices make it slower: where the speed-up passes 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.statistics import Estimate
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where the speed-up passes 1, interpolated between two measured batches."""
+
+    batch: float
+    low: float | None  # where the upper ends of the intervals pass 1; None: below what was measured
+    high: float | None  # where the lower ends do; None: above it
+    below: int  # the measured neighbours
+    above: int
+
+
+def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
+    """The last passage of the speed-up from below 1 to 1, over the batch.
+
+    ``points`` has the batch and the speed-up there, in any order. Between neighbours log(speed-up) is a
+    straight line over log(batch). The interval is where the ends of the speed-ups' intervals pass 1.
+    None where no two neighbours lie on both sides of 1.
+    """
+    ordered = sorted(points, key=lambda point: point[0])
+    batches = [batch for batch, _ in ordered]
+    found = _passage(batches, [speedup.value for _, speedup in ordered])
+    if found is None:
+        return None
+    batch, index = found
+    optimistic = _passage(batches, [speedup.high for _, speedup in ordered])
+    pessimistic = _passage(batches, [speedup.low for _, speedup in ordered])
+    return Crossover(
+        batch,
+        optimistic[0] if optimistic else None,
+        pessimistic[0] if pessimistic else None,
+        batches[index],
+        batches[index + 1],
+    )
+
+
+def _passage(batches: Sequence[int], speedups: Sequence[float]) -> tuple[float, int] | None:
+    for index in range(len(batches) - 2, -1, -1):
+        lower, upper = speedups[index], speedups[index + 1]
+        if lower < 1 <= upper:
+            share = -math.log(lower) / math.log(upper / lower)
+            batch = batches[index] * (batches[index + 1] / batches[index]) ** share
+            return batch, index
+    return None

@@ -1,0 +1,67 @@
+"""What "best" means: a trial's value for each objective of a study, and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import scaling
+from raybench.record import TrialRecord
+from raybench.spec.study import Objective
+
+MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
+UNITS: dict[Objective, str] = {
+    "throughput": "samples/s",
+    "efficiency": "",
+    "cost_per_sample": "device-seconds",  # the study's currency where it names a price
+    "peak_memory": "bytes",
+}
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete trial and its value for each objective, in the study's order."""
+
+    record: TrialRecord
+    values: tuple[float, ...]
+
+
+def objective_value(
+    record: TrialRecord,
+    objective: Objective,
+    price_per_device_hour: float | None = None,
+    others: Sequence[TrialRecord] = (),
+) -> float | None:
+    """The value of a complete record for one objective; None where the record does not have it.
+
+    Throughput in samples/s; cost in the price's currency for a sample, without a price in device-seconds;
+    peak memory in bytes, of the rank that takes most, as torch counts it (else as the device does).
+    """
+    measurement = record.measurement
+    if measurement is None:
+        return None
+    if objective == "peak_memory":
+        return max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
+    found = scaling(record, others)
+    if objective == "efficiency":
+        return found.efficiency.value if found.efficiency else None
+    if objective == "throughput":
+        return found.throughput_samples_per_s.value
+    device_seconds = record.request.world_size / found.throughput_samples_per_s.value
+    return device_seconds * (price_per_device_hour / HOUR_S if price_per_device_hour else 1.0)
+
+
+def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
+    """The candidates that no other beats or equals in all objectives and beats in one, in their order."""
+    signs = [1 if objective in MAXIMIZED else -1 for objective in objectives]
+    scores = [[sign * value for sign, value in zip(signs, each.values, strict=True)] for each in candidates]
+
+    def dominated(mine: list[float]) -> bool:
+        return any(
+            all(a >= b for a, b in zip(theirs, mine, strict=True))
+            and any(a > b for a, b in zip(theirs, mine, strict=True))
+            for theirs in scores
+        )
+
+    return [each for each, score in zip(candidates, scores, strict=True) if not dominated(score)]

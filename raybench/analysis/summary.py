@@ -1,0 +1,221 @@
+"""One row a record: the columns of ``summary.csv``, as CONTRACT.md fixes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from raybench.analysis.efficiency import Scaling, scaling
+from raybench.analysis.waterfall import Waterfall, waterfall
+from raybench.record import Measurement, TrialRecord
+from raybench.spec.knobs import KnobValue, Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSummary:
+    """One row of ``summary.csv``; None where unknown or inapplicable. Units stand in the names.
+
+    ``varying`` holds the knobs and variables without a column of their own that differ between records.
+    Memory is of the rank that takes most, ``flops_per_s`` of one device, energy of all in a step.
+    """
+
+    study: str
+    model: str
+    device_name: str | None
+    input: str
+    trial_id: str
+    role: str
+    state: str
+    status: str | None = None
+    strategy: str
+    scaling: str
+    world_size: int
+    nodes: int | None
+    placement: str
+    batch_size: int
+    global_batch_size: int
+    bucket_cap_mb: float | str
+    precision: str
+    gradient_accumulation: int
+    gradient_compression: str
+    step_time_s: float | None = None
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
+    throughput_samples_per_s: float | None = None
+    throughput_tokens_per_s: float | None = None
+    baseline_world_size: int | None = None
+    baseline_strategy: str | None = None
+    baseline_step_time_s: float | None = None
+    speedup: float | None = None
+    efficiency: float | None = None
+    efficiency_low: float | None = None
+    efficiency_high: float | None = None
+    ideal_s: float | None = None
+    small_batch_s: float | None = None
+    contention_s: float | None = None
+    wrapper_s: float | None = None
+    skew_s: float | None = None
+    exposed_communication_s: float | None = None
+    hidden_communication_s: float | None = None
+    communication_fraction: float | None = None
+    gradient_bytes: int | None = None
+    bus_bandwidth_bytes_per_s: float | None = None
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    other_s: float | None = None
+    flops_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+    device_memory_bytes: int | None = None
+    device_utilization: float | None = None
+    energy_joules: float | None = None
+    epoch_time_s: float | None = None
+    accuracy: float | None = None
+    time_to_target_s: float | None = None
+    oversubscribed: bool
+    rounds: int | None = None
+    wall_time_s: float
+    varying: dict[str, KnobValue]
+
+    def row(self) -> dict[str, KnobValue]:
+        """The values by column, in CONTRACT.md's order."""
+        row: dict[str, KnobValue] = {}
+        for each in fields(self):
+            if each.name == "varying":
+                continue
+            row[each.name] = getattr(self, each.name)
+            if each.name == VARYING_AFTER:
+                row |= self.varying
+        return row
+
+
+def summarize(records: Sequence[TrialRecord]) -> list[TrialSummary]:
+    """A row for each record, in the order given."""
+    names = _varying(records)
+    return [_summary(record, records, names) for record in records]
+
+
+def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """The summary as a DataFrame, one row a record, with the columns of ``summary.csv``."""
+    import pandas as pd  # a second of import, for those who ask
+
+    return pd.DataFrame([summary.row() for summary in summarize(records)])
+
+
+def model_name(record: TrialRecord) -> str:
+    """What reports call the model: torchvision's name, the workload's, or the factory's path."""
+    workload = record.request.workload
+    return str(getattr(workload, "model", None) or workload.name)
+
+
+def _varying(records: Sequence[TrialRecord]) -> list[str]:
+    """Knobs and environment variables without a column of their own, of which there is more than one value.
+
+    Only records on several devices count for the knobs that are reset on one.
+    """
+    own = {each.name for each in fields(TrialSummary)}
+    several = [record for record in records if record.request.world_size > 1] or list(records)
+    found = []
+    for name in Setting.model_fields:
+        counted = several if name in Setting.ONE_DEVICE_INDIFFERENT else records
+        if name not in own and len({getattr(record.request.setting, name) for record in counted}) > 1:
+            found.append(name)
+    variables = {name for record in records for name in record.request.environment}
+    for name in sorted(variables):
+        if len({record.request.environment.get(name) for record in records}) > 1:
+            found.append(name)
+    return found
+
+
+def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[str]) -> TrialSummary:
+    request, setting = record.request, record.request.setting
+    placement = request.placement
+    asked = {
+        "study": record.study,
+        "model": model_name(record),
+        "device_name": record.device_name,
+        "input": request.workload.input,
+        "trial_id": record.trial_id,
+        "role": request.role,
+        "state": record.state,
+        "strategy": setting.strategy,
+        "scaling": request.scaling,
+        "world_size": request.world_size,
+        "nodes": record.nodes,
+        "placement": placement if isinstance(placement, str) else " ".join(map(str, placement)),
+        "batch_size": request.batch_size,
+        "global_batch_size": request.global_batch_size,
+        "bucket_cap_mb": setting.bucket_cap_mb,
+        "precision": setting.precision,
+        "gradient_accumulation": setting.gradient_accumulation,
+        "gradient_compression": setting.gradient_compression,
+        "oversubscribed": request.oversubscribed,
+        "wall_time_s": record.wall_time_s,
+        "varying": {
+            name: getattr(setting, name, None)
+            if name in Setting.model_fields
+            else request.environment.get(name)
+            for name in names
+        },
+    }
+    if record.measurement is None:
+        return TrialSummary(**asked)  # type: ignore[arg-type]
+    found = scaling(record, records)
+    measured = _speed(found) | _parts(waterfall(record)) | _rest(record.measurement, found)
+    return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
+
+
+def _speed(found: Scaling) -> dict[str, float | str | None]:
+    baseline, tokens = found.baseline, found.throughput_tokens_per_s
+    return {
+        "status": str(found.status) if found.status else None,
+        "step_time_s": found.step_time_s.value,
+        "step_time_low_s": found.step_time_s.low,
+        "step_time_high_s": found.step_time_s.high,
+        "throughput_samples_per_s": found.throughput_samples_per_s.value,
+        "throughput_tokens_per_s": tokens.value if tokens else None,
+        "baseline_world_size": baseline.world_size if baseline else None,
+        "baseline_strategy": baseline.strategy if baseline else None,
+        "baseline_step_time_s": baseline.step_time_s.value if baseline else None,
+        "speedup": found.speedup.value if found.speedup else None,
+        "efficiency": found.efficiency.value if found.efficiency else None,
+        "efficiency_low": found.efficiency.low if found.efficiency else None,
+        "efficiency_high": found.efficiency.high if found.efficiency else None,
+        "rounds": found.step_time_s.n,
+    }
+
+
+def _parts(found: Waterfall | None) -> dict[str, float | None]:
+    if found is None:
+        return {}
+    named = {f"{name}_s": part.value for name, part in found.parts.present().items() if name != "undivided"}
+    further = {
+        "hidden_communication_s": found.hidden_communication_s,
+        "communication_fraction": found.communication_fraction,
+        "bus_bandwidth_bytes_per_s": found.bus_bandwidth_bytes_per_s,
+    }
+    return named | {name: part.value if part else None for name, part in further.items()}
+
+
+def _rest(measurement: Measurement, found: Scaling) -> dict[str, float | None]:
+    by_variant = {block.variant: block.seconds for block in measurement.phases}
+    phases = next((by_variant[name] for name in ("synced", "local", "plain") if name in by_variant), {})
+    busy = [share for share in measurement.device_utilization or () if share is not None]
+    flops = measurement.flops_per_step
+    return {
+        **{f"{name}_s": phases.get(name) for name in PHASES},  # type: ignore[call-overload]
+        "gradient_bytes": measurement.gradient_bytes,
+        "flops_per_s": flops / found.step_time_s.value if flops else None,
+        "peak_memory_bytes": max(measurement.peak_memory_bytes or (), default=None),
+        "device_memory_bytes": max(measurement.device_memory_bytes or (), default=None),
+        "device_utilization": sum(busy) / len(busy) if busy else None,
+        "energy_joules": measurement.energy_joules,
+    }

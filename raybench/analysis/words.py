@@ -1,0 +1,106 @@
+"""Settings, numbers and intervals in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from raybench.analysis.statistics import Estimate
+from raybench.spec.knobs import KnobValue, Setting
+
+MOST_DECIMALS = 5
+LEAST_DURATION_S = 1e-9  # less is rounding
+PART_WORDS = {
+    "ideal": "ideal",
+    "small_batch": "small batch",
+    "contention": "contention",
+    "wrapper": "DDP wrapper",
+    "skew": "skew",
+    "exposed_communication": "exposed communication",
+    "undivided": "not taken apart",
+}
+
+
+def knob_words(name: str, value: KnobValue) -> str:
+    """One knob's value as a person says it."""
+    if name == "batch_size":
+        return f"batch {value:,}"
+    if name == "bucket_cap_mb":
+        return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
+    if name in ("precision", "strategy"):
+        return str(value)
+    if name == "gradient_accumulation":
+        return f"accumulation {value}"
+    if name == "gradient_compression":
+        return "no compression" if value == "none" else f"{value} compression"
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value}"
+
+
+def setting_words(
+    setting: Setting, knobs: Iterable[str], environment: Mapping[str, str | None] | None = None
+) -> str:
+    """The named knobs of a setting, and variables, separated by commas; "default" without any."""
+    words = [knob_words(name, getattr(setting, name)) for name in knobs]
+    words += [f"{name}={value}" for name, value in (environment or {}).items()]
+    return ", ".join(words) or "default"
+
+
+def devices_words(number: int) -> str:
+    """1 device, 2 devices."""
+    return f"{number} device" if number == 1 else f"{number} devices"
+
+
+def figures(value: float) -> str:
+    """A value with three significant figures or more: 0.0123, 1.66, 45.1, 5,120."""
+    if value == 0 or not abs(value) < float("inf"):
+        return f"{value:g}"
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
+
+
+def times(estimate: Estimate) -> str:
+    """A speed-up: "1.66x [1.64, 1.69]"."""
+    digits = 2 if estimate.value < 10 else 1
+    return f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def interval(estimate: Estimate, suffix: str = "") -> str:
+    """A value with its interval, all with the digits that the interval's width leaves meaningful."""
+    value, low, high = aligned(estimate.value, estimate.low, estimate.high)
+    return f"{value}{suffix} [{low}, {high}]"
+
+
+def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """The three numbers with one number of decimals: three figures of the largest."""
+    size = max(abs(value), abs(high), abs(low))
+    decimals = min(max(2 - math.floor(math.log10(size)), 0), MOST_DECIMALS) if 0 < size < math.inf else 0
+    texts = [f"{each:,.{decimals}f}" for each in (value, low, high)]
+    plain = ["0" if float(text.replace(",", "")) == 0 else text for text in texts]
+    return plain[0], plain[1], plain[2]
+
+
+def percent(estimate: Estimate, sign: bool = False) -> str:
+    """A relative value in percent with its interval: "+14% [11, 17]"."""
+    scaled = estimate.scaled(100)
+    digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
+    plus = "+" if sign else ""
+    value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
+    low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, scaled.high))
+    return f"{value}% [{low}, {high}]"
+
+
+def _no_negative_zero(text: str) -> str:
+    return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
+
+
+def duration_words(seconds: float) -> str:
+    """A step's time with its unit: 0.45 ms, 12.3 ms, 1.25 s."""
+    if abs(seconds) < LEAST_DURATION_S:
+        return "0 ms"
+    return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"

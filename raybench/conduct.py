@@ -1,0 +1,289 @@
+"""``scaling`` from the request to the report: everything between the command line and the stages."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import psutil
+from rich.console import Console
+
+from raybench import environment as environments
+from raybench import interrupt, machine
+from raybench.display import Display, clock_words, own_output
+from raybench.errors import GroupLostError, Interrupted, NotYetError, RequestError, StoreError
+from raybench.launch.runner import Resources, TrialRunner
+from raybench.plan import Plan, make_plan
+from raybench.record import State
+from raybench.spec.load import find_study, load_study
+from raybench.spec.study import Study
+from raybench.store import ResultsDirectory
+
+# Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
+FINISH_SECONDS = 11.0
+DONE, NOTHING_COMPLETED, INTERRUPTED = 0, 1, 130
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was typed."""
+
+    study: str | None = None
+    output: Path | None = None
+    resume: bool = False
+    retry: tuple[State, ...] = ()
+    smoke: bool = False
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    overrides: tuple[tuple[str, Any], ...] = ()
+    address: str | None = None
+    working_dir: Path | None = None
+    dry_run: bool = False
+    quiet: bool = False
+    began: float = field(default_factory=lambda: psutil.Process().create_time())
+
+
+def conduct(options: Options, console: Console) -> int:
+    """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+    study, base = _study(options)
+    resources = _resources(study, options)
+    plan = make_plan(study, resources)
+    study = _resolved(plan)
+    if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
+        from raybench import workloads
+
+        workloads.check(study.workload, study.data)
+    if options.dry_run:
+        _print_plan(plan, console)
+        return DONE
+    with interrupt.raising():
+        try:
+            with _results(options, study, base) as store:
+                return _run(options, plan, store, console)
+        except Interrupted:  # before there was anything to keep, or for the second time
+            return INTERRUPTED
+
+
+def _study(options: Options) -> tuple[Study, Path | None]:
+    """The study with its overrides; with ``--resume`` the one of the directory, which comes second."""
+    if options.resume:
+        if options.output is None:
+            raise RequestError("--resume: needs --output DIR, the directory to go on in")
+        if options.study is None:
+            with ResultsDirectory.open_readonly(options.output) as store:
+                path = store.path / "study.toml"
+            return load_study(path, device=_device(options, None), overrides=options.overrides), path
+    path = find_study(options.study)
+    device = _device(options, path)
+    return load_study(path, device=device, smoke=options.smoke, overrides=options.overrides), None
+
+
+def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
+    """The kind of device: as typed, as the study says, or what there is."""
+    asked = options.device
+    if asked in (None, "auto") and path is not None:
+        asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
+    if asked in (None, "auto"):
+        return "cuda" if machine.gpu_names() else "cpu"
+    return cast(Literal["cpu", "cuda"], asked)
+
+
+def _resources(study: Study, options: Options) -> Resources:
+    cluster = _cluster(study, options, None)
+    return cluster.resources()
+
+
+def _cluster(study: Study, options: Options, plan: Plan | None) -> Any:
+    from raybench.launch.cluster import Cluster
+
+    device = study.resources.device
+    if device == "auto":
+        device = "cuda" if machine.gpu_names() else "cpu"
+    return Cluster(
+        device=device,
+        cpus_per_worker=study.resources.cpus_per_worker,
+        address=options.address,
+        oversubscribed_workers=plan.group_size if plan is not None and plan.oversubscribed else None,
+        working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
+    )
+
+
+def _resolved(plan: Plan) -> Study:
+    """The study as it is run here: what the results directory keeps."""
+    study = plan.study
+    scaling = study.scaling.model_copy(update={"world_sizes": plan.world_sizes, "target_world_size": plan.target})
+    resources = study.resources.model_copy(update={"device": plan.device})
+    data = str(Path(study.data).expanduser().resolve()) if study.data else None
+    return study.model_copy(update={"scaling": scaling, "resources": resources, "data": data})
+
+
+def _results(options: Options, study: Study, base: Path | None) -> ResultsDirectory:
+    now = environments.capture()
+    if options.resume:
+        assert options.output is not None
+        store = ResultsDirectory.resume(options.output)
+        try:
+            store.check_same(study, now)
+        except StoreError:
+            store.close()
+            raise
+        return store
+    output = options.output or Path("results") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return ResultsDirectory.create(output, study, now)
+
+
+def _run(options: Options, plan: Plan, store: ResultsDirectory, console: Console) -> int:
+    plan = Plan(store.study(), plan.device, plan.world_sizes, plan.target, plan.num_devices)
+    notes, ended = list(store.warnings), "done"
+    with own_output(store.path / "ray.log") as own:
+        with Display(own, quiet=options.quiet) as display:
+            for note in notes:
+                display.line(f"note: {note}")
+            try:
+                notes += _measure(options, plan, store, display)
+            except Interrupted as signal:
+                ended = "interrupted"
+                display.line(f"{signal}: ending the workers, keeping what was measured")
+                display.stage("Ending")
+            except GroupLostError as lost:
+                ended = "lost"
+                notes.append(f"{lost}; Ray's own words are in {store.path / 'ray.log'}")
+            except StoreError as error:
+                ended = "full"
+                notes += error.problems
+        code = _report(options, plan, store, own, notes)
+    if ended == "interrupted":
+        console.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
+        return INTERRUPTED
+    return 2 if ended == "full" else code
+
+
+def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Display) -> list[str]:
+    """Run the trials and end every process; what to tell beside the results."""
+    from raybench.execution import Execution
+
+    cluster = _cluster(plan.study, options, plan)
+    display.stage(_what_starts(plan))
+    runner = _runner(plan, cluster, store.path)
+    try:
+        cluster.connect()
+        display.line(cluster.dashboard_words())
+        search = None
+        if plan.study.search.method == "optuna":
+            from raybench.search import Search
+
+            search = Search(plan, store.path / "optuna.log")
+        execution = Execution(
+            plan=plan,
+            runner=runner,
+            store=store,
+            watcher=display,
+            search=search,
+            deadline=_deadline(options, plan.study),
+            retry=frozenset(options.retry),
+        )
+        execution.run()
+    finally:
+        with interrupt.held():  # a second Ctrl-C waits for the workers' end
+            runner.close()
+    budget = plan.study.time_budget_seconds
+    return execution.notes + [
+        f"not reached within the time budget of {clock_words(budget or 0)}: {what}" for what in execution.not_reached
+    ]
+
+
+def _runner(plan: Plan, cluster: Any, path: Path) -> TrialRunner:
+    from raybench.launch.worker_group import WorkerGroupRunner
+
+    return WorkerGroupRunner(
+        cluster,
+        device=plan.device,
+        cpus_per_worker=plan.study.resources.cpus_per_worker,
+        storage=path / "ray",
+    )
+
+
+def _what_starts(plan: Plan) -> str:
+    devices = f"{plan.group_size} {'GPU' if plan.device == 'cuda' else 'CPU'} workers"
+    backend = "NCCL" if plan.device == "cuda" else "gloo"
+    return f"raybench {plan.study.name}: starting Ray and {devices} on {backend}"
+
+
+def _deadline(options: Options, study: Study) -> float | None:
+    """When the last trial must be done, on ``monotonic``'s clock."""
+    if study.time_budget_seconds is None:
+        return None
+    since = time.time() - options.began
+    return time.monotonic() + study.time_budget_seconds - since - FINISH_SECONDS
+
+
+def _report(
+    options: Options, plan: Plan, store: ResultsDirectory, console: Console, notes: Sequence[str]
+) -> int:
+    """Write the report, print the answer."""
+    return write_and_print(store, console, notes, quiet=options.quiet)
+
+
+def write_and_print(
+    store: ResultsDirectory, console: Console, notes: Sequence[str] = (), *, quiet: bool = False
+) -> int:
+    """Analysis and report from the records on disk; 1 where no trial completed."""
+    from raybench.analysis import analyse
+    from raybench.report import print_summary, write_report
+
+    study, records = store.study(), list(store.latest().values())
+    results = analyse(study, records)
+    if not quiet:
+        print_summary(results, console)
+    console.print(results.answer(), soft_wrap=True, highlight=False, markup=False)
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    environment = store.environment().model_dump(mode="json")
+    files = write_report(store.path, study, records, environment, store.path / "samples", results)
+    console.print(f"\nReport:  {_shown(files[0])}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"Results: {_shown(store.path)}", soft_wrap=True, highlight=False, markup=False)
+    return DONE if results.complete else NOTHING_COMPLETED
+
+
+def resume_command(path: Path) -> str:
+    """The line that goes on where this run stopped."""
+    return f"python -m raybench.study scaling --resume --output {shlex.quote(_shown(path))}"
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it is from here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _print_plan(plan: Plan, console: Console) -> None:
+    study = plan.study
+    lines = [f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"]
+    sizes = len(plan.curve(plan.default()))
+    if study.search.method == "optuna":
+        lines += [
+            f"search: {study.search.trials} suggestions at world size {plan.target}, chosen by Optuna",
+            f"scaling curve: {sizes} trials for each of the default and the best",
+            "confirmation: the best against the default, interleaved",
+        ]
+    else:
+        requests = plan.requests()
+        lines.append(f"grid: {len(requests)} trials, then the confirmation of the best against the default")
+        for request in requests:
+            knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}
+            shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
+            lines.append(f"  {request.trial_id}  world size {request.world_size}  {shown}")
+    explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
+    lines += [f"  {name}: {', '.join(map(str, values))}" for name, values in explored.items()]
+    if study.time_budget_seconds:
+        lines.append(f"time budget: {clock_words(study.time_budget_seconds)}")
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+__all__ = ["NotYetError", "Options", "conduct", "resume_command", "write_and_print"]

@@ -1,0 +1,148 @@
+"""What the user sees while a study runs: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from raybench.launch.runner import Progress
+
+REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
+PIPED_WIDTH = 100
+
+
+@dataclass
+class _State:
+    stage: str = ""
+    trial: str = ""
+    phase: str = ""
+    done: int = 0
+    total: int | None = None
+    best: str = ""
+    left_s: float | None = None
+    since: float = field(default_factory=monotonic)
+
+
+def clock_words(seconds: float) -> str:
+    """A span of time as a person says it: 40 s, 3 min, 2 h 5 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class Display:
+    """Writes through a console of its own, so that Ray's lines never tear it."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console, self._quiet = console, quiet
+        self._state = _State()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal and not self._quiet:
+            self._live = Live(
+                self._render(), console=self.console, refresh_per_second=REFRESH_PER_S, transient=True,
+                redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
+
+    def stage(self, text: str) -> None:
+        """What the study is at."""
+        self._state.stage, self._state.trial, self._state.phase = text, "", ""
+        self._refresh()
+        if self._live is None:
+            self.line(text)
+
+    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
+        """A trial begins."""
+        state = self._state
+        state.trial, state.phase, state.done, state.total, state.left_s = words, "", done, total, left_s
+        state.since = monotonic()
+        self._refresh()
+
+    def progress(self, progress: Progress) -> None:
+        """The trial's phase."""
+        self._state.phase = f"{progress.phase} {progress.detail}".strip()
+        self._refresh()
+
+    def trial_done(self, words: str) -> None:
+        """A trial has ended; one line that stays."""
+        self.line(words)
+
+    def best(self, words: str) -> None:
+        """The best so far."""
+        self._state.best = words
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(self._render())
+
+    def _render(self) -> Group:
+        state = self._state
+        count = f"{state.done + 1}" + (f" of {state.total}" if state.total else "")
+        left = "" if state.left_s is None else f", about {clock_words(state.left_s)} left"
+        lines = [f"{state.stage}: trial {count}{left}" if state.trial else state.stage]
+        if state.trial:
+            lines.append(f"  {state.trial}: {state.phase or 'waiting'}")
+        if state.best:
+            lines.append(f"  best so far: {state.best}")
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+
+@contextmanager
+def own_output(log: Path) -> Iterator[Console]:
+    """A console on what was stdout, while everything else that is printed goes to ``log``.
+
+    File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
+    that it starts. Both are back at the end, so that a traceback is seen.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved_out, saved_err = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    mine = os.fdopen(os.dup(saved_out), "w", encoding=sys.stdout.encoding or "utf-8", errors="replace")
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield make_console(mine)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        mine.flush()
+        os.dup2(saved_out, 1)
+        os.dup2(saved_err, 2)
+        for descriptor in (saved_out, saved_err):
+            os.close(descriptor)
+        mine.close()
+
+
+def make_console(file: Any = None) -> Console:
+    """A console as wide as the terminal; piped, of a fixed width."""
+    console = Console(file=file, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False)
+    return console

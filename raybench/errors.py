@@ -1,0 +1,51 @@
+"""Everything that raybench raises on purpose, as one tree."""
+
+from __future__ import annotations
+
+
+class RaybenchError(Exception):
+    """The root: catch this to catch whatever raybench itself reports."""
+
+
+class RequestError(RaybenchError):
+    """The request is wrong: a study, an option, a directory. The command ends with exit code 2.
+
+    ``problems`` holds one line for each fault: the field, the rule and the value received.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class NotYetError(RequestError):
+    """The contract names it, this version does not have it: refused with that word, never ignored."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: not there yet in this version")
+
+
+class StoreError(RequestError):
+    """A results directory that cannot be used: not ours, newer, in use, or not writable."""
+
+
+class GroupLostError(RaybenchError):
+    """The worker group died: the trial in flight is lost, a new group can be started.
+
+    ``state`` is the state that the trial in flight ends with.
+    """
+
+    def __init__(self, reason: str, state: str = "crashed") -> None:
+        self.reason, self.state = reason, state
+        super().__init__(reason, state)  # both, so that pickling keeps them
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class InvalidTrialError(RaybenchError):
+    """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
+
+
+class Interrupted(RaybenchError):
+    """SIGINT or SIGTERM: keep what was measured, write the report, leave with exit code 130."""

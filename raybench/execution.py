@@ -1,0 +1,296 @@
+"""Runs a plan's trials in order: suggestions, scaling curve, confirmation; each is on disk at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Protocol
+
+from raybench.analysis.efficiency import scaling
+from raybench.analysis.objectives import Candidate, pareto_front
+from raybench.analysis.words import setting_words, times
+from raybench.errors import GroupLostError
+from raybench.launch.runner import Outcome, Progress, Samples, TrialRunner
+from raybench.plan import Plan, Suggestion
+from raybench.record import Role, State, TrialRecord, TrialRequest
+from raybench.search import Search, objective_values
+
+MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
+# What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
+# has all variants, a confirmation has two synchronised ones.
+COST_IN_SEARCHES: dict[Role, float] = {"search": 1.0, "scaling": 2.5, "confirmation": 1.2, "verification": 1.2}
+
+
+class Store(Protocol):
+    """Where records go: ``store.ResultsDirectory``, or a list in tests."""
+
+    def append(self, record: TrialRecord, samples: Sequence[Samples] = ()) -> None:
+        """Keep one record and its step times."""
+        ...
+
+    def latest(self) -> dict[str, TrialRecord]:
+        """The record that counts for each trial id."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who is told what goes on: ``display.Display``, or nobody."""
+
+    def stage(self, text: str) -> None: ...  # noqa: D102
+    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None: ...  # noqa: D102
+    def progress(self, progress: Progress) -> None: ...  # noqa: D102
+    def trial_done(self, words: str) -> None: ...  # noqa: D102
+    def best(self, words: str) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial to measure."""
+
+    request: TrialRequest
+    suggestion: int | None = None
+
+
+@dataclass
+class Execution:
+    """One run of a plan."""
+
+    plan: Plan
+    runner: TrialRunner
+    store: Store
+    watcher: Watcher
+    search: Search | None = None
+    deadline: float | None = None  # of ``monotonic``: when the last trial must be done
+    retry: frozenset[State] = frozenset()
+    not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
+    notes: list[str] = field(default_factory=list)
+    _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
+    _lost_starts: int = 0
+    _done: int = 0
+    _retried: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Everything that the plan asks for, as far as the time allows.
+
+        Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError``
+        when no worker group starts.
+        """
+        if self.plan.study.search.method == "optuna":
+            winners = self._search()
+            self._curve(winners)
+        else:
+            self._all([Task(request) for request in self.plan.requests()])
+            winners = self._best_of_grid()
+        self._confirm(winners)
+
+    def _search(self) -> list[Suggestion]:
+        search = self.search or Search(self.plan)
+        search.restore(self.store.latest().values())
+        trials, tried = self.plan.study.search.trials, list[tuple[Suggestion, TrialRecord]]()
+        tried += [
+            (Suggestion(record.suggestion or 0, record.request.setting, record.request.environment), record)
+            for record in self.store.latest().values()
+            if record.request.role == "search"
+        ]
+        self.watcher.stage(f"Searching for the best of {trials} suggestions at {self._target_words()}")
+        while len(tried) < trials:
+            if not self._time_for(self._cost("search", self.plan.target) + self._reserve()):
+                self.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
+                break
+            suggestion = search.ask()
+            if suggestion is None:
+                break
+            record = self._measure(
+                Task(self.plan.search(suggestion), suggestion.number), done=len(tried), total=trials
+            )
+            search.tell(suggestion, record)
+            tried.append((suggestion, record))
+            self._announce_best(tried)
+        return self._winners(tried)
+
+    def _curve(self, winners: list[Suggestion]) -> None:
+        default = self.plan.default()
+        tasks = [
+            Task(request, suggestion.number)
+            for suggestion in [default, *(winner for winner in winners if not _same(winner, default))]
+            for request in self.plan.curve(suggestion)
+        ]
+        unique = list({task.request.trial_id: task for task in tasks}.values())
+        # the default first, at the target: were there time for one more trial only, it would be this one
+        self._all(unique)
+
+    def _all(self, tasks: list[Task]) -> None:
+        if not tasks:
+            return
+        sizes = ", ".join(str(size) for size in self.plan.world_sizes)
+        self.watcher.stage(f"Measuring {len(tasks)} trials at world sizes {sizes}")
+        for done, task in enumerate(tasks):
+            role, size = task.request.role, task.request.world_size
+            if not self._time_for(self._cost(role, size) + self._confirmation_cost()):
+                rest = [self._words(task.request) for task in tasks[done:]]
+                self.not_reached.append(f"{len(rest)} trials: {'; '.join(rest)}")
+                return
+            self._measure(task, done=done, total=len(tasks))
+
+    def _best_of_grid(self) -> list[Suggestion]:
+        placement = self.plan.placements(self.plan.target)[0]
+        tried = [
+            (Suggestion(index, record.request.setting, record.request.environment), record)
+            for index, record in enumerate(self.store.latest().values())
+            if record.request.world_size == self.plan.target and record.request.placement == placement
+        ]
+        return self._winners(tried)
+
+    def _confirm(self, winners: list[Suggestion]) -> None:
+        default = self.plan.default()
+        for winner in winners:
+            if _same(winner, default):
+                continue
+            if winner.environment != default.environment:
+                self.notes.append(
+                    "the best suggestion differs in process knobs, which need other processes: "
+                    "it cannot be measured interleaved with the default, and is not confirmed"
+                )
+                continue
+            if self.plan.target == 1 and winner.setting.on_one_device() == default.setting.on_one_device():
+                continue
+            request = self.plan.confirmation(winner, default)
+            if not self._time_for(self._cost("confirmation", self.plan.target)):
+                self.not_reached.append("the confirmation of the best suggestion against the default")
+                return
+            self.watcher.stage("Confirming the best suggestion against the default, interleaved")
+            self._measure(Task(request, winner.number), done=0, total=1)
+
+    def _winners(self, tried: list[tuple[Suggestion, TrialRecord]]) -> list[Suggestion]:
+        """The best suggestion, or the Pareto front for several objectives."""
+        suggestions = {record.trial_id: suggestion for suggestion, record in tried}
+        candidates = []
+        for _, record in tried:
+            values = objective_values(record, self.plan)
+            if values is not None:
+                candidates.append(Candidate(record, tuple(values)))
+        front = pareto_front(candidates, self.plan.study.search.objectives)
+        return [suggestions[candidate.record.trial_id] for candidate in front]
+
+    def _announce_best(self, tried: list[tuple[Suggestion, TrialRecord]]) -> None:
+        best = self._winners(tried)
+        if len(best) == 1:
+            record = next(record for suggestion, record in tried if suggestion is best[0])
+            rate = scaling(record).throughput_samples_per_s.value
+            self.watcher.best(f"{self._words(record.request)}: {rate:,.0f} samples/s")
+
+    def _measure(self, task: Task, *, done: int, total: int | None) -> TrialRecord:
+        """The trial's record, from the disk where it is known already."""
+        request = task.request
+        known = self.store.latest().get(request.trial_id)
+        again = known is not None and known.state in self.retry and known.trial_id not in self._retried
+        if known is not None and not again:
+            return known
+        self._retried.add(request.trial_id)
+        left = self._left_s(total - done, request) if total else None
+        self.watcher.trial(self._words(request), done=done, total=total, left_s=left)
+        began, started = monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        outcome = self._outcome(request)
+        record = self._record(task, outcome, started)
+        self.store.append(record, outcome.samples)
+        if record.state == "complete":
+            costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
+            costs.append(monotonic() - began)
+        self.watcher.trial_done(self._result_words(record))
+        return record
+
+    def _outcome(self, request: TrialRequest) -> Outcome:
+        fault = request.setting.fault(self.plan.device)
+        if fault is not None:
+            return Outcome("invalid", 0.0, fault)
+        while True:
+            try:
+                self.runner.start(self.plan.group_size, request.environment)
+                outcome = self.runner.run(request, self.watcher.progress)
+            except GroupLostError:
+                self._lost_starts += 1
+                if self._lost_starts >= MAX_LOST_STARTS:
+                    raise
+                continue
+            self._lost_starts = 0
+            return outcome
+
+    def _record(self, task: Task, outcome: Outcome, started: str) -> TrialRecord:
+        return TrialRecord(
+            study=self.plan.study.name,
+            trial_id=task.request.trial_id,
+            suggestion=task.suggestion,
+            request=task.request,
+            state=outcome.state,
+            reason=outcome.reason,
+            ranks=outcome.ranks,
+            nodes=outcome.nodes,
+            device_name=outcome.device_name,
+            group=outcome.group,
+            started_at=started,
+            wall_time_s=outcome.wall_time_s,
+            measurement=outcome.measurement,
+        )
+
+    def _time_for(self, seconds: float) -> bool:
+        return self.deadline is None or monotonic() + seconds <= self.deadline
+
+    def _cost(self, role: Role, world_size: int) -> float:
+        """Expected seconds of one trial: as its like took, else by its ratio to those seen."""
+        alone = world_size == 1
+        seen = self._seconds.get((role, alone))
+        if seen:
+            return sum(seen) / len(seen)
+        searched = self._seconds.get(("search", False)) or self._seconds.get(("scaling", False))
+        per_search = sum(searched) / len(searched) if searched else self.plan.study.measure.max_seconds
+        return per_search * (0.5 if alone else COST_IN_SEARCHES[role])
+
+    def _confirmation_cost(self) -> float:
+        return self._cost("confirmation", self.plan.target)
+
+    def _reserve(self) -> float:
+        """Seconds to keep back for what comes after the search: both curves and the confirmation."""
+        sizes = [size for size in self.plan.world_sizes for _ in self.plan.placements(size)]
+        return 2 * sum(self._cost("scaling", size) for size in sizes) + self._confirmation_cost()
+
+    def _left_s(self, trials: int, request: TrialRequest) -> float | None:
+        if not self._seconds:
+            return None
+        left = trials * self._cost(request.role, request.world_size)
+        if request.role == "search":
+            left += self._reserve()
+        if self.deadline is not None:
+            left = min(left, self.deadline - monotonic())
+        return max(left, 0.0)
+
+    def _target_words(self) -> str:
+        return f"{self.plan.target} device{'s' if self.plan.target > 1 else ''}"
+
+    def _words(self, request: TrialRequest) -> str:
+        """The trial in words: its devices and the knobs that the study explores."""
+        knobs: Iterable[str] = list(self.plan.study.knobs.explored()) or ["batch_size"]
+        if request.world_size == 1:
+            knobs = [knob for knob in knobs if knob not in request.setting.ONE_DEVICE_INDIFFERENT]
+        varied = {n: v for n, v in request.environment.items() if len(self.plan.study.environment[n]) > 1}
+        devices = f"{request.world_size} device{'s' if request.world_size > 1 else ''}"
+        place = "" if len(self.plan.study.scaling.placement) == 1 else f" {request.placement}"
+        return f"{devices}{place}, {setting_words(request.setting, knobs, varied)}"
+
+    def _result_words(self, record: TrialRecord) -> str:
+        words = self._words(record.request)
+        if record.state != "complete":
+            return f"  {words}: {record.state}: {record.reason}"
+        found = scaling(record, list(self.store.latest().values()))
+        rate = f"{found.throughput_samples_per_s.value:,.0f} samples/s"
+        rounds = f"n={len(record.measurement.rounds) if record.measurement else 0}"
+        if record.request.world_size == 1:
+            return f"  {words}: {rate}, {rounds}"
+        if record.request.role == "confirmation" or found.speedup is None:
+            return f"  {words}: {rate} beside the default, {rounds}"
+        return f"  {words}: {rate}, {times(found.speedup)}, {rounds}"
+
+
+def _same(one: Suggestion, other: Suggestion) -> bool:
+    return one.setting == other.setting and one.environment == other.environment

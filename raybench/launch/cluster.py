@@ -1,0 +1,159 @@
+"""The Ray cluster that a study runs on: the one whose address is given, or a local one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raybench import interrupt, machine
+from raybench.errors import RequestError
+from raybench.launch.runner import Resources
+
+TOKEN_FILE = Path("~/.ray/auth_token")
+
+
+@dataclass(frozen=True)
+class _Node:
+    cpus: float
+    gpus: float
+
+
+class Cluster:
+    """Connects to Ray once; a local cluster is started for the study and ends with it."""
+
+    def __init__(
+        self,
+        *,
+        device: str,
+        cpus_per_worker: int,
+        address: str | None = None,
+        oversubscribed_workers: int | None = None,
+        working_dir: str | None = None,
+    ) -> None:
+        self._device, self._cpus = device, cpus_per_worker
+        self._address = address or os.environ.get("RAY_ADDRESS") or None
+        self._oversubscribed, self._working_dir = oversubscribed_workers, working_dir
+        self._connected = False
+        self.dashboard: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the cluster is one of our own on this machine."""
+        return self._address is None or self._address == "local"
+
+    def resources(self) -> Resources:
+        """Devices of the cluster; a local one is described without starting it."""
+        if self.is_local and not self._connected:
+            gpus = machine.gpu_names()
+            if self._device == "cuda":
+                return Resources("cuda", len(gpus), gpus[0] if gpus else "no GPU")
+            return Resources("cpu", machine.usable_cores() // self._cpus, machine.cpu_model())
+        self.connect()
+        nodes = self._nodes()
+        name = self._accelerator() if self._device == "cuda" else machine.cpu_model()
+        return Resources(self._device, self._places(nodes), name, len(nodes))
+
+    def connect(self) -> None:
+        """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
+        if self._connected:
+            return
+        # a late call after the end would otherwise start a new cluster of its own
+        os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+        os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        runtime_env = {"working_dir": self._working_dir} if self._working_dir else None
+        common: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "runtime_env": runtime_env,
+        }
+        with interrupt.held():  # an interrupted start leaves processes behind
+            self._connected = True
+            try:
+                context = ray.init(**common, **self._where())
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                self._connected = False
+                line = str(error).strip().splitlines()[0]
+                raise RequestError(f"--address: a Ray cluster that answers: {line} (received {self._address!r})") from error
+        url = getattr(context, "dashboard_url", "") or ""
+        self.dashboard = f"http://{url}" if url else None
+
+    def dashboard_words(self) -> str:
+        """The dashboard's address, and what its token needs."""
+        if self.dashboard is None:
+            return "Ray dashboard: none"
+        mode = os.environ.get("RAY_AUTH_MODE", "")
+        if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
+            return f"Ray dashboard: {self.dashboard}"
+        return f"Ray dashboard: {self.dashboard} (asks for the token in {TOKEN_FILE})"
+
+    def refuse_unplaceable(self, world_size: int) -> None:
+        """Raise ``RequestError`` where the workers cannot stand: Ray would try for ever."""
+        nodes = self._nodes()
+        places = self._places(nodes)
+        if world_size > places:
+            shape = "+".join(f"{node.gpus:g}" if self._device == "cuda" else f"{node.cpus:g}" for node in nodes)
+            unit = "GPUs" if self._device == "cuda" else "cores"
+            raise RequestError(
+                f"scaling.world_sizes: at most {places} workers of {self._cpus} cores"
+                f"{' and a GPU' if self._device == 'cuda' else ''} fit into {len(nodes)} nodes of {shape} {unit} "
+                f"(received {world_size})"
+            )
+
+    def close(self) -> None:
+        """Leave Ray; a local cluster ends."""
+        if not self._connected:
+            return
+        import ray
+
+        self._connected = False
+        with interrupt.held():
+            ray.shutdown()
+
+    def _where(self) -> dict[str, Any]:
+        if not self.is_local:
+            return {"address": self._address}
+        cores = machine.usable_cores()
+        if self._oversubscribed:
+            cores = max(cores, self._oversubscribed * self._cpus)
+        where: dict[str, Any] = {
+            "address": "local",
+            "num_cpus": cores,
+            "include_dashboard": True,
+            "dashboard_host": "127.0.0.1",
+        }
+        if self._device == "cpu":
+            where["num_gpus"] = 0
+        return where
+
+    def _nodes(self) -> list[_Node]:
+        import ray
+
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return [_Node(found.get("CPU", 0.0), found.get("GPU", 0.0)) for found in alive]
+
+    def _places(self, nodes: list[_Node]) -> int:
+        if self._device == "cuda":
+            return int(sum(min(node.gpus, node.cpus // self._cpus) for node in nodes))
+        return int(sum(node.cpus // self._cpus for node in nodes))
+
+    def _accelerator(self) -> str:
+        import ray
+
+        prefix = "accelerator_type:"
+        for node in ray.nodes():
+            for name in node["Resources"]:
+                if name.startswith(prefix):
+                    return str(name.removeprefix(prefix))
+        return "GPU"
+
+
+def import_path() -> list[str]:
+    """Where the driver finds modules: workers must find a study's factory there too."""
+    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]

@@ -1,0 +1,214 @@
+"""From a study to trials: which world sizes, which settings, in which order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raybench.errors import RequestError
+from raybench.launch.runner import Resources
+from raybench.record import Role, TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Placement, Study
+
+# A search asks for efficiency alone; the waterfall is taken of what it finds.
+SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
+ALL_VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One assignment of the knobs, those of the processes included."""
+
+    number: int
+    setting: Setting
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study with its world sizes resolved for what there is."""
+
+    study: Study
+    device: str
+    world_sizes: tuple[int, ...]  # ascending
+    target: int  # where suggestions are measured
+    num_devices: int
+
+    @property
+    def group_size(self) -> int:
+        """Workers of the group: the largest world size, and every rank that a placement names."""
+        named = [max(p) + 1 for p in self.study.scaling.placement if not isinstance(p, str)]
+        return max(*self.world_sizes, *named) if named else max(self.world_sizes)
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether the group has more workers than there are devices."""
+        return self.group_size > self.num_devices
+
+    def environments(self) -> list[dict[str, str]]:
+        """Every combination of the process knobs, the default first."""
+        names = list(self.study.environment)
+        values = itertools.product(*self.study.environment.values())
+        return [dict(zip(names, combination, strict=True)) for combination in values]
+
+    def default(self) -> Suggestion:
+        """The first value of every list."""
+        return Suggestion(0, self.study.knobs.default(), self.environments()[0])
+
+    def grid(self) -> Iterator[Suggestion]:
+        """Every combination, the default first, those of one worker group together."""
+        numbers = itertools.count()
+        for environment in self.environments():
+            for setting in self.study.knobs.grid():
+                yield Suggestion(next(numbers), setting, environment)
+
+    def placements(self, world_size: int) -> list[Placement]:
+        """The placements asked for at this size; a list of ranks stands for its own length only."""
+        asked = self.study.scaling.placement
+        fitting = [p for p in asked if isinstance(p, str) or len(p) == world_size]
+        if world_size == 1:  # one device of one kind: where it stands is no question, unless it is named
+            fitting = [p for p in fitting if not isinstance(p, str)] or ["pack"]
+        return fitting or ["pack"]
+
+    def search(self, suggestion: Suggestion) -> TrialRequest:
+        """The suggestion at the target world size."""
+        return self._request(suggestion, "search", self.target, self.placements(self.target)[0])
+
+    def curve(self, suggestion: Suggestion) -> list[TrialRequest]:
+        """The suggestion at every world size and placement, the largest first."""
+        return [
+            self._request(suggestion, "scaling", size, placement)
+            for size in reversed(self.world_sizes)
+            for placement in self.placements(size)
+        ]
+
+    def confirmation(self, winner: Suggestion, default: Suggestion) -> TrialRequest:
+        """The winner and the default in the same rounds."""
+        placement = self.placements(self.target)[0]
+        return self._request(winner, "confirmation", self.target, placement, default.setting)
+
+    def requests(self) -> list[TrialRequest]:
+        """Every trial of a grid, each once, ordered by process knobs, then by world size, the largest first."""
+        asked = [request for suggestion in self.grid() for request in self.curve(suggestion)]
+        unique = {request.trial_id: request for request in asked}
+        order = {tuple(environment.items()): place for place, environment in enumerate(self.environments())}
+        return sorted(
+            unique.values(),
+            key=lambda request: (order[tuple(request.environment.items())], -request.world_size),
+        )
+
+    def _request(
+        self,
+        suggestion: Suggestion,
+        role: Role,
+        world_size: int,
+        placement: Placement,
+        versus: Setting | None = None,
+    ) -> TrialRequest:
+        study, setting = self.study, suggestion.setting
+        return TrialRequest(
+            role=role,
+            workload=study.workload,
+            optimizer=study.optimizer,
+            setting=setting.on_one_device() if world_size == 1 else setting,
+            versus=versus,
+            environment=suggestion.environment,
+            scaling=study.scaling.mode,
+            world_size=world_size,
+            placement=placement,
+            variants=self._variants(role, world_size),
+            measure=study.measure,
+            data=study.data,
+            device="cuda" if self.device == "cuda" else "cpu",
+            cpus_per_worker=study.resources.cpus_per_worker,
+            oversubscribed=self.oversubscribed,
+            seed=study.seed,
+        )
+
+    def _variants(self, role: Role, world_size: int) -> tuple[Variant, ...]:
+        if world_size == 1:
+            return ("plain",)
+        if role == "confirmation":
+            return ("synced", "versus")
+        variants = SEARCH_VARIANTS if role == "search" else ALL_VARIANTS
+        return ("base", *variants) if self.study.scaling.mode == "strong" else variants
+
+
+def make_plan(study: Study, resources: Resources) -> Plan:
+    """Resolve ``study`` for what there is. Raises ``RequestError`` for what cannot be run there."""
+    devices = resources.num_devices
+    _refuse_too_little(study, resources)
+    sizes = study.scaling.world_sizes
+    listed = powers_of_two(devices) if sizes == "all" else tuple(sorted(sizes))
+    plan = Plan(
+        study=study,
+        device=resources.device,
+        world_sizes=listed,
+        target=study.scaling.target_world_size or listed[-1],
+        num_devices=devices,
+    )
+    if plan.target not in listed:
+        raise RequestError(
+            f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
+        )
+    _refuse_too_many(plan, resources)
+    _refuse_uneven_batches(plan)
+    _refuse_faults(plan)
+    return plan
+
+
+def powers_of_two(devices: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and every device."""
+    sizes = [1 << exponent for exponent in range(devices.bit_length()) if 1 << exponent <= devices]
+    return tuple(dict.fromkeys([*sizes, devices]))
+
+
+def _refuse_too_little(study: Study, resources: Resources) -> None:
+    if resources.num_devices >= 1:
+        return
+    if resources.device == "cuda":
+        raise RequestError("resources.device: cuda needs a GPU, there is none (received 'cuda')")
+    raise RequestError(
+        "resources.cpus_per_worker: no more than the cores that there are "
+        f"(received {study.resources.cpus_per_worker})"
+    )
+
+
+def _refuse_too_many(plan: Plan, resources: Resources) -> None:
+    wanted, devices = plan.group_size, resources.num_devices
+    if wanted <= devices:
+        return
+    if resources.device == "cuda":
+        raise RequestError(
+            f"scaling.world_sizes: at most {devices}, the GPUs that there are (received {wanted})"
+        )
+    if not plan.study.resources.oversubscribe:
+        raise RequestError(
+            f"scaling.world_sizes: at most {devices}, with {plan.study.resources.cpus_per_worker} cores for "
+            f"each worker, unless --oversubscribe (received {wanted})"
+        )
+
+
+def _refuse_uneven_batches(plan: Plan) -> None:
+    if plan.study.scaling.mode != "strong":
+        return
+    knobs = plan.study.knobs
+    for batch, accumulation, size in itertools.product(
+        knobs.values("batch_size"), knobs.values("gradient_accumulation"), plan.world_sizes
+    ):
+        assert isinstance(batch, int)
+        assert isinstance(accumulation, int)
+        if batch % (size * accumulation):
+            raise RequestError(
+                "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
+                f"{size} x {accumulation} (received {batch})"
+            )
+
+
+def _refuse_faults(plan: Plan) -> None:
+    """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
+    faults = {setting.fault(plan.device) for setting in plan.study.knobs.grid()}
+    if None not in faults:
+        raise RequestError(*(f"knobs: {fault}" for fault in sorted(filter(None, faults))))

@@ -1,0 +1,184 @@
+"""What is asked of a trial and what comes back: the schema of ``trials.jsonl``.
+
+Records hold raw measurements only (block means of every rank, variant and round); every statistic is
+computed on reading, by ``raybench.analysis``.
+
+History of the schema, newest first:
+
+1. The first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement
+from raybench.spec.workloads import WorkloadSpec
+
+SCHEMA_VERSION = 1
+
+Role = Literal["search", "scaling", "confirmation", "verification"]
+State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
+# plain: one device alone, no wrapper. base: the same at the global batch (strong scaling).
+# crowd: all devices, no communication. local: DDP without transfers. synced: the real thing.
+# replay: the all-reduces of the real buckets, no compute. versus: synced, with the other setting.
+Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
+Phase = Literal["data", "forward", "backward", "optimizer", "other"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TrialRequest(_Frozen):
+    """Everything that a worker must know to measure one trial; its hash is the trial's id."""
+
+    role: Role
+    workload: WorkloadSpec
+    optimizer: OptimizerSpec
+    setting: Setting
+    versus: Setting | None = None  # confirmation: measured in the same rounds
+    environment: dict[str, str] = Field(default_factory=dict)
+    scaling: Literal["weak", "strong"] = "weak"
+    world_size: int
+    placement: Placement = "pack"
+    variants: tuple[Variant, ...]
+    measure: MeasureSpec
+    data: str | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
+    cpus_per_worker: int = 1
+    oversubscribed: bool = False
+    seed: int = 0
+
+    @property
+    def trial_id(self) -> str:
+        """Twelve hexadecimal digits of SHA-256 over what was asked.
+
+        How long it may take is left out: a study resumed with a longer ``measure.timeout_seconds``
+        measures nothing twice.
+        """
+        asked = self.model_dump(mode="json", exclude={"measure": {"timeout_seconds"}, "oversubscribed": True})
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one micro-batch on one device."""
+        return self.micro_batch(self.setting)
+
+    def micro_batch(self, setting: Setting) -> int:
+        """Samples of one micro-batch on one device under ``setting``."""
+        if self.scaling == "weak":
+            return setting.batch_size
+        return setting.batch_size // (self.world_size * setting.gradient_accumulation)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all devices in one optimizer step."""
+        return self.batch_size * self.world_size * self.setting.gradient_accumulation
+
+
+class Block(_Frozen):
+    """Steps of one variant in one round, after those thrown away."""
+
+    variant: Variant
+    ranks: tuple[int, ...]  # who worked, as ranks of the worker group
+    step_time_s: tuple[float, ...]  # mean over steps, one for each of ``ranks``
+    slowest_s: float  # mean over steps of the slowest rank, ranks aligned step by step
+    num_steps: int
+
+    @property
+    def mean_s(self) -> float:
+        """Mean over steps and ranks, in s."""
+        return sum(self.step_time_s) / len(self.step_time_s)
+
+
+class Round(_Frozen):
+    """One block of each variant, in the order in which they ran."""
+
+    blocks: tuple[Block, ...]
+    at_s: float  # since the first round began
+    load_average: float | None = None  # of the host of rank 0
+    clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, after the round
+    throttled: tuple[bool | None, ...] = ()
+
+    def block(self, variant: Variant) -> Block | None:
+        """The block of ``variant``, if the round has one."""
+        return next((block for block in self.blocks if block.variant == variant), None)
+
+
+class PhaseBlock(_Frozen):
+    """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
+
+    variant: Literal["plain", "local", "synced"]
+    seconds: dict[Phase, float]
+    num_steps: int
+
+
+class Measurement(_Frozen):
+    """What a complete trial has."""
+
+    rounds: tuple[Round, ...]
+    stopped_by: Literal["half_width", "max_seconds", "steps"]
+    batch_size: int  # micro-batch of one device
+    global_batch_size: int
+    samples_per_step: float  # of all ranks
+    tokens_per_step: float | None = None
+    versus_samples_per_step: float | None = None
+    warmup_steps: int
+    setup_s: float
+    warmup_s: float
+    measure_s: float
+    gradient_bytes: int | None = None  # of one rank, what travels in a step
+    bucket_bytes: tuple[int, ...] = ()
+    missing: dict[Variant, str] = Field(default_factory=dict)  # variants that could not be had, and why
+    phases: tuple[PhaseBlock, ...] = ()
+    ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
+    flops_per_step: float | None = None  # of one device
+    matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
+    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[int, ...] | None = None  # each rank, as the device (CPU: the process) counts it
+    device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
+    energy_joules: float | None = None  # of all devices, per synced step
+    loss: float | None = None  # after the last round
+
+
+class TrialRecord(_Frozen):
+    """One line of ``trials.jsonl``."""
+
+    schema_version: int = SCHEMA_VERSION
+    study: str
+    trial_id: str
+    suggestion: int | None = None  # Optuna's number, or the place in the grid
+    request: TrialRequest
+    state: State
+    reason: str | None = None
+    ranks: tuple[int, ...] = ()  # of the worker group, that took part
+    nodes: int | None = None
+    device_name: str | None = None
+    group: int = 0  # counts the worker groups of the study
+    started_at: str  # ISO 8601, UTC
+    wall_time_s: float
+    measurement: Measurement | None = None
+
+    @model_validator(mode="after")
+    def _only_complete_has_numbers(self) -> Self:
+        if (self.state == "complete") != (self.measurement is not None):
+            raise ValueError("a trial has a measurement exactly when it is complete")
+        if self.state != "complete" and not self.reason:
+            raise ValueError("a trial that is not complete has a reason")
+        return self
+
+    def to_line(self) -> str:
+        """One line of JSON, without the line's end."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TrialRecord:
+        """The record of one line, decoded; raises pydantic's ``ValidationError`` on a foreign one."""
+        return cls.model_validate(data)

@@ -1,0 +1,404 @@
+"""Tables of a study: values to strings once, then to the terminal, Markdown, CSV or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raybench.analysis.efficiency import Scaling, scaling
+from raybench.analysis.results import StudyResults
+from raybench.analysis.statistics import Estimate
+from raybench.analysis.summary import TrialSummary
+from raybench.analysis.words import (
+    PART_WORDS,
+    aligned,
+    devices_words,
+    figures,
+    interval,
+    percent,
+    times,
+)
+from raybench.record import TrialRecord
+from raybench.spec.knobs import KnobValue
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+TERMINAL_WIDTH = 80
+MOST_TERMINAL_ROWS = 12
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column's heading, with its unit, and on which side its cells stand."""
+
+    heading: str
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of strings with a caption that says what its numbers are."""
+
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def scaling_table(results: StudyResults) -> Table:
+    """Every trial that is complete, suggestions and confirmations apart, by setting and world size."""
+    rows = []
+    for record in _in_order(results, "scaling", "verification"):
+        found = scaling(record, results.records)
+        rows.append(
+            (
+                str(record.request.world_size),
+                results.label(record) + _mark(record),
+                _milliseconds(found.step_time_s),
+                interval(found.throughput_samples_per_s),
+                *_efficiency_cells(found),
+                str(found.step_time_s.n),
+            )
+        )
+    caption = (
+        "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
+        "same rounds, without wrapper, unless a base is named."
+    )
+    if any(record.request.oversubscribed for record in results.complete):
+        caption += " * more workers than cores: for correctness only."
+    columns = (
+        Column("devices", True),
+        Column("setting"),
+        Column("step time, ms", True),
+        Column("samples/s", True),
+        Column("speed-up", True),
+        Column("efficiency", True),
+        Column("status"),
+        Column("n", True),
+    )
+    return Table("Scaling", caption, columns, tuple(rows))
+
+
+def suggestions_table(results: StudyResults) -> Table:
+    """The suggestions of a search at the target world size, the fastest first."""
+    rows = []
+    for record in _in_order(results, "search"):
+        found = scaling(record, results.records)
+        memory = record.measurement.peak_memory_bytes if record.measurement else None
+        rows.append(
+            (
+                found.throughput_samples_per_s.value,
+                (
+                    "" if record.suggestion is None else str(record.suggestion),
+                    results.label(record) + _mark(record),
+                    interval(found.throughput_samples_per_s),
+                    percent(found.efficiency) if found.efficiency else "",
+                    figures(max(memory) / MEBIBYTE) if memory else "",
+                    str(found.step_time_s.n),
+                ),
+            )
+        )
+    ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: -row[0]))
+    columns = (
+        Column("#", True),
+        Column("setting"),
+        Column("samples/s", True),
+        Column("efficiency", True),
+        Column("peak memory, MiB", True),
+        Column("n", True),
+    )
+    caption = (
+        f"World size {results.target_world_size}. Trials are minutes apart, so drift is in these numbers: "
+        "the confirmation has the last word. A suggestion's batch size is a choice about speed alone: how "
+        "many epochs a batch needs to reach an accuracy was not measured."
+    )
+    return Table("Suggestions", caption, columns, ordered)
+
+
+def confirmation_table(results: StudyResults) -> Table:
+    """Winners against the default, measured in the same rounds."""
+    rows = tuple(
+        (
+            each.label,
+            str(each.record.request.world_size),
+            percent(each.gain.gain, sign=True),
+            str(each.gain.verdict),
+            str(each.gain.gain.n),
+        )
+        for each in results.confirmations
+    )
+    columns = (
+        Column("winner"),
+        Column("devices", True),
+        Column("gain in samples/s", True),
+        Column("verdict"),
+        Column("n", True),
+    )
+    caption = (
+        "Interleaved with the default in the same rounds, 95% interval. A gain is significant when the "
+        f"interval excludes 0 and it is at least {results.study.search.minimum_gain:.0%}."
+    )
+    return Table("The winner against the default", caption, columns, rows)
+
+
+def waterfall_table(results: StudyResults) -> Table:
+    """The parts of a step of the headline trial, and the field's simpler words for them."""
+    found = results.waterfall
+    rows: list[tuple[str, ...]] = []
+    if found is not None and found.world_size > 1:
+        total_s = found.step_time_s.value
+        for name, part in found.parts.present().items():
+            rows.append((PART_WORDS[name], _milliseconds(part), f"{part.value / total_s:.1%}", str(part.n)))
+        rows.append(("step time", _milliseconds(found.step_time_s), "100%", str(found.step_time_s.n)))
+    columns = (Column("part"), Column("ms", True), Column("share", True), Column("n", True))
+    where = devices_words(results.headline.request.world_size) if results.headline else ""
+    caption = " ".join(
+        [
+            f"One step on {where} ({results.headline_label}): mean with 95% interval over n rounds. "
+            "The parts add up to the step time.",
+            *(f"Note: {note}." for note in (found.notes if found else ())),
+        ]
+    )
+    return Table("Where the time goes", caption, columns, tuple(rows))
+
+
+def communication_table(results: StudyResults) -> Table:
+    """What else the headline trial says of its communication; empty where it measured none."""
+    found = results.waterfall
+    if found is None or found.world_size == 1:
+        return Table("Communication", "", (), ())
+    percents: list[tuple[str, Estimate | None]] = [
+        ("T_comm / T(n)", found.t_comm_fraction),
+        ("exposed communication / T(n)", found.communication_fraction),
+        ("Amdahl's serial fraction f", found.serial_fraction),
+    ]
+    durations: list[tuple[str, Estimate | None]] = [
+        ("T_comm = T(n) - T(1), ms", found.t_comm_s),
+        ("all-reduces alone (replay), ms", found.replay_s),
+        ("hidden by overlap (replay - exposed), ms", found.hidden_communication_s),
+    ]
+    rows = [(name, _milliseconds(part), str(part.n)) for name, part in durations if part]
+    rows += [(name, percent(part), str(part.n)) for name, part in percents if part]
+    ratio, bandwidth = found.compute_to_communication, found.bus_bandwidth_bytes_per_s
+    if ratio:
+        rows.append(("compute / communication (crowd / replay)", interval(ratio), str(ratio.n)))
+    if bandwidth:
+        rows.append(("bus bandwidth of the replay, GB/s", interval(bandwidth.scaled(1e-9)), str(bandwidth.n)))
+    if found.ddp_logger:
+        check = found.ddp_logger
+        said = (
+            f"{check.communication_s * 1e3:.2f} - {check.overlap_s * 1e3:.2f} = {check.exposed_s * 1e3:.2f}"
+        )
+        rows.append(("DDP's own logger: communication - overlap, ms", said, "few"))
+    caption = "Mean with 95% interval over n rounds. A negative hidden part is what interference adds."
+    columns = (Column("quantity"), Column("value", True), Column("n", True))
+    return Table("Communication", caption, columns, tuple(rows))
+
+
+def failures_table(results: StudyResults) -> Table:
+    """Trials without numbers, and why."""
+    rows = tuple(
+        (
+            record.trial_id,
+            str(record.request.world_size),
+            results.label(record),
+            record.state,
+            " ".join((record.reason or "").split()),
+        )
+        for record in results.failed
+    )
+    columns = (
+        Column("trial"),
+        Column("devices", True),
+        Column("setting"),
+        Column("state"),
+        Column("reason"),
+    )
+    return Table("Trials without numbers", "", columns, rows)
+
+
+def findings_table(results: StudyResults) -> Table:
+    """What was noticed, the gravest first."""
+    order = {"problem": 0, "warning": 1, "note": 2}
+    ordered = sorted(results.findings, key=lambda finding: order[finding.severity])
+    rows = tuple((str(each.name), str(each.severity), each.trial_id, each.evidence) for each in ordered)
+    columns = (Column("finding"), Column("severity"), Column("trial"), Column("evidence"))
+    return Table("Findings", "", columns, rows)
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, without title and caption; empty where it has no rows."""
+    if not table.rows:
+        return ""
+    lines = [
+        _markdown_row([column.heading for column in table.columns]),
+        _markdown_row(["---:" if column.right else ":---" for column in table.columns]),
+        *(_markdown_row(row) for row in table.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:
+    """The trials for a terminal, ``width`` columns wide at most."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE_HEAD, width=width, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("devices", justify="right", no_wrap=True)
+    table.add_column("setting", ratio=1, overflow="fold")
+    for heading in ("step time", "samples/s", "efficiency"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
+    shown = _in_order(results, "scaling", "verification") or _in_order(results, "search")
+    if len(shown) > MOST_TERMINAL_ROWS:
+        shown = _most_telling(results, shown)
+    for record in shown:
+        found = scaling(record, results.records)
+        step_s = found.step_time_s
+        cells = (
+            str(record.request.world_size),
+            results.label(record) + _mark(record),
+            f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}",
+            figures(found.throughput_samples_per_s.value),
+            percent(found.efficiency) if found.efficiency and record.request.world_size > 1 else "",
+            str(step_s.n),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    for record in results.failed[:MOST_TERMINAL_ROWS]:
+        label = f"{results.label(record)}: {record.state}"
+        table.add_row(str(record.request.world_size), Text(label), *("–",) * 3, "")
+    left_out = len(results.records) - table.row_count
+    if left_out:
+        table.caption = f"{left_out} of {len(results.records)} trials more in the report"
+    return table
+
+
+def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:
+    """The default's trials, then the fastest at the target, as many as a screen holds."""
+    default = {point.trial_id for curve in results.curves if curve.is_default for point in curve.points}
+    others = [
+        record
+        for record in shown
+        if record.trial_id not in default and record.request.world_size == results.target_world_size
+    ]
+    fastest = sorted(others, key=lambda record: -scaling(record).throughput_samples_per_s.value)
+    first = [record for record in shown if record.trial_id in default][:MOST_TERMINAL_ROWS]
+    return first + fastest[: max(MOST_TERMINAL_ROWS - len(first), 0)]
+
+
+def print_summary(results: StudyResults, console: Console) -> None:
+    """The table, then the answer in words."""
+    from rich.text import Text
+
+    if results.records:
+        console.print(terminal_table(results, min(console.width, 100)))
+    console.print(Text(results.answer(), style="bold"))
+
+
+def summary_csv(summaries: Sequence[TrialSummary]) -> str:
+    """``summary.csv``: CONTRACT.md's columns, empty where unknown or inapplicable."""
+    rows = [summary.row() for summary in summaries]
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def summary_tex(results: StudyResults) -> str:
+    """``summary.tex``: the scaling table for LaTeX with booktabs."""
+    table = scaling_table(results)
+    if not table.rows:
+        table = suggestions_table(results)
+    aligns = "".join("r" if column.right else "l" for column in table.columns)
+    body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
+    heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex_escape(results.study.name)}. {tex_escape(table.caption)}}}",
+            rf"\begin{{tabular}}{{{aligns}}}",
+            r"\toprule",
+            heading,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+}
+
+
+def tex_escape(text: str) -> str:
+    """``text`` as LaTeX shows it literally."""
+    return "".join(_TEX.get(character, character) for character in text)
+
+
+def _in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
+    """The complete records of these roles by setting, smallest world size first; the default's first."""
+    chosen = [record for record in results.complete if record.request.role in roles]
+    curve_of: dict[str, int] = {}
+    for index, curve in enumerate(results.curves):
+        for point in curve.points:  # a trial on one device belongs to several: it stands with the first
+            curve_of.setdefault(point.trial_id, index)
+    last = len(results.curves)
+    return sorted(chosen, key=lambda record: (curve_of.get(record.trial_id, last), record.request.world_size))
+
+
+def _efficiency_cells(found: Scaling) -> tuple[str, str, str]:
+    if found.speedup is None or found.efficiency is None or found.baseline is None:
+        return "", "", "no baseline"
+    if found.speedup.half_width == 0:  # the baseline itself
+        return "1", "100%", "baseline"
+    base = "" if found.baseline.world_size == 1 else f" over {found.baseline.world_size}"
+    return times(found.speedup) + base, percent(found.efficiency), str(found.status)
+
+
+def _mark(record: TrialRecord) -> str:
+    return " *" if record.request.oversubscribed else ""
+
+
+def _milliseconds(estimate: Estimate) -> str:
+    value, low, high = aligned(*(each * 1e3 for each in (estimate.value, estimate.low, estimate.high)))
+    return f"{value} [{low}, {high}]"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _csv_cell(value: KnobValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

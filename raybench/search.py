@@ -1,0 +1,196 @@
+"""Optuna by ask and tell, with its own samplers; the only module that imports it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import TrialState
+
+from raybench.analysis.objectives import MAXIMIZED, objective_value
+from raybench.plan import Plan, Suggestion
+from raybench.record import TrialRecord
+from raybench.spec.knobs import KnobValue, Setting
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+ENVIRONMENT_PREFIX = "environment."
+STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
+MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
+# Two settings that agree in these need about the same memory at the same batch.
+MEMORY_KNOBS = ("precision", "gradient_accumulation", "gradient_as_bucket_view", "channels_last")
+
+
+class Search:
+    """Which suggestion next, given what is known.
+
+    The first ones are the default, then the default at each other batch size (efficiency against batch is
+    what every scaling study is asked for), then the sampler's. What was out of memory is told as pruned,
+    which the samplers rank below everything complete, and larger batches beside it are not tried; what
+    crashed or timed out is told as failed, which they leave out.
+    """
+
+    def __init__(self, plan: Plan, journal: Path | None = None) -> None:
+        self._plan, self._study_spec = plan, plan.study
+        self._space = self._spaces()
+        self._known: dict[tuple[Any, ...], TrialRecord] = {}
+        self._asked: dict[int, optuna.Trial] = {}
+        self._random = random.Random(plan.study.seed)
+        objectives = plan.study.search.objectives
+        self._optuna = optuna.create_study(
+            study_name=plan.study.name,
+            storage=_storage(journal),
+            sampler=self._sampler(len(objectives)),
+            directions=["maximize" if name in MAXIMIZED else "minimize" for name in objectives],
+        )
+        for parameters in self._first_row():
+            self._optuna.enqueue_trial(parameters)
+
+    def ask(self) -> Suggestion | None:
+        """The next suggestion that is not known and may fit; None when every combination is."""
+        for attempt in range(10_000):
+            if len(self._known) >= self._size() or not self._unseen():
+                return None
+            if attempt and attempt % MAX_REPEATS == 0:
+                self._optuna.enqueue_trial(self._random.choice(self._unseen()))
+            trial = self._optuna.ask()
+            parameters = {name: trial.suggest_categorical(name, list(c)) for name, c in self._space.items()}
+            known = self._known.get(_key(parameters))
+            if known is not None:
+                self._tell(trial, known)
+                continue
+            too_large = self._does_not_fit(parameters)
+            if too_large is not None:
+                trial.set_user_attr("state", "oom")
+                trial.set_user_attr("reason", f"at least as large as {too_large}, which did not fit")
+                self._optuna.tell(trial, state=TrialState.PRUNED)
+                continue
+            suggestion = self._suggestion(trial.number, parameters)
+            self._asked[trial.number] = trial
+            return suggestion
+        return None
+
+    def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
+        """What became of a suggestion."""
+        self._known[_key(self._parameters(suggestion))] = record
+        trial = self._asked.pop(suggestion.number, None)
+        if trial is not None:
+            self._tell(trial, record)
+
+    def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
+        trial.set_user_attr("trial_id", record.trial_id)
+        trial.set_user_attr("state", record.state)
+        if record.reason:
+            trial.set_user_attr("reason", record.reason)
+        values = objective_values(record, self._plan)
+        if values is not None:
+            self._optuna.tell(trial, values)
+        else:
+            self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
+
+    def _sampler(self, num_objectives: int) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.TPESampler(
+            seed=self._study_spec.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
+        )
+
+    def _spaces(self) -> dict[str, tuple[KnobValue, ...]]:
+        explored = dict(self._study_spec.knobs.explored())
+        for name, values in self._study_spec.environment.items():
+            if len(values) > 1:
+                explored[ENVIRONMENT_PREFIX + name] = values
+        return explored
+
+    def _first_row(self) -> list[dict[str, KnobValue]]:
+        default = {name: values[0] for name, values in self._space.items()}
+        batches = self._space.get("batch_size", ())
+        return [default, *({**default, "batch_size": batch} for batch in batches[1:])]
+
+    def _size(self) -> int:
+        size = 1
+        for values in self._space.values():
+            size *= len(values)
+        return size
+
+    def _unseen(self) -> list[dict[str, KnobValue]]:
+        every = (self._parameters(suggestion) for suggestion in self._plan.grid())
+        return [p for p in every if _key(p) not in self._known and self._does_not_fit(p) is None]
+
+    def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
+        """The id of a trial that was out of memory and wanted no more than this one."""
+        asked = self._suggestion(0, parameters).setting
+        for record in self._known.values():
+            found = record.request.setting
+            alike = all(getattr(found, name) == getattr(asked, name) for name in MEMORY_KNOBS)
+            if record.state == "oom" and alike and asked.batch_size >= found.batch_size:
+                return record.trial_id
+        return None
+
+    def _suggestion(self, number: int, parameters: dict[str, Any]) -> Suggestion:
+        default = self._plan.default()
+        knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
+        variables = {
+            k.removeprefix(ENVIRONMENT_PREFIX): v for k, v in parameters.items() if k.startswith(ENVIRONMENT_PREFIX)
+        }
+        return Suggestion(
+            number, Setting(**{**default.setting.model_dump(), **knobs}), {**default.environment, **variables}
+        )
+
+    def _parameters(self, suggestion: Suggestion) -> dict[str, KnobValue]:
+        return {
+            name: suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
+            if name.startswith(ENVIRONMENT_PREFIX)
+            else getattr(suggestion.setting, name)
+            for name in self._space
+        }
+
+    def restore(self, records: Iterable[TrialRecord]) -> None:
+        """Tell Optuna what an earlier run found out, in its order."""
+        for record in records:
+            if record.request.role == "search":
+                suggestion = Suggestion(
+                    record.suggestion or 0, record.request.setting, record.request.environment
+                )
+                parameters = self._parameters(suggestion)
+                self._known[_key(parameters)] = record
+                self._optuna.add_trial(self._frozen(parameters, record))
+
+    def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
+        values = objective_values(record, self._plan)
+        state = TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
+        return optuna.trial.create_trial(
+            params=parameters,
+            distributions={name: CategoricalDistribution(list(values)) for name, values in self._space.items()},
+            values=values,
+            state=state,
+            user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},
+        )
+
+
+def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
+    """The record's value for each objective of the study, or None where it lacks one."""
+    price = plan.study.cost.price_per_device_hour
+    values = [objective_value(record, name, price) for name in plan.study.search.objectives]
+    return None if None in values else [value for value in values if value is not None]
+
+
+def _key(parameters: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(sorted((name, repr(value)) for name, value in parameters.items()))
+
+
+def _storage(journal: Path | None) -> BaseStorage:
+    if journal is None:
+        return InMemoryStorage()
+    # rebuilt from the records, which are the truth
+    for leftover in (journal, journal.with_name(journal.name + ".lock")):
+        leftover.unlink(missing_ok=True)
+    # a lock by open(O_EXCL): symbolic links are not to be had on every shared file system
+    return JournalStorage(JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal))))
+
+
+__all__: Sequence[str] = ("Search", "objective_values")

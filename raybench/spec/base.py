@@ -1,0 +1,39 @@
+"""What every model of a study shares: frozen, no unknown keys, lists that take a single value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+T = TypeVar("T")
+
+
+class Model(BaseModel):
+    """A frozen part of a study; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+def as_list(value: Any) -> Any:
+    """A value that stands for a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def no_repeats(values: Any) -> Any:
+    """The list, unless a value stands in it twice."""
+    if isinstance(values, str):
+        return values
+    for index, value in enumerate(values):
+        if value in values[:index] and type(value) is type(values[values.index(value)]):
+            raise ValueError(f"each value once, {value!r} stands there twice")
+    return values
+
+
+PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+# Strict: "20" is no number and "yes" no boolean; an integer is a float still.
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
+Switch = Annotated[bool, Field(strict=True)]
+ListOrValue = BeforeValidator(as_list)

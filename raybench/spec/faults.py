@@ -1,0 +1,212 @@
+"""Why a study is refused, in one line a fault: dotted field, rule, value received."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from raybench.errors import NotYetError
+from raybench.spec.describe import plain_type
+from raybench.spec.knobs import NOT_YET_KNOBS, NOT_YET_STRATEGIES
+from raybench.spec.study import Study
+from raybench.spec.toml import received
+from raybench.spec.workloads import NOT_YET_WORKLOADS, WORKLOADS
+
+Path = tuple[str | int, ...]
+
+NOT_YET_TABLES = ("training",)
+# Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
+RESERVED_VARIABLES = {
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
+    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "set by Ray Train; say scaling.world_sizes"),
+    **dict.fromkeys(("MASTER_ADDR", "MASTER_PORT"), "where the workers meet, set by Ray Train"),
+    "CUDA_VISIBLE_DEVICES": "set by Ray for each worker; set it for the whole command instead",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that was probably meant."""
+    names = list(known)
+    by_lower = {each.lower(): each for each in names}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def absent_parts(data: Mapping[str, Any]) -> list[str]:
+    """The faults that pydantic cannot word: what this version lacks, and which workload is meant."""
+    faults = [str(NotYetError(name)) for name in NOT_YET_TABLES if name in data]
+    knobs = data.get("knobs")
+    if isinstance(knobs, Mapping):
+        faults += [str(NotYetError(f"knobs.{name}")) for name in NOT_YET_KNOBS if name in knobs]
+        listed = knobs.get("strategy")
+        strategies = listed if isinstance(listed, list | tuple) else [listed]
+        faults += [
+            str(NotYetError(f"knobs.strategy {received(each)}"))
+            for each in strategies
+            if each in NOT_YET_STRATEGIES
+        ]
+    if isinstance(environment := data.get("environment"), Mapping):
+        faults += _variables(environment)
+    if "workload" in data:
+        faults += _which_workload(data["workload"])
+    return faults
+
+
+def _variables(environment: Mapping[str, Any]) -> list[str]:
+    faults = []
+    for name in environment:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            faults.append(f"environment: {received(name)} is no name of an environment variable")
+        elif name in RESERVED_VARIABLES:
+            faults.append(f"environment.{name}: not a study's to set: {RESERVED_VARIABLES[name]}")
+    return faults
+
+
+def _which_workload(workload: Any) -> list[str]:
+    if not isinstance(workload, Mapping):
+        return [f"workload: a table with a name or a factory (received {received(workload)})"]
+    names = [kind for kind in WORKLOADS if kind != "factory"]
+    name = workload.get("name")
+    if "factory" in workload:
+        both = f"workload: a name or a factory, not both (received name = {received(name)})"
+        return [both] if "name" in workload else []
+    if "name" not in workload:
+        return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
+    if name in NOT_YET_WORKLOADS:
+        return [str(NotYetError(f"workload.name {received(name)}"))]
+    if name in names:
+        return []
+    meant = nearest(name, names) if isinstance(name, str) else None
+    hint = f", did you mean {received(meant)}?" if meant else ""
+    own = 'or factory = "package.module:function"'
+    return [f"workload.name: one of {', '.join(names)}, {own} (received {received(name)}){hint}"]
+
+
+def from_validation(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
+    """One line for each fault that pydantic found in ``data``.
+
+    A union gives an error for each member: the deepest place keeps its line, the rest is left out.
+    """
+    found: dict[Path, list[tuple[str, str]]] = {}
+    for each in error.errors(include_url=False):
+        place = _place(each["loc"], data, is_absent=each["type"] == "missing")
+        message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
+        line = _line(place, each["type"], message, _at(data, place), data)
+        found.setdefault(place, []).append((each["type"], line))
+    lines: list[str] = []
+    for place, entries in found.items():
+        if place and any(other[: len(place)] == place and other != place for other in found):
+            entries = [(kind, line) for kind, line in entries if kind == "value_error"]
+        if entries:
+            # Several entries for one place are a union's members, and read the same but for a value_error.
+            lines.append(next((line for kind, line in entries if kind == "value_error"), entries[0][1]))
+    return list(dict.fromkeys(lines))
+
+
+def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> Path:
+    """Where the fault stands in what the author wrote, without pydantic's names for members of unions."""
+    place: list[str | int] = []
+    here: Any = data
+    if loc[:1] == ("workload",) and len(loc) > 1 and loc[1] in WORKLOADS:
+        loc = (loc[0], *loc[2:])
+    ranks = data.get("scaling", {}).get("placement") if isinstance(data.get("scaling"), Mapping) else None
+    one_list = isinstance(ranks, list | tuple) and all(isinstance(rank, int) for rank in ranks)
+    if loc[:3] == ("scaling", "placement", 0) and one_list:  # the model wrapped it in a list
+        loc = (*loc[:2], *loc[3:])
+    for index, part in enumerate(loc):
+        if isinstance(here, Mapping):
+            if part not in here and not (is_absent and index == len(loc) - 1):
+                continue
+            place.append(part)
+            here = here.get(part)
+        elif isinstance(here, list | tuple) and isinstance(part, int) and part < len(here):
+            place.append(part)
+            here = here[part]
+    return tuple(place)
+
+
+def _line(place: Path, kind: str, message: str | None, value: Any, data: Mapping[str, Any]) -> str:
+    field = dotted(place)
+    names = [part for part in place if isinstance(part, str)]
+    if kind == "extra_forbidden":
+        return _unknown(names, data)
+    if kind == "missing":
+        return f"{field}: must be given"
+    if not place and message:  # the study's own rules name their fields and values themselves
+        return message
+    if message and isinstance(value, Mapping):
+        return f"{field}: {message}"
+    rule = message or ("at least one value" if value == [] else _rule(names, data)) or "not allowed"
+    return f"{field}: {rule} (received {received(value)})"
+
+
+def _at(data: Any, place: Path) -> Any:
+    for part in place:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def dotted(place: Path) -> str:
+    """``knobs.batch_size[1]``."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _rule(names: list[str], data: Mapping[str, Any]) -> str | None:
+    if names[:1] == ["environment"] and len(names) > 1:
+        return "text, or a list of texts"
+    model: type[BaseModel] | None = Study
+    for depth, name in enumerate(names):
+        field = model.model_fields.get(name) if model else None
+        if field is None:
+            return None
+        if depth == len(names) - 1:
+            is_table = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+            return "a table" if is_table else plain_type(".".join(names), field)
+        model = _part(names[: depth + 1], data)
+    return None
+
+
+def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
+    """The model of a study's table."""
+    if not names:
+        return Study
+    if names == ["workload"]:
+        workload = data.get("workload", {})
+        return WORKLOADS.get("factory" if "factory" in workload else str(workload.get("name")))
+    field = Study.model_fields.get(names[0]) if len(names) == 1 else None
+    annotation = field.annotation if field else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _unknown(names: list[str], data: Mapping[str, Any]) -> str:
+    parent = names[:-1]
+    model = _part(parent, data)
+    siblings = {".".join([*parent, name]): name for name in (model.model_fields if model else {})}
+    meant = nearest(names[-1], siblings.values())
+    if meant is None:
+        # The right name in the wrong table.
+        meant = next((field for field in _everything(data) if field.rsplit(".", 1)[-1] == names[-1]), None)
+        suggestion = meant
+    else:
+        suggestion = ".".join([*parent, meant])
+    if suggestion:
+        return f"{'.'.join(names)}: unknown field, did you mean {suggestion}?"
+    return f"{'.'.join(names)}: unknown field; there are {', '.join(siblings.values())}"
+
+
+def _everything(data: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name in Study.model_fields:
+        model = _part([name], data)
+        found += [f"{name}.{field}" for field in model.model_fields] if model else [name]
+    return found

@@ -1,0 +1,185 @@
+"""From a study's name or path to a validated study: file, then GPU values, smoke values, options."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+import raybench
+from raybench.errors import NotYetError, RequestError
+from raybench.spec.faults import absent_parts, from_validation, nearest
+from raybench.spec.study import Study
+from raybench.spec.toml import received
+
+DEFAULT_STUDY = "default"
+
+
+def studies() -> dict[str, Path]:
+    """The studies that come with raybench, by name, sorted: of ``studies/``, or of the wheel."""
+    package = Path(raybench.__file__).parent
+    for folder in (package / "_studies", package.parent / "studies"):
+        if folder.is_dir():
+            return {path.stem: path for path in sorted(folder.glob("*.toml")) if path.is_file()}
+    return {}
+
+
+def find_study(name_or_path: str | None) -> Path:
+    """The file of a study: a name of ``studies()``, a path, or None for the default study.
+
+    Raises ``RequestError`` for what is neither, with the nearest name and the list.
+    """
+    name = DEFAULT_STUDY if name_or_path is None else name_or_path
+    known = studies()
+    if name in known:
+        return known[name]
+    path = Path(name).expanduser()
+    if path.exists() or path.suffix == ".toml" or "/" in name:
+        if not path.exists() and path.stem in known and "/" not in name:
+            return known[path.stem]
+        return path  # reading it says what is wrong with it
+    meant = nearest(name, known)
+    raise RequestError(
+        f"unknown study {received(name)}{f', did you mean {meant}?' if meant else ''}",
+        f"a path to a TOML file, or one of: {', '.join(known) or 'none here'}",
+    )
+
+
+def load_study(
+    path: Path,
+    *,
+    device: Literal["cpu", "cuda"] = "cpu",
+    smoke: bool = False,
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Study:
+    """The study in ``path`` with its ``[cuda]`` values on GPUs, its ``[smoke]`` values and ``overrides``.
+
+    Later ones win. The study that comes back has neither table: it says what is done, whatever the machine.
+
+    Raises:
+        RequestError: one line for each fault: the dotted field, the rule, the value received.
+    """
+    return resolve(read_toml(path), device=device, smoke=smoke, overrides=overrides)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; raises ``RequestError`` in one line for a file that is none."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise RequestError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise RequestError(f"{path}: a directory, not a study's TOML file") from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"{path}: not TOML: {error}") from None
+
+
+def resolve(
+    data: Mapping[str, Any],
+    *,
+    device: Literal["cpu", "cuda"] = "cpu",
+    smoke: bool = False,
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Study:
+    """``load_study`` for tables that are in memory; ``data`` stays as it is."""
+    merged: dict[str, Any] = _copied(data)
+    layers: list[tuple[str, Any]] = []
+    for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):
+        table = merged.pop(name, {})
+        if not isinstance(table, Mapping):
+            raise RequestError(f"{name}: a table of dotted fields and values (received {received(table)})")
+        layers += list(_flat(table)) if applies else []
+    for field, value in [*layers, *overrides]:
+        _put(merged, field, value)
+    if isinstance(merged.get("environment"), dict):
+        merged["environment"] = {name: _texts(value) for name, value in merged["environment"].items()}
+    return _validated(merged)
+
+
+def _validated(data: dict[str, Any]) -> Study:
+    faults = absent_parts(data)
+    try:
+        study = Study.model_validate(data)
+    except ValidationError as error:
+        # What is not there yet is no unknown field: the first line about a place is enough.
+        told = {fault.split(":")[0].split(" ")[0] for fault in faults}
+        more = [line for line in from_validation(error, data) if not _is_told(line, told)]
+        faults += more
+    else:
+        if not faults:
+            return study
+    words = str(NotYetError(""))
+    if len(faults) == 1 and faults[0].endswith(words):
+        raise NotYetError(faults[0].removesuffix(words))
+    raise RequestError(*faults)
+
+
+def _is_told(line: str, told: set[str]) -> bool:
+    place = line.split(":")[0].split("[")[0]
+    return place in told or (place.startswith("workload") and "workload.name" in told)
+
+
+def _put(data: dict[str, Any], field: str, value: Any) -> None:
+    *tables, last = field.split(".")
+    if not last or not all(tables):
+        raise RequestError(f"{received(field)}: a dotted field such as knobs.batch_size")
+    here = data
+    for depth, name in enumerate(tables):
+        inner = here.setdefault(name, {})
+        if not isinstance(inner, dict):
+            above = ".".join(tables[: depth + 1])
+            raise RequestError(f"{field}: unknown field, {above} is a value (received {received(inner)})")
+        here = inner
+    here[last] = _copied(value)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``"knobs.batch_size" = 8`` and ``knobs.batch_size = 8`` (a nested table to TOML) are the same."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _texts(value: Any) -> Any:
+    """An environment variable is text: ``1`` is "1" there, and ``true`` is "true"."""
+    if isinstance(value, list | tuple):
+        return [_texts(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def header(path: Path) -> list[str]:
+    """The comment lines at the head of a study's file, without the ``# ``."""
+    lines = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
+    return lines
+
+
+def question(path: Path) -> str:
+    """What the study asks: the first line of its header."""
+    return next((line for line in header(path) if line), "")

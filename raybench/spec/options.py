@@ -1,0 +1,129 @@
+"""Values of the command line's options, as text, to a study's values."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args
+
+from raybench.errors import NotYetError, RequestError
+from raybench.spec.faults import nearest
+from raybench.spec.knobs import Setting
+from raybench.spec.toml import received
+
+T = TypeVar("T")
+
+_DURATION = re.compile(
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
+)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
+    """``dotted.field=value``: the value as TOML, a bare word as text.
+
+    Raises ``RequestError`` for what has no field, no ``=``, or begins like a TOML value but is none.
+    """
+    field, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not _FIELD.fullmatch(field) or not value:
+        raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
+    try:
+        tables = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        if value[0] in "[{\"'":
+            raise RequestError(f"{option} {field}: a value as in TOML (received {received(value)})") from None
+        return field, value
+    return field, tables["value"] if list(tables) == ["value"] else value
+
+
+def parse_list(text: str, convert: Callable[[str], T], option: str, rule: str) -> tuple[T, ...]:
+    """The values between commas, each once; ``convert`` raises ``ValueError`` where one breaks ``rule``."""
+    values: list[T] = []
+    for part in text.split(","):
+        try:
+            value = convert(part.strip())
+        except ValueError:
+            received_all = "" if part.strip() == text.strip() else f" in {received(text)}"
+            raise RequestError(
+                f"{option}: {rule} (received {received(part.strip())}{received_all})"
+            ) from None
+        if value in values:
+            raise RequestError(f"{option}: each value once (received {received(part.strip())} twice)")
+        values.append(value)
+    return tuple(values)
+
+
+def parse_batch_sizes(text: str, option: str = "--batch-sizes") -> tuple[int, ...]:
+    """``256,4096``."""
+    if "max" in (part.strip() for part in text.split(",")):
+        raise NotYetError(f"{option} max")
+    return parse_list(text, _whole_above_0, option, "whole numbers above 0, with commas between them")
+
+
+def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"] | tuple[int, ...]:
+    """``1,2,4`` or ``all``."""
+    if text.strip() == "all":
+        return "all"
+    return parse_list(
+        text, _whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"'
+    )
+
+
+def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
+    """``1,25,default``, in MiB."""
+    return parse_list(text, _bucket, option, 'numbers of MiB above 0, or "default"')
+
+
+def parse_precisions(text: str, option: str = "--precision") -> tuple[str, ...]:
+    """``fp32,bf16``."""
+    known: tuple[str, ...] = get_args(Setting.model_fields["precision"].annotation)
+
+    def convert(word: str) -> str:
+        if word in known:
+            return word
+        meant = nearest(word, known)
+        hint = f", did you mean {meant}?" if meant else ""
+        raise RequestError(f"{option}: {', '.join(known)} (received {received(word)}){hint}")
+
+    return parse_list(text, convert, option, ", ".join(known))
+
+
+def parse_duration(text: str, option: str = "--time-budget") -> float:
+    """``10m``, ``90s``, ``1h30m`` or ``120``, in s."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    parts = {unit: value for unit, value in match.groupdict().items() if value} if match else {}
+    seconds = sum(float(value) * _SECONDS[unit] for unit, value in parts.items())
+    if not parts or not 0 < seconds < math.inf:
+        raise RequestError(
+            f"{option}: a time above 0 such as 90s, 10m or 1h30m, or seconds (received {received(text)})"
+        )
+    return seconds
+
+
+def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
+
+    def convert(word: str) -> str:
+        if word not in known:
+            raise ValueError(word)
+        return word
+
+    return parse_list(text, convert, option, ", ".join(known))
+
+
+def _whole_above_0(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise ValueError(text)
+    return int(text)
+
+
+def _bucket(text: str) -> float | str:
+    if text == "default":
+        return text
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value

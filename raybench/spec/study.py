@@ -1,0 +1,185 @@
+"""The models of a study: every field with its default, meaning and unit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from raybench.spec.base import (
+    Fraction,
+    ListOrValue,
+    Model,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Switch,
+    no_repeats,
+)
+from raybench.spec.knobs import Knobs
+from raybench.spec.workloads import WorkloadSpec
+
+WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
+Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
+Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
+
+
+class OptimizerSpec(Model):
+    """The optimizer of the workload, unless the workload brings its own."""
+
+    name: Literal["sgd", "adam", "adamw"] = Field("sgd", description="torch.optim's")
+    learning_rate: PositiveFloat = Field(0.01, description="per step")
+    momentum: float = Field(0.0, ge=0, lt=1, strict=True, description="of sgd")
+    weight_decay: float = Field(
+        0.0, ge=0, strict=True, allow_inf_nan=False, description="as torch.optim takes it"
+    )
+
+
+class ScalingSpec(Model):
+    """What stays the same while devices are added, and where the workers stand."""
+
+    mode: Literal["weak", "strong"] = Field(
+        "weak", description="weak: the batch per device stays; strong: the global batch stays"
+    )
+    world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
+        "all", description='numbers of devices; "all": 1, 2, 4, ... and every device'
+    )
+    target_world_size: PositiveInt | None = Field(
+        None, description="where suggestions are measured; none: the largest of world_sizes"
+    )
+    placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
+        ("pack",),
+        description="pack fills nodes, spread takes one per node, a list of ranks is itself",
+    )
+
+    @field_validator("world_sizes", mode="before")
+    @classmethod
+    def _one_size(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, int) else value
+
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _one_placement(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
+            return (tuple(value),)
+        return value
+
+    @field_validator("placement")
+    @classmethod
+    def _ranks_once(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
+        for placement in value:
+            if not isinstance(placement, str) and (len(set(placement)) != len(placement) or not placement):
+                raise ValueError("a list of ranks has each rank once, and at least one")
+        return value
+
+
+class SearchSpec(Model):
+    """How settings are chosen."""
+
+    method: Literal["optuna", "grid"] = Field("grid", description="grid: every combination of the values")
+    trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
+    objectives: Annotated[
+        tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
+    ] = Field(("throughput",), description="what is best; several: the Pareto front")
+    minimum_gain: Fraction = Field(0.02, description='relative; less is "no significant gain"')
+
+
+class MeasureSpec(Model):
+    """How long and how exactly a trial is measured."""
+
+    half_width: Fraction | None = Field(
+        None, description="of the efficiency's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
+    )
+    max_seconds: PositiveFloat = Field(20.0, description="rounds of one trial end after this, in s")
+    timeout_seconds: PositiveFloat = Field(300.0, description="a trial is ended after this, in s")
+    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds at least")
+    steps: PositiveInt | None = Field(
+        None, description="steps of a block, for min_rounds rounds; none: as many as the interval needs"
+    )
+    warmup_steps: NonNegativeInt | None = Field(
+        None, description="steps before the first round; none: until the step time is steady"
+    )
+
+    @model_validator(mode="after")
+    def _timeout_is_longer(self) -> MeasureSpec:
+        if self.timeout_seconds <= self.max_seconds:
+            raise ValueError(
+                f"timeout_seconds must exceed max_seconds ({self.timeout_seconds} <= {self.max_seconds})"
+            )
+        return self
+
+
+class CostSpec(Model):
+    """Prices."""
+
+    price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency")
+
+
+class ResourcesSpec(Model):
+    """What each worker gets."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs where there are any")
+    cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
+    oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
+
+
+class Study(Model):
+    """One question on one workload."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
+        description="letters, digits, dots, dashes, underscores"
+    )
+    workload: WorkloadSpec = Field(description="the model and its data")
+    optimizer: OptimizerSpec = Field(OptimizerSpec(), description="how weights are updated")
+    scaling: ScalingSpec = Field(ScalingSpec(), description="over which devices")
+    knobs: Knobs = Field(default_factory=lambda: Knobs(), description="the settings to explore")
+    environment: dict[str, Annotated[tuple[str, ...], Field(min_length=1), ListOrValue]] = Field(
+        default_factory=dict, description="process knobs: environment variables and the values to explore"
+    )
+    search: SearchSpec = Field(SearchSpec(), description="how settings are chosen")
+    measure: MeasureSpec = Field(MeasureSpec(), description="how long and how exactly")
+    cost: CostSpec = Field(CostSpec(), description="prices")
+    resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
+    data: str | None = Field(None, description="directory with the data sets")
+    seed: NonNegativeInt = Field(0, description="of weights, batches, order of blocks, and of the search")
+    time_budget_seconds: PositiveFloat | None = Field(
+        None, description="for the whole command, confirmation and report included; none: no limit"
+    )
+    smoke: dict[str, Any] = Field(default_factory=dict, description="what --smoke replaces, by dotted field")
+    cuda: dict[str, Any] = Field(default_factory=dict, description="what GPUs replace, by dotted field")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Study:
+        self._strong_batches_divide()
+        self._placements_fit()
+        target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
+        if target is not None and sizes != "all" and target not in sizes:
+            raise ValueError(
+                f"scaling.target_world_size: one of scaling.world_sizes {list(sizes)} (received {target})"
+            )
+        return self
+
+    def _strong_batches_divide(self) -> None:
+        sizes = self.scaling.world_sizes
+        if self.scaling.mode != "strong" or sizes == "all":
+            return
+        for batch in self.knobs.batch_size:
+            for accumulation in self.knobs.gradient_accumulation:
+                for size in sizes:
+                    if batch % (size * accumulation):
+                        raise ValueError(
+                            "knobs.batch_size: under strong scaling the global batch must be divisible by "
+                            f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
+                        )
+
+    def _placements_fit(self) -> None:
+        sizes = self.scaling.world_sizes
+        for placement in self.scaling.placement:
+            if not isinstance(placement, str) and sizes != "all" and len(placement) not in sizes:
+                raise ValueError(
+                    f"scaling.placement: a list of ranks as long as one of the world sizes {list(sizes)} "
+                    f"(received {list(placement)})"
+                )

@@ -1,0 +1,73 @@
+"""A study as TOML text that loads back to an equal study."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from raybench.spec.study import Study
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+
+
+def to_toml(study: Study) -> str:
+    """The study with every default; fields that are None are left out, TOML has no word for them."""
+    return render(study.model_dump())
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """TOML of a study's nested values: first what stands alone, then a table for each part."""
+    alone = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping) and value}
+    parts = [assignments(alone)]
+    parts += [f"[{_key(name)}]\n{assignments(table)}" for name, table in tables.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def assignments(table: Mapping[str, Any]) -> str:
+    """One line for each value that is not None."""
+    return "".join(f"{_key(name)} = {literal(value)}\n" for name, value in table.items() if value is not None)
+
+
+def literal(value: Any) -> str:
+    """One value as TOML writes it; raises ``TypeError`` for what TOML cannot say."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        # Python writes 1e-05, which is TOML too; inf and nan have the same names in both.
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(literal(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(name)} = {literal(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    raise TypeError(f"TOML has no {type(value).__name__}: {value!r}")
+
+
+def received(value: Any) -> str:
+    """A value as its author wrote it, cut to what fits in a message."""
+    try:
+        text = literal(value)
+    except TypeError:
+        text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_ESCAPES.get(char) or _control(char) for char in text) + '"'
+
+
+def _control(char: str) -> str:
+    return f"\\u{ord(char):04X}" if ord(char) < 0x20 or ord(char) == 0x7F else char

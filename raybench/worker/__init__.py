@@ -1,0 +1,1 @@
+"""What runs on every rank: set up, warm up, measure. Imports neither optuna nor pandas."""

@@ -1,0 +1,116 @@
+"""Where the batches of a rank come from: made up once, or read through a real loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+from raybench.errors import InvalidTrialError
+from raybench.record import TrialRequest
+from raybench.workloads.protocol import Workload
+
+PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
+
+
+class Batches(Protocol):
+    """An endless supply of batches on the device."""
+
+    warm: int  # batches that may lie ready after a pause, to be thrown away before timing
+
+    def next(self) -> Any:
+        """The next batch; only its copy to the device may still be under way."""
+        ...
+
+
+def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> Any:
+    """``batch`` with every tensor moved to ``device``; images in channels-last order where asked."""
+    if isinstance(batch, torch.Tensor):
+        if channels_last and batch.dim() == 4:
+            return batch.to(device, non_blocking=True, memory_format=torch.channels_last)
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: on_device(value, device, channels_last) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
+        return type(batch)(*(on_device(value, device, channels_last) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(on_device(value, device, channels_last) for value in batch)
+    return batch
+
+
+class SyntheticBatches:
+    """One batch, made once: input costs nothing, as with a perfect loader."""
+
+    warm = 0
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def next(self) -> Any:
+        """The batch."""
+        return self._batch
+
+
+class RealBatches:
+    """The rank's share of the data set, epoch after epoch, each in a new order."""
+
+    def __init__(self, loader: DataLoader[Any], place: Callable[[Any], Any]) -> None:
+        self._loader, self._place = loader, place
+        self._epoch = 0
+        self._iterator: Iterator[Any] = iter(())
+        self.warm = loader.num_workers * PREFETCH_FACTOR
+
+    def next(self) -> Any:
+        """The next full batch of the rank's share."""
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            sampler = self._loader.sampler
+            if isinstance(sampler, DistributedSampler):
+                sampler.set_epoch(self._epoch)
+            self._epoch += 1
+            self._iterator = iter(self._loader)
+            batch = next(self._iterator)
+        return self._place(batch)
+
+
+def make_batches(
+    workload: Workload, request: TrialRequest, size: int, rank: int, device: torch.device
+) -> Batches:
+    """Batches of ``size`` samples for ``rank`` of the trial's ranks; the same seed gives the same ones.
+
+    Raises ``InvalidTrialError`` where the data set has not one full batch for each rank.
+    """
+    setting = request.setting
+
+    def place(batch: Any) -> Any:
+        return on_device(batch, device, setting.channels_last)
+
+    if request.workload.input == "synthetic":
+        generator = torch.Generator().manual_seed(request.seed * 1_000_003 + rank)
+        return SyntheticBatches(place(workload.batch(size, generator)))  # type: ignore[attr-defined]
+    dataset = workload.dataset("train")  # type: ignore[attr-defined]
+    share = len(dataset) // request.world_size
+    if share < size:
+        raise InvalidTrialError(
+            f"batch {size}: each of {request.world_size} ranks has {share} samples of the {len(dataset)}"
+        )
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        dataset, num_replicas=request.world_size, rank=rank, seed=request.seed, drop_last=True
+    )
+    loader: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_size=size,
+        sampler=sampler,
+        num_workers=setting.workers,
+        persistent_workers=setting.persistent_workers and setting.workers > 0,
+        pin_memory=setting.pin_memory and device.type == "cuda",
+        prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
+        drop_last=True,
+        # forked from a process full of threads and sockets, a loader may hang
+        multiprocessing_context="forkserver" if setting.workers else None,
+    )
+    return RealBatches(loader, place)

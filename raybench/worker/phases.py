@@ -1,0 +1,59 @@
+"""Phases of a step, timed in blocks of their own: marks inside a step cost time on GPUs and on CPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from raybench.record import Phase, PhaseBlock
+from raybench.worker.communication import Team
+from raybench.worker.probe import synchronize
+from raybench.worker.stopwatch import stopwatch
+from raybench.worker.strategies import Lane
+
+NUM_BLOCKS, NUM_STEPS, DISCARD = 5, 3, 1
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+
+
+def phase_blocks(
+    team: Team,
+    lanes: dict[Literal["plain", "local", "synced"], Lane],
+    activate: Callable[[], None],
+    device: torch.device,
+) -> tuple[PhaseBlock, ...]:
+    """Blocks of each lane on every rank, ``plain`` on the leader alone; phases as means over steps and ranks."""
+    blocks = []
+    for _ in range(NUM_BLOCKS):
+        for variant, lane in lanes.items():
+            activate()
+            team.barrier()
+            alone = variant == "plain"
+            mine = None if alone and not team.leads else _time_phases(lane, device)
+            reports = [report for report in team.gather(mine) if report is not None]
+            mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
+            blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=NUM_STEPS))
+    return tuple(blocks)
+
+
+def _time_phases(lane: Lane, device: torch.device) -> dict[Phase, float]:
+    """Mean over steps, in s; "other" is what lies between one step's last mark and the next step."""
+    for _ in range(DISCARD):
+        lane.step()
+    synchronize(device)
+    watch, order = stopwatch(device), list[Phase]()
+
+    def mark(phase: Phase) -> None:
+        watch.lap()
+        order.append(phase)
+
+    watch.start()
+    for _ in range(NUM_STEPS):
+        lane.step(mark)
+        mark("other")
+    totals: dict[Phase, float] = defaultdict(float)
+    for phase, seconds in zip(order, watch.read(), strict=True):
+        totals[phase] += float(seconds)
+    return {phase: totals[phase] / NUM_STEPS for phase in (*PHASES, "other")}

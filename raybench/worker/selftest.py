@@ -1,0 +1,111 @@
+"""Two processes that all-reduce 16 MiB: what ``doctor`` runs to see whether workers can talk at all.
+
+``python -m raybench.worker.selftest`` prints one line of JSON: backend, bytes and the times in s, each the
+slower rank's. It needs neither Ray nor a study, and ends by itself when a rank does not come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+NUM_BYTES = 16 * 2**20
+NUM_TIMES = 20
+NUM_THROWN_AWAY = 3
+TIMEOUT_S = 20.0
+_WORLD_SIZE = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Without arguments start both ranks and print rank 0's line; with them be one rank."""
+    if arguments:
+        rank, meeting_point, backend = arguments
+        times = measure(int(rank), meeting_point, backend)
+        if rank == "0":
+            print(json.dumps({"backend": backend, "bytes": NUM_BYTES, "times_s": times}), flush=True)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="raybench-selftest-") as folder:
+        return _run_both(f"file://{Path(folder, 'store')}", "nccl" if _num_gpus() >= _WORLD_SIZE else "gloo")
+
+
+def measure(rank: int, meeting_point: str, backend: str) -> list[float]:
+    """Times of the all-reduces in s; each is the slower rank's, the same list on both."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if backend == "nccl":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend,
+        init_method=meeting_point,
+        rank=rank,
+        world_size=_WORLD_SIZE,
+        timeout=timedelta(seconds=TIMEOUT_S),
+    )
+    values = torch.zeros(NUM_BYTES // 4, device=device)
+    times = []
+    for _ in range(NUM_THROWN_AWAY + NUM_TIMES):
+        values.fill_(rank + 1.0)
+        _wait(device)
+        dist.barrier()
+        began = time.perf_counter()
+        dist.all_reduce(values)
+        _wait(device)
+        times.append(time.perf_counter() - began)
+    total = float(_WORLD_SIZE * (_WORLD_SIZE + 1) / 2)
+    if not bool((values == total).all()):
+        raise RuntimeError(f"the all-reduce gave wrong sums: {values[:4].tolist()}, not {total}")
+    slowest = torch.tensor(times[NUM_THROWN_AWAY:], dtype=torch.float64, device=device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    dist.destroy_process_group()
+    found: list[float] = slowest.tolist()
+    return found
+
+
+def _wait(device: object) -> None:
+    import torch
+
+    if getattr(device, "type", "") == "cuda":
+        torch.cuda.synchronize()
+
+
+def _num_gpus() -> int:
+    from raybench.machine import gpu_names
+
+    return len(gpu_names())
+
+
+def _run_both(meeting_point: str, backend: str) -> int:
+    environment = dict(os.environ)
+    if backend == "gloo" and Path("/sys/class/net/lo").exists():
+        environment["GLOO_SOCKET_IFNAME"] = "lo"  # both ranks are here: only this host is tested
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "raybench.worker.selftest", str(rank), meeting_point, backend],
+            env=environment,
+        )
+        for rank in range(_WORLD_SIZE)
+    ]
+    try:
+        while any(rank.poll() is None for rank in ranks):
+            if any(rank.poll() for rank in ranks):
+                break  # the other one would wait for it in vain
+            time.sleep(0.02)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+            rank.wait()
+    return max(abs(int(rank.returncode)) for rank in ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""The train function of a worker group: serves trials, one after the other, until told to stop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from time import monotonic, perf_counter
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+import torch
+import torch.distributed as dist
+
+from raybench.launch.runner import Member, Outcome, Progress
+from raybench.record import State, TrialRequest
+from raybench.worker.communication import Communicators
+from raybench.worker.trial import RankResult, measure_trial
+from raybench.worker.watchdog import Watchdog
+
+PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
+
+
+def serve(config: dict[str, Any]) -> None:
+    """``config`` holds the mailbox, the number of the group and the driver's import path."""
+    sys.path[:0] = [path for path in config["sys_path"] if path not in sys.path]
+    mailbox = config["mailbox"]
+    device = _device(config["device"])
+    communicators = Communicators("nccl" if device.type == "cuda" else "gloo")
+    _first_optimizer_step(device)
+    members = _introduce(communicators, mailbox, device)
+    if communicators.rank == 0:
+        mailbox.hello.remote(members)
+    counted: dict[str, float] = {}
+    while True:
+        task = ray.get(mailbox.take.remote()) if communicators.rank == 0 else None
+        carried = [task]
+        dist.broadcast_object_list(carried, src=0, group=communicators.control)
+        if carried[0] is None:
+            break
+        _one_trial(carried[0], communicators, device, counted, mailbox)
+    communicators.drop_team()
+
+
+def _one_trial(
+    task: dict[str, Any],
+    communicators: Communicators,
+    device: torch.device,
+    counted: dict[str, float],
+    mailbox: Any,
+) -> None:
+    request, ranks = TrialRequest.model_validate(task["request"]), tuple(task["ranks"])
+    last = monotonic() - PROGRESS_EVERY_S
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal last
+        if monotonic() - last >= PROGRESS_EVERY_S:
+            last = monotonic()
+            mailbox.progress.remote(progress)
+
+    began = perf_counter()
+    with Watchdog(request.measure.timeout_seconds, f"trial {request.trial_id}"):
+        result = measure_trial(request, ranks, communicators, device, counted, on_progress)
+        if result is not None and result.broken:
+            _leave(result, mailbox, communicators, device, perf_counter() - began)
+        results: list[RankResult | None] | None = (
+            [None] * communicators.size if communicators.rank == 0 else None
+        )
+        dist.gather_object(result, results, dst=0, group=communicators.control)
+        dead = [results is not None and any(found is not None and found.broken for found in results)]
+        dist.broadcast_object_list(dead, src=0, group=communicators.control)
+    if dead[0]:
+        communicators.drop_team()
+    if results is not None:
+        mailbox.reply.remote(_outcome(results, perf_counter() - began, ranks))
+
+
+def _leave(
+    result: RankResult, mailbox: Any, communicators: Communicators, device: torch.device, seconds: float
+) -> None:
+    """Free the ranks that still wait in the team's groups."""
+    if device.type == "cuda":
+        # whoever waits in an NCCL kernel waits for ever: the group ends here, and the reason goes first
+        ray.get(mailbox.reply.remote(Outcome(_state(result.state), seconds, result.reason)))
+        os._exit(1)
+    communicators.drop_team()
+
+
+def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int, ...]) -> Outcome:
+    """One outcome of all ranks: out of memory if any rank was, else the first failure, else the numbers."""
+    present = [result for result in results if result is not None]
+    failed = [result for result in present if result.state != "complete"]
+    if failed:
+        # a rank that was thrown out of a collective only says so; the one that failed by itself knows why
+        order = {"oom": 0, "invalid": 1, "crashed": 2}
+        cause = min(failed, key=lambda found: (order[found.state], _is_echo(found.reason or "")))
+        return Outcome(_state(cause.state), seconds, cause.reason, ranks=ranks)
+    numbers = next(result for result in present if result.measurement is not None)
+    return Outcome(
+        "complete", seconds, measurement=numbers.measurement, samples=numbers.samples, ranks=ranks
+    )
+
+
+def _is_echo(reason: str) -> bool:
+    return any(sign in reason for sign in ("Connection closed by peer", "Timed out waiting", "Connection reset"))
+
+
+def _state(name: str) -> State:
+    states: dict[str, State] = {"oom": "oom", "invalid": "invalid", "crashed": "crashed", "complete": "complete"}
+    return states[name]
+
+
+def _introduce(communicators: Communicators, mailbox: Any, device: torch.device) -> tuple[Member, ...]:
+    """Tell the driver who this is, and hand it the means to end this worker."""
+    context = ray.get_runtime_context()
+    ray.get(mailbox.register.remote(communicators.rank, context.current_actor))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
+    me = Member(communicators.rank, context.get_node_id(), socket.gethostname(), os.getpid(), name)
+    members: list[Any] = [None] * communicators.size
+    dist.all_gather_object(members, me, group=communicators.control)
+    return tuple(members)
+
+
+def _cpu_name() -> str:
+    from raybench.machine import cpu_model
+
+    return cpu_model()
+
+
+def _device(kind: str) -> torch.device:
+    device = ray.train.torch.get_device() if kind == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def _first_optimizer_step(device: torch.device) -> None:
+    """A process's first optimizer step costs seconds of imports: here, not in the first trial."""
+    layer = torch.nn.Linear(2, 2).to(device)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    layer(torch.ones(1, 2, device=device)).sum().backward()
+    optimizer.step()

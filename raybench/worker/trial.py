@@ -1,0 +1,380 @@
+"""One trial on one rank: set up, warm up, measure, collect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from raybench.launch.runner import Progress, Samples
+from raybench.record import Measurement, TrialRequest, Variant
+from raybench.worker import probe as probing
+from raybench.worker.batches import make_batches
+from raybench.worker.communication import (
+    AgreedFailure,
+    Communicators,
+    Replay,
+    Team,
+    describe,
+    is_out_of_memory,
+)
+from raybench.worker.loop import Loop, LoopResult, VariantRun
+from raybench.worker.phases import phase_blocks
+from raybench.worker.strategies import Bench
+from raybench.worker.warmup import warm_up
+from raybench.workloads import Workload, build
+from raybench.workloads.protocol import samples_of, tokens_of
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """How the trial ended on one rank; only the team's leader brings the numbers."""
+
+    state: str
+    reason: str | None = None
+    measurement: Measurement | None = None
+    samples: tuple[Samples, ...] = ()
+    broken: bool = False  # failed where others may still wait: the team's groups are dead
+
+
+class Trial:
+    """Everything that one rank holds while it measures one trial."""
+
+    def __init__(
+        self, request: TrialRequest, team: Team, device: torch.device, flops: dict[str, float]
+    ) -> None:
+        self._request, self._team, self._device = request, team, device
+        self._flops, self._probe = flops, probing.DeviceProbe(device)
+        self._missing: dict[Variant, str] = {}
+        self._workload: Workload = build(request.workload, request.data)
+        self._bench: Bench | None = None
+        self._versus: Bench | None = None
+
+    def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
+        """The measurement, the same on every rank but for what only the leader can know."""
+        began = perf_counter()
+        on_progress(Progress("set up"))
+        bench = self._set_up()
+        stepped = self._first_steps(bench)
+        runs = self._runs(bench)
+        set_up = perf_counter()
+        on_progress(Progress("warm up"))
+        self._probe.reset_peak()
+        steps, seconds = warm_up(self._team, runs, self._request.measure, self._device)
+        peak, device_peak = self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()
+        runs = self._add_twin(bench, runs, seconds)
+        runs = self._add_replay(bench, runs, seconds)
+        warm = perf_counter()
+        loop = Loop(
+            self._team,
+            runs,
+            self._request.measure,
+            self._device,
+            self._probe,
+            seed=self._request.seed,
+            step_seconds=seconds,
+            on_round=lambda number, half_width: on_progress(_round_progress(number, half_width)),
+        )
+        result = loop.run()
+        on_progress(Progress("collect"))
+        memory = self._team.gather((peak, device_peak, self._probe.utilization(), result.energy_joules))
+        measurement = Measurement(
+            rounds=tuple(result.rounds),
+            stopped_by=result.stopped_by,
+            batch_size=self._request.batch_size,
+            global_batch_size=self._request.global_batch_size,
+            warmup_steps=steps,
+            setup_s=set_up - began - stepped,
+            warmup_s=warm - set_up + stepped,
+            measure_s=result.seconds,
+            missing=self._missing,
+            phases=self._phases(bench),
+            loss=result.loss,
+            matrix_peak_flops_per_s=self._matrix_peak(),
+            flops_per_step=self._flops.get(self._flops_key()),
+            peak_memory_bytes=_all_known([row[0] for row in memory]),
+            device_memory_bytes=_all_known([row[1] for row in memory]),
+            device_utilization=tuple(row[2] for row in memory) if self._device.type == "cuda" else None,
+            energy_joules=_energy_per_step([row[3] for row in memory], result),
+            **self._counts(),
+            **self._ddp_facts(bench),
+        )
+        return measurement, tuple(result.samples)
+
+    def release(self) -> None:
+        """Drop the models before their process group goes."""
+        for bench in (self._bench, self._versus):
+            if bench is not None:
+                bench.release()
+        self._bench = self._versus = None
+
+    def _set_up(self) -> Bench:
+        """The models; what fails is agreed on."""
+        failure: Exception | None = None
+        bench: Bench | None = None
+        request = self._request
+        try:
+            bench = self._bench = self._make_bench(request)
+            if request.versus is not None:
+                other = request.model_copy(update={"setting": request.versus, "versus": None})
+                self._versus = self._make_bench(other)
+        except Exception as error:
+            failure = error
+        self._team.agree(failure)
+        assert bench is not None
+        return bench
+
+    def _first_steps(self, bench: Bench) -> float:
+        """One step of the bare model alone, agreed on before the first collective; seconds that it took."""
+        failure: Exception | None = None
+        began = perf_counter()
+        try:
+            if self._versus is not None:
+                self._versus.activate()
+                self._versus.bare.step()
+            bench.activate()
+            self._count_or_step(bench)
+            probing.synchronize(self._device)
+        except Exception as error:
+            failure = error
+        self._team.agree(failure)
+        return perf_counter() - began
+
+    def _make_bench(self, request: TrialRequest) -> Bench:
+        batches = make_batches(
+            self._workload, request, request.batch_size, self._team.rank, self._device
+        )
+        return Bench(
+            self._workload,
+            request.optimizer,
+            request.setting,
+            batches,
+            self._device,
+            seed=request.seed,
+            threads=request.cpus_per_worker,
+        )
+
+    def _count_or_step(self, bench: Bench) -> None:
+        """Counts the operations once for each batch; one count serves every later trial of the group."""
+        key = self._flops_key()
+        if key in self._flops:
+            bench.bare.step()
+        else:
+            self._flops[key] = probing.count_flops(bench.bare)
+
+    def _flops_key(self) -> str:
+        request = self._request
+        micro, accumulation = request.batch_size, request.setting.gradient_accumulation
+        return f"{request.workload.model_dump_json()} {micro} {accumulation}"
+
+    def _runs(self, bench: Bench) -> list[VariantRun]:
+        """What the request asks for, but for the twin and the replay, which come after the warm-up."""
+        asked, team, runs = self._request.variants, self._team, list[VariantRun]()
+        bare = bench.bare
+        shared = {"activate": bench.activate, "warm": bare.batches.warm}
+        if team.size == 1:
+            return [VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared)]  # type: ignore[arg-type]
+        if "plain" in asked:
+            runs.append(VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared))  # type: ignore[arg-type]
+        if "base" in asked:
+            base = self._base(bench)
+            if base is not None:
+                runs.append(base)
+        if "crowd" in asked:
+            runs.append(VariantRun("crowd", bare.step, loss=lambda: bare.loss, free=True, **shared))  # type: ignore[arg-type]
+        real = bench.wrap(team)
+        runs.append(
+            VariantRun("synced", real.step, loss=lambda: real.loss, drifting=real.tensors, **shared)  # type: ignore[arg-type]
+        )
+        if self._versus is not None:
+            other = self._versus.wrap(team)
+            runs.append(
+                VariantRun("versus", other.step, self._versus.activate, lambda: other.loss, warm=other.batches.warm)
+            )
+        return runs
+
+    def _base(self, bench: Bench) -> VariantRun | None:
+        """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
+        request, failure = self._request, None
+        size = request.setting.batch_size // request.setting.gradient_accumulation
+        try:
+            one = request.model_copy(update={"world_size": 1})
+            lane = bench.with_batches(make_batches(self._workload, one, size, 0, self._device))
+            lane.step()
+            probing.synchronize(self._device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = describe(error)
+        failures = [found for found in self._team.gather(failure) if found]
+        if failures:
+            self._missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
+            return None
+        return VariantRun(
+            "base", lane.step, bench.activate, lambda: lane.loss, alone=True, warm=lane.batches.warm
+        )
+
+    def _add_twin(
+        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
+    ) -> list[VariantRun]:
+        if "local" not in self._request.variants or self._team.size == 1:
+            return runs
+        if self._request.setting.find_unused_parameters:
+            # every backward pass then ends in an all-reduce of its own, which no hook can leave out
+            self._missing["local"] = "find_unused_parameters sends even where gradients stay"
+            return runs
+        failure = None
+        try:
+            lane = bench.twin(self._team)
+            local = VariantRun(
+                "local", lane.step, bench.activate, lambda: lane.loss, free=True, warm=lane.batches.warm
+            )
+            _, found = warm_up(self._team, [local], self._request.measure, self._device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = describe(error)
+        if any(self._team.gather(failure)):
+            bench.local = None
+            self._missing["local"] = "no memory for a second set of buckets"
+            return runs
+        seconds.update(found)
+        return [*runs, local]
+
+    def _add_replay(
+        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
+    ) -> list[VariantRun]:
+        if "replay" not in self._request.variants or bench.real is None:
+            return runs
+        assert isinstance(bench.real.module, DistributedDataParallel)
+        sizes = probing.bucket_bytes(probing.logging_data(bench.real.module))
+        replay = Replay(sizes, self._team, self._device, bench.hook, bench.hook_state)
+        run = VariantRun("replay", replay.step)
+        _, found = warm_up(self._team, [run], self._request.measure, self._device)
+        seconds.update(found)
+        return [*runs, run]
+
+    def _phases(self, bench: Bench) -> tuple[()] | tuple:  # type: ignore[type-arg]
+        if self._request.role != "scaling":
+            return ()
+        lanes = {"plain": bench.bare}
+        if bench.local is not None:
+            lanes["local"] = bench.local
+        elif bench.real is not None:
+            self._team.same_weights(bench.real.tensors())
+            lanes["synced"] = bench.real
+        return phase_blocks(self._team, lanes, bench.activate, self._device)  # type: ignore[arg-type]
+
+    def _matrix_peak(self) -> float | None:
+        """Measured once for each precision of a group, on the leader while the others wait."""
+        if self._request.role != "scaling":
+            return None
+        key = f"peak {self._request.setting.precision} {torch.get_num_threads()}"
+        if key not in self._flops and self._team.leads:
+            self._flops[key] = probing.matrix_peak_flops_per_s(self._device, self._request.setting.precision)
+        self._team.barrier()
+        return self._flops.get(key)
+
+    def _counts(self) -> dict[str, float | None]:
+        """Samples and tokens of one step of all ranks."""
+        request, counts = self._request, dict[str, float | None]()
+        batch = self._bench.bare.batches.next() if self._bench else None
+        samples = samples_of(self._workload, batch)
+        per_rank = samples if samples is not None else request.batch_size
+        accumulation = request.setting.gradient_accumulation
+        every = self._team.gather((per_rank, tokens_of(self._workload, batch)))
+        counts["samples_per_step"] = float(sum(row[0] for row in every) * accumulation)
+        if all(row[1] is not None for row in every):
+            counts["tokens_per_step"] = float(sum(row[1] for row in every) * accumulation)
+        if request.versus is not None:
+            micro = request.micro_batch(request.versus)
+            scale = samples / request.batch_size if samples is not None else 1.0
+            counts["versus_samples_per_step"] = (
+                micro * scale * request.versus.gradient_accumulation * self._team.size
+            )
+        return counts
+
+    def _ddp_facts(self, bench: Bench) -> dict[str, object]:
+        if bench.real is None:
+            return {}
+        assert isinstance(bench.real.module, DistributedDataParallel)
+        data = probing.logging_data(bench.real.module)
+        sizes = probing.bucket_bytes(data)
+        halved = 2 if self._request.setting.gradient_compression != "none" else 1
+        return {
+            "bucket_bytes": sizes,
+            "gradient_bytes": sum(sizes) // halved,
+            "ddp_logger": probing.logger_times(data),
+        }
+
+
+def measure_trial(
+    request: TrialRequest,
+    ranks: tuple[int, ...],
+    communicators: Communicators,
+    device: torch.device,
+    flops: dict[str, float],
+    on_progress: OnProgress,
+) -> RankResult | None:
+    """Called on every rank of the group; None on ranks that do not take part.
+
+    ``flops`` is kept by the caller between trials: what is counted once for each batch and precision.
+    """
+    team = communicators.team(ranks, request.measure.timeout_seconds)
+    if team is None:
+        return None
+    trial: Trial | None = None
+    try:
+        trial = _begin(request, team, device, flops)
+        measurement, samples = trial.run(on_progress if team.leads else lambda _: None)
+        if not team.leads:
+            return RankResult("complete")
+        return RankResult("complete", measurement=measurement, samples=samples)
+    except AgreedFailure as failure:
+        state = "oom" if failure.out_of_memory else "invalid" if failure.invalid else "crashed"
+        return RankResult(state, str(failure))
+    except Exception as error:
+        state = "oom" if is_out_of_memory(error) else "crashed"
+        if type(error).__name__ == "InvalidTrialError":
+            return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
+        return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+    finally:
+        if trial is not None:
+            trial.release()
+        del trial
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _begin(request: TrialRequest, team: Team, device: torch.device, flops: dict[str, float]) -> Trial:
+    """The trial's parts; a failure to make them is agreed on, as no rank waits in a collective yet."""
+    failure: Exception | None = None
+    trial: Trial | None = None
+    try:
+        trial = Trial(request, team, device, flops)
+    except Exception as error:
+        failure = error
+    team.agree(failure)
+    assert trial is not None
+    return trial
+
+
+def _round_progress(number: int, half_width: float | None) -> Progress:
+    width = "" if half_width is None else f"±{100 * half_width:.1f}%"
+    return Progress("measure", f"round {number} {width}".strip())
+
+
+def _all_known(values: list[int | None]) -> tuple[int, ...] | None:
+    known = [value for value in values if value is not None]
+    return tuple(known) if len(known) == len(values) else None
+
+
+def _energy_per_step(joules: list[float | None], result: LoopResult) -> float | None:
+    if not result.synced_steps or any(value is None for value in joules):
+        return None
+    return sum(value for value in joules if value is not None) / result.synced_steps

@@ -1,0 +1,42 @@
+"""Ends a worker whose trial takes too long, whatever the trial is doing.
+
+Two layers here, the third is the driver's own deadline: a thread that ends the process with a reason, and
+``faulthandler``, which fires from C even while a call holds the GIL.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+from types import TracebackType
+
+EXIT_CODE = 70
+GIL_HELD_AFTER_S = 2.0  # faulthandler's turn comes when the thread did not get its own
+
+
+class Watchdog:
+    """A context: leaving it in time calls the dog off."""
+
+    def __init__(self, timeout_s: float, what: str) -> None:
+        self._timeout_s, self._what = timeout_s, what
+        self._timer = threading.Timer(timeout_s, self._bite)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Watchdog:
+        self._timer.start()
+        faulthandler.dump_traceback_later(self._timeout_s + GIL_HELD_AFTER_S, exit=True, file=sys.__stderr__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        faulthandler.cancel_dump_traceback_later()
+
+    def _bite(self) -> None:
+        print(f"raybench: {self._what} took over {self._timeout_s:g} s, ending this worker", file=sys.stderr)
+        faulthandler.dump_traceback(file=sys.__stderr__)
+        sys.stderr.flush()
+        os._exit(EXIT_CODE)

@@ -1,0 +1,69 @@
+"""The workloads: models and their data. ``build`` makes one from a study's ``[workload]``."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from raybench.errors import RequestError
+from raybench.spec.workloads import FactorySpec, MLPSpec, VisionSpec, WorkloadSpec
+from raybench.workloads.protocol import Workload
+
+__all__ = ["Workload", "build", "check"]
+
+
+def build(spec: WorkloadSpec, data: str | None) -> Workload:
+    """The workload that ``spec`` describes; ``data`` is the directory with its data sets.
+
+    Raises ``RequestError`` for a factory that does not import or does not follow the protocol.
+    """
+    if isinstance(spec, MLPSpec):
+        from raybench.workloads.mlp import MLP
+
+        return MLP(spec)
+    if isinstance(spec, VisionSpec):
+        from raybench.workloads.vision import Vision
+
+        return Vision(spec, Path(data) if data else None)
+    return _own(spec)
+
+
+def check(spec: WorkloadSpec, data: str | None) -> None:
+    """Raise ``RequestError`` for what can be told before any worker starts: imports, names, data."""
+    workload = build(spec, data)
+    if spec.input == "real":
+        dataset = workload.dataset("train")  # type: ignore[attr-defined]
+        if not len(dataset):
+            raise RequestError("workload: the data set has no training samples (received 0)")
+
+
+def _own(spec: FactorySpec) -> Workload:
+    where = "workload.factory"
+    module_name, _, function = spec.factory.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), function)
+    except ImportError as error:
+        raise RequestError(f"{where}: a module that imports: {error} (received {spec.factory!r})") from error
+    except AttributeError:
+        raise RequestError(
+            f"{where}: {module_name} has no {function} (received {spec.factory!r})"
+        ) from None
+    except Exception as error:
+        raise RequestError(
+            f"{where}: importing {module_name} raised {type(error).__name__}: {error}"
+        ) from error
+    try:
+        workload = factory(**spec.arguments)
+    except Exception as error:
+        raise RequestError(
+            f"{where}: {spec.factory} raised {type(error).__name__}: {error} (arguments {spec.arguments!r})"
+        ) from error
+    needed = ["model", "loss", "dataset" if spec.input == "real" else "batch"]
+    missing = [name for name in needed if not callable(getattr(workload, name, None))]
+    if missing:
+        raise RequestError(
+            f"{where}: an object with the methods {', '.join(needed)}; {', '.join(missing)} missing "
+            f"(received a {type(workload).__name__} from {spec.factory})"
+        )
+    checked: Workload = workload
+    return checked

@@ -1,0 +1,64 @@
+"""What raybench asks of a workload; nothing to inherit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """A model, its loss, and batches made up or read.
+
+    Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input or
+    ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)``,
+    ``samples(batch) -> int``, ``tokens(batch) -> int``, and ``communication_hook(group)``, which returns
+    the state and the hook for DDP's ``register_comm_hook``.
+    """
+
+    def model(self) -> nn.Module:
+        """A new model on the CPU; torch's generator is seeded before the call."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """The mean loss of one batch: the forward pass through ``model``, which may be wrapped."""
+        ...
+
+
+class SyntheticWorkload(Workload, Protocol):
+    """Input that is made up."""
+
+    def batch(self, size: int, generator: torch.Generator) -> Any:
+        """``size`` samples on the CPU: a tensor, or tuples, lists and dicts of tensors."""
+        ...
+
+
+class RealWorkload(Workload, Protocol):
+    """Input that is read."""
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        """A map-style data set; ``split`` is "train" or "test"."""
+        ...
+
+
+def optimizer_of(workload: Workload, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
+    """The workload's own optimizer, or None."""
+    make = getattr(workload, "optimizer", None)
+    made: torch.optim.Optimizer | None = make(parameters) if make is not None else None
+    return made
+
+
+def samples_of(workload: Workload, batch: Any) -> int | None:
+    """The number of samples that the workload counts in ``batch``; None: it has no opinion."""
+    count = getattr(workload, "samples", None)
+    return int(count(batch)) if count is not None else None
+
+
+def tokens_of(workload: Workload, batch: Any) -> int | None:
+    """The number of tokens in ``batch``; None: the workload has none."""
+    count = getattr(workload, "tokens", None)
+    return int(count(batch)) if count is not None else None

@@ -1,0 +1,65 @@
+"""Runs a function on several gloo ranks of this machine."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, timeout_s: float = 200) -> list[Any]:
+    """What ``function(*arguments)`` returns on each of ``world_size`` ranks, in order."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with TemporaryDirectory() as folder:
+        context = mp.get_context("spawn")
+        processes = [
+            context.Process(target=_rank, args=(function, rank, world_size, port, folder, arguments))
+            for rank in range(world_size)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout_s)
+        alive = [process for process in processes if process.is_alive()]
+        for process in alive:
+            process.kill()
+        assert not alive, f"{len(alive)} ranks still ran after {timeout_s} s"
+        results = []
+        for rank in range(world_size):
+            file = Path(folder) / str(rank)
+            assert file.exists(), f"rank {rank} died with exit code {processes[rank].exitcode}"
+            kind, value = pickle.loads(file.read_bytes())
+            assert kind == "ok", f"rank {rank}:\n{value}"
+            results.append(value)
+        return results
+
+
+def _rank(
+    function: Callable[..., Any], rank: int, world_size: int, port: int, folder: str, arguments: tuple[Any, ...]
+) -> None:
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        OMP_NUM_THREADS="1",
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    dist.init_process_group("gloo")
+    try:
+        answer = ("ok", function(*arguments))
+    except BaseException:
+        answer = ("error", traceback.format_exc())
+    (Path(folder) / str(rank)).write_bytes(pickle.dumps(answer))
+    if answer[0] == "ok":
+        dist.destroy_process_group()

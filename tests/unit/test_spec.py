@@ -1,0 +1,113 @@
+"""The models of a study: what they take, what they refuse, what they say of themselves."""
+
+import itertools
+import math
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from raybench.spec import Knobs, MeasureSpec, Setting, Study
+from raybench.spec.describe import fields, show
+from raybench.spec.load import resolve
+from raybench.spec.workloads import WORKLOADS, FactorySpec
+
+MLP = {"name": "x", "workload": {"name": "mlp"}}
+
+
+def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
+    inner = [field.annotation for field in model.model_fields.values()]
+    found = [each for each in inner if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [model, *itertools.chain.from_iterable(_models(each) for each in found)]
+
+
+@pytest.mark.parametrize(
+    "model", [*_models(Study), *WORKLOADS.values(), Setting], ids=lambda each: each.__name__
+)
+def test_every_field_has_a_meaning(model):
+    without = [name for name, field in model.model_fields.items() if not field.description]
+    assert without == []
+
+
+def test_a_study_is_frozen():
+    study = Study(**MLP)
+    with pytest.raises(ValidationError):
+        study.seed = 1  # type: ignore[misc]
+
+
+def test_knobs_take_a_value_or_a_list_and_the_first_is_the_default():
+    knobs = Knobs(batch_size=[8, 16], precision="bf16", bucket_cap_mb=[1, "default"])
+    assert knobs.batch_size == (8, 16)
+    assert knobs.explored() == {"batch_size": (8, 16), "bucket_cap_mb": (1, "default")}
+    assert knobs.default() == Setting(batch_size=8, precision="bf16", bucket_cap_mb=1)
+    assert [(each.batch_size, each.bucket_cap_mb) for each in knobs.grid()] == [
+        (8, 1),
+        (8, "default"),
+        (16, 1),
+        (16, "default"),
+    ]
+
+
+def test_what_cannot_matter_on_one_device_is_reset_there():
+    setting = Setting(batch_size=8, bucket_cap_mb=1, static_graph=True, gradient_compression="bf16")
+    assert setting.on_one_device() == Setting(strategy="single", batch_size=8)
+
+
+@pytest.mark.parametrize("value", [True, 0, -1, math.nan, math.inf, "auto", None])
+def test_a_bucket_is_a_size_or_the_word_default(value):
+    with pytest.raises(ValidationError):
+        Setting(bucket_cap_mb=value)
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value"),
+    [
+        (MeasureSpec, "max_seconds", "20"),
+        (MeasureSpec, "max_seconds", True),
+        (MeasureSpec, "min_rounds", "10"),
+        (MeasureSpec, "min_rounds", 2),
+        (MeasureSpec, "half_width", 1),
+        (Setting, "static_graph", "yes"),
+        (Setting, "static_graph", 1),
+        (Setting, "batch_size", 1.0),
+        (Setting, "batch_size", True),
+    ],
+)
+def test_types_are_taken_at_their_word(model, field, value):
+    with pytest.raises(ValidationError):
+        model(**{field: value})
+
+
+def test_impossible_settings_say_why():
+    assert "GPUs only" in str(Setting(precision="tf32").fault("cpu"))
+    assert Setting(precision="tf32").fault("cuda") is None
+    assert "excludes" in str(Setting(static_graph=True, find_unused_parameters=True).fault("cuda"))
+
+
+def test_a_factory_keeps_its_own_arguments():
+    study = resolve({"name": "x", "workload": {"factory": "my.model:build", "depth": 3, "sizes": [1, 2]}})
+    assert isinstance(study.workload, FactorySpec)
+    assert study.workload.arguments == {"depth": 3, "sizes": [1, 2]}
+    assert study.workload.name == "my.model:build"
+
+
+def test_fields_name_every_field_with_type_default_and_meaning():
+    rows = fields()
+    named = {(row.name, row.workload) for row in rows}
+    assert len(named) == len(rows)
+    assert {("workload.hidden_dim", "mlp"), ("workload.factory", "factory"), ("seed", None)} <= named
+    assert {f"knobs.{name}" for name in Setting.model_fields} <= {row.name for row in rows}
+    assert all(row.meaning and row.type for row in rows)
+    by_name = {row.name: row for row in rows}
+    assert by_name["knobs.batch_size"].type == "a whole number above 0, or a list of these"
+    assert by_name["knobs.batch_size"].default == "32"
+    assert by_name["search.minimum_gain"].type == "a number above 0 and below 1"
+    assert by_name["name"].required
+    assert by_name["measure.steps"].default is None
+
+
+def test_show_has_every_default_and_names_what_is_unset():
+    text = show(Study(**MLP))
+    assert "hidden_dim = 1024" in text
+    assert "max_seconds = 20.0" in text
+    assert "# half_width is unset: of the efficiency's 95% interval" in text
+    assert "[cost]\n# price_per_device_hour is unset: in your currency" in text
