@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +18,8 @@ from rich.console import Console
 from raybench import environment as environments
 from raybench import interrupt, machine
 from raybench.display import Display, clock_words, own_output
-from raybench.errors import GroupLostError, Interrupted, NotYetError, RequestError, StoreError
+from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
+from raybench.launch.cluster import Cluster
 from raybench.launch.runner import Resources, TrialRunner
 from raybench.plan import Plan, make_plan
 from raybench.record import State
@@ -27,7 +29,7 @@ from raybench.store import ResultsDirectory
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
 FINISH_SECONDS = 11.0
-DONE, NOTHING_COMPLETED, INTERRUPTED = 0, 1, 130
+DONE, NOTHING_COMPLETED, CANNOT_WRITE, INTERRUPTED = 0, 1, 2, 130
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def conduct(options: Options, console: Console) -> int:
     with interrupt.raising():
         try:
             with _results(options, study, base) as store:
-                return _run(options, plan, store, console)
+                return _run(options, plan, store)
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
@@ -98,9 +100,7 @@ def _resources(study: Study, options: Options) -> Resources:
     return cluster.resources()
 
 
-def _cluster(study: Study, options: Options, plan: Plan | None) -> Any:
-    from raybench.launch.cluster import Cluster
-
+def _cluster(study: Study, options: Options, plan: Plan | None) -> Cluster:
     device = study.resources.device
     if device == "auto":
         device = "cuda" if machine.gpu_names() else "cpu"
@@ -116,7 +116,9 @@ def _cluster(study: Study, options: Options, plan: Plan | None) -> Any:
 def _resolved(plan: Plan) -> Study:
     """The study as it is run here: what the results directory keeps."""
     study = plan.study
-    scaling = study.scaling.model_copy(update={"world_sizes": plan.world_sizes, "target_world_size": plan.target})
+    scaling = study.scaling.model_copy(
+        update={"world_sizes": plan.world_sizes, "target_world_size": plan.target}
+    )
     resources = study.resources.model_copy(update={"device": plan.device})
     data = str(Path(study.data).expanduser().resolve()) if study.data else None
     return study.model_copy(update={"scaling": scaling, "resources": resources, "data": data})
@@ -137,30 +139,33 @@ def _results(options: Options, study: Study, base: Path | None) -> ResultsDirect
     return ResultsDirectory.create(output, study, now)
 
 
-def _run(options: Options, plan: Plan, store: ResultsDirectory, console: Console) -> int:
-    plan = Plan(store.study(), plan.device, plan.world_sizes, plan.target, plan.num_devices)
-    notes, ended = list(store.warnings), "done"
+def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
+    """Measure and report; a full disk and a lost group leave what was measured, and say so."""
+    plan = replace(plan, study=store.study())
+    notes, ended = list(store.warnings), DONE
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=options.quiet) as display:
-            for note in notes:
-                display.line(f"note: {note}")
             try:
-                notes += _measure(options, plan, store, display)
+                with interrupt.held():
+                    notes += _measure(options, plan, store, display)
             except Interrupted as signal:
-                ended = "interrupted"
-                display.line(f"{signal}: ending the workers, keeping what was measured")
-                display.stage("Ending")
+                ended = INTERRUPTED
+                display.line(f"{signal}: the workers are gone, what was measured is kept")
             except GroupLostError as lost:
-                ended = "lost"
                 notes.append(f"{lost}; Ray's own words are in {store.path / 'ray.log'}")
             except StoreError as error:
-                ended = "full"
+                ended = CANNOT_WRITE
                 notes += error.problems
-        code = _report(options, plan, store, own, notes)
-    if ended == "interrupted":
-        console.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
-        return INTERRUPTED
-    return 2 if ended == "full" else code
+        try:
+            code = write_and_print(store, own, notes, quiet=options.quiet)
+        except Interrupted:
+            code = ended = INTERRUPTED
+        except OSError as error:
+            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
+            code = ended = CANNOT_WRITE
+        if ended != DONE:
+            own.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
+    return ended or code
 
 
 def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Display) -> list[str]:
@@ -169,7 +174,9 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
 
     cluster = _cluster(plan.study, options, plan)
     display.stage(_what_starts(plan))
-    runner = _runner(plan, cluster, store.path)
+    # what Ray Train keeps of a run is of no use afterwards
+    storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
+    runner = _runner(plan, cluster, Path(storage.name))
     try:
         cluster.connect()
         display.line(cluster.dashboard_words())
@@ -188,23 +195,30 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
             retry=frozenset(options.retry),
         )
         execution.run()
+        runner.close()
+    except Interrupted:
+        runner.abandon()
+        raise
+    except BaseException:
+        runner.close()
+        raise
     finally:
-        with interrupt.held():  # a second Ctrl-C waits for the workers' end
-            runner.close()
+        storage.cleanup()
     budget = plan.study.time_budget_seconds
     return execution.notes + [
-        f"not reached within the time budget of {clock_words(budget or 0)}: {what}" for what in execution.not_reached
+        f"not reached within the time budget of {clock_words(budget or 0)}: {what}"
+        for what in execution.not_reached
     ]
 
 
-def _runner(plan: Plan, cluster: Any, path: Path) -> TrialRunner:
+def _runner(plan: Plan, cluster: Cluster, storage: Path) -> TrialRunner:
     from raybench.launch.worker_group import WorkerGroupRunner
 
     return WorkerGroupRunner(
         cluster,
         device=plan.device,
         cpus_per_worker=plan.study.resources.cpus_per_worker,
-        storage=path / "ray",
+        storage=storage,
     )
 
 
@@ -222,13 +236,6 @@ def _deadline(options: Options, study: Study) -> float | None:
     return time.monotonic() + study.time_budget_seconds - since - FINISH_SECONDS
 
 
-def _report(
-    options: Options, plan: Plan, store: ResultsDirectory, console: Console, notes: Sequence[str]
-) -> int:
-    """Write the report, print the answer."""
-    return write_and_print(store, console, notes, quiet=options.quiet)
-
-
 def write_and_print(
     store: ResultsDirectory, console: Console, notes: Sequence[str] = (), *, quiet: bool = False
 ) -> int:
@@ -238,9 +245,10 @@ def write_and_print(
 
     study, records = store.study(), list(store.latest().values())
     results = analyse(study, records)
-    if not quiet:
+    if quiet:
+        console.print(results.answer(), soft_wrap=True, highlight=False, markup=False)
+    else:
         print_summary(results, console)
-    console.print(results.answer(), soft_wrap=True, highlight=False, markup=False)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     environment = store.environment().model_dump(mode="json")
@@ -284,6 +292,3 @@ def _print_plan(plan: Plan, console: Console) -> None:
         lines.append(f"time budget: {clock_words(study.time_budget_seconds)}")
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-__all__ = ["NotYetError", "Options", "conduct", "resume_command", "write_and_print"]

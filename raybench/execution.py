@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
+from raybench import interrupt
 from raybench.analysis.efficiency import scaling
 from raybench.analysis.objectives import Candidate, pareto_front
 from raybench.analysis.words import setting_words, times
@@ -20,7 +21,12 @@ from raybench.search import Search, objective_values
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
 # has all variants, a confirmation has two synchronised ones.
-COST_IN_SEARCHES: dict[Role, float] = {"search": 1.0, "scaling": 2.5, "confirmation": 1.2, "verification": 1.2}
+COST_IN_SEARCHES: dict[Role, float] = {
+    "search": 1.0,
+    "scaling": 2.5,
+    "confirmation": 1.2,
+    "verification": 1.2,
+}
 
 
 class Store(Protocol):
@@ -188,16 +194,17 @@ class Execution:
         again = known is not None and known.state in self.retry and known.trial_id not in self._retried
         if known is not None and not again:
             return known
+        interrupt.check()
         self._retried.add(request.trial_id)
         left = self._left_s(total - done, request) if total else None
         self.watcher.trial(self._words(request), done=done, total=total, left_s=left)
-        began, started = monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        started = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = self._outcome(request)
         record = self._record(task, outcome, started)
         self.store.append(record, outcome.samples)
         if record.state == "complete":
             costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
-            costs.append(monotonic() - began)
+            costs.append(outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(self._result_words(record))
         return record
 

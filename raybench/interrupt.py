@@ -1,4 +1,8 @@
-"""SIGINT and SIGTERM as one exception in the main thread, held back where it would do harm."""
+"""SIGINT and SIGTERM as one exception in the main thread, held back where it would do harm.
+
+Raised in the middle of a call of Ray's, an exception comes out as an internal error, or leaves processes
+behind: while trials are measured signals are held, and looked for between calls.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ from raybench.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_raising = 0
 _held = 0
 _waiting: int | None = None
 
@@ -27,13 +30,10 @@ def _on_signal(number: int, _: FrameType | None) -> None:
 @contextmanager
 def raising() -> Iterator[None]:
     """Inside, SIGINT and SIGTERM raise ``Interrupted``; afterwards the earlier handlers are back."""
-    global _raising
     before = {number: signal.signal(number, _on_signal) for number in SIGNALS}
-    _raising += 1
     try:
         yield
     finally:
-        _raising -= 1
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -44,16 +44,19 @@ def held() -> Iterator[None]:
 
     Python handlers are not inherited by programs that are started meanwhile; a blocked mask would be.
     """
-    global _held, _waiting
+    global _held
     _held += 1
     try:
         yield
     finally:
         _held -= 1
-        if _raising:
-            for number in SIGNALS:  # whoever was called may have put its own handlers there: Ray does
-                signal.signal(number, _on_signal)
-        if not _held and _waiting is not None:
-            number, _waiting = _waiting, None
-            raise Interrupted(signal.Signals(number).name)
+    if not _held:
+        check()
 
+
+def check() -> None:
+    """Raise ``Interrupted`` if a signal waits: for places inside ``held`` where it is safe to stop."""
+    global _waiting
+    if _waiting is not None:
+        name, _waiting = signal.Signals(_waiting).name, None
+        raise Interrupted(name)

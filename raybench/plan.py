@@ -90,7 +90,7 @@ class Plan:
         return self._request(winner, "confirmation", self.target, placement, default.setting)
 
     def requests(self) -> list[TrialRequest]:
-        """Every trial of a grid, each once, ordered by process knobs, then by world size, the largest first."""
+        """Every trial of a grid, each once, by process knobs, then by world size, the largest first."""
         asked = [request for suggestion in self.grid() for request in self.curve(suggestion)]
         unique = {request.trial_id: request for request in asked}
         order = {tuple(environment.items()): place for place, environment in enumerate(self.environments())}

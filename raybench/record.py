@@ -142,7 +142,9 @@ class Measurement(_Frozen):
     flops_per_step: float | None = None  # of one device
     matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
     peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
-    device_memory_bytes: tuple[int, ...] | None = None  # each rank, as the device (CPU: the process) counts it
+    device_memory_bytes: tuple[int, ...] | None = (
+        None  # each rank, as the device (CPU: the process) counts it
+    )
     device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
     energy_joules: float | None = None  # of all devices, per synced step
     loss: float | None = None  # after the last round

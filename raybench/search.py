@@ -135,7 +135,9 @@ class Search:
         default = self._plan.default()
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
         variables = {
-            k.removeprefix(ENVIRONMENT_PREFIX): v for k, v in parameters.items() if k.startswith(ENVIRONMENT_PREFIX)
+            k.removeprefix(ENVIRONMENT_PREFIX): v
+            for k, v in parameters.items()
+            if k.startswith(ENVIRONMENT_PREFIX)
         }
         return Suggestion(
             number, Setting(**{**default.setting.model_dump(), **knobs}), {**default.environment, **variables}
@@ -162,10 +164,14 @@ class Search:
 
     def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
         values = objective_values(record, self._plan)
-        state = TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
+        state = (
+            TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
+        )
         return optuna.trial.create_trial(
             params=parameters,
-            distributions={name: CategoricalDistribution(list(values)) for name, values in self._space.items()},
+            distributions={
+                name: CategoricalDistribution(list(values)) for name, values in self._space.items()
+            },
             values=values,
             state=state,
             user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -22,7 +23,8 @@ app = typer.Typer(
 WRONG_REQUEST = 2
 
 StudyName = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file.")
+    str | None,
+    typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file."),
 ]
 
 
@@ -30,7 +32,9 @@ StudyName = Annotated[
 def scaling(
     study: StudyName = None,
     output: Annotated[Path | None, typer.Option(help="Results directory; it must be new or empty.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
+    ] = False,
     retry: Annotated[str, typer.Option(help="With --resume: states to try again, as crashed,timeout.")] = "",
     world_sizes: Annotated[str, typer.Option(help="Numbers of devices, as 1,2,4, or all.")] = "",
     batch_sizes: Annotated[str, typer.Option(help="Per device (weak scaling) or global (strong).")] = "",
@@ -47,9 +51,13 @@ def scaling(
     steps: Annotated[int | None, typer.Option(help="Steps of a block, in place of adaptive ones.")] = None,
     warmup_steps: Annotated[int | None, typer.Option(help="Steps before the first round.")] = None,
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
+    ] = None,
     working_dir: Annotated[Path | None, typer.Option(help="Directory that travels to the workers.")] = None,
-    data: Annotated[Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")
+    ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Traces of torch.profiler.")] = False,
     seed: Annotated[int | None, typer.Option(help="Of weights, batches and search.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False,
@@ -98,7 +106,12 @@ def scaling(
         dry_run=dry_run,
         quiet=quiet,
     )
-    raise typer.Exit(conduct.conduct(options, make_console()))
+    code = conduct.conduct(options, make_console())
+    if code == conduct.INTERRUPTED:  # threads of an abandoned Ray would wait for it, or abort
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise typer.Exit(code)
 
 
 @app.command(epilog="Example: python -m raybench.study report results/default-20260101-120000")

@@ -80,11 +80,15 @@ def _speed(results: StudyResults) -> str:
 
 
 def _further_batches(results: StudyResults) -> list[BatchPoint]:
-    """The batch of the spoken curve that lies furthest from the headline's speed-up."""
+    """The other batch of the headline's setting that lies furthest from the headline's speed-up."""
     assert results.headline is not None
     here = results.headline.request.setting.batch_size
     points = [
-        point for curve in results.batch_curves[:1] for point in curve.points if point.batch_size != here
+        point
+        for curve in results.batch_curves
+        if curve.is_headline
+        for point in curve.points
+        if point.batch_size != here
     ]
     if not points or results.headline_scaling is None or results.headline_scaling.speedup is None:
         return []
@@ -108,9 +112,10 @@ def _crossover(results: StudyResults) -> list[str]:
 def _crossover_of(curve: BatchCurve) -> str:
     passage = curve.crossover
     if passage is not None:
+        with_what = "" if curve.is_headline else f", with {curve.label}"
         return (
             f"slower than one below about batch {_round_batch(passage.batch)} "
-            f"(interpolated between {passage.below:,} and {passage.above:,})"
+            f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
         )
     if all(point.speedup.high < 1 for point in curve.points):
         return (

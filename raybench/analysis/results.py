@@ -57,6 +57,7 @@ class BatchCurve:
     world_size: int
     points: tuple[BatchPoint, ...]
     crossover: Crossover | None
+    is_headline: bool  # the headline's setting, but for the batch
 
 
 @dataclass(frozen=True)
@@ -244,13 +245,13 @@ def _batch_curves(
 ) -> list[BatchCurve]:
     """Efficiency over the batch at the headline's world size.
 
-    A curve for each setting that was measured at two batches or more, the default's first; one that passes a
-    speed-up of 1 before those that do not. Where the search left no such setting, or none that passes 1, one
-    curve more takes each batch at the setting with the highest efficiency there.
+    A curve for each setting that was measured at two batches or more. Those that pass a speed-up of 1 come
+    first, the nearest neighbours before all, else the headline's setting. Where the search left no such
+    setting, or none that passes 1, one curve more takes each batch at its most efficient setting.
     """
     if headline is None or headline.request.world_size == 1:
         return []
-    size = headline.request.world_size
+    size, here = headline.request.world_size, _without_batch(headline.request)
     points: list[tuple[TrialRequest, dict[int, BatchPoint]]] = []  # a request is not hashable
     for record in records:
         request = record.request
@@ -266,8 +267,8 @@ def _batch_curves(
             points.append((key, group := {}))
         group[point.batch_size] = point
     curves = [
-        _batch_curve(_rest_label(study, key), size, list(group.values()))
-        for key, group in sorted(points, key=lambda item: item[0] != _without_batch(headline.request))
+        _batch_curve(_rest_label(study, key), size, list(group.values()), key == here)
+        for key, group in sorted(points, key=lambda item: item[0] != here)
         if len(group) > 1
     ]
     if not any(curve.crossover for curve in curves):
@@ -279,7 +280,7 @@ def _batch_curves(
         envelope = _batch_curve("the best setting at each batch", size, list(best.values()))
         if len(best) > 1 and all(curve.points != envelope.points for curve in curves):
             curves.append(envelope)
-    return sorted(curves, key=lambda curve: curve.crossover is None)
+    return sorted(curves, key=_by_bracket)
 
 
 def _without_batch(request: TrialRequest) -> TrialRequest:
@@ -299,10 +300,15 @@ def _rest_label(study: Study, request: TrialRequest) -> str:
     return setting_words(request.setting, knobs, environment)
 
 
-def _batch_curve(label: str, size: int, points: list[BatchPoint]) -> BatchCurve:
+def _batch_curve(label: str, size: int, points: list[BatchPoint], is_headline: bool = False) -> BatchCurve:
     ordered = sorted(points, key=lambda point: point.batch_size)
     passage = crossover([(point.batch_size, point.speedup) for point in ordered])
-    return BatchCurve(label, size, tuple(ordered), passage)
+    return BatchCurve(label, size, tuple(ordered), passage, is_headline)
+
+
+def _by_bracket(curve: BatchCurve) -> float:
+    """Curves that pass a speed-up of 1 first, of these the one with the nearest neighbours."""
+    return curve.crossover.above / curve.crossover.below if curve.crossover else float("inf")
 
 
 def _best(study: Study, records: Sequence[TrialRecord], target: int) -> tuple[Best | None, list[Candidate]]:

@@ -20,6 +20,7 @@ OUTLIER_LEAST = 0.10  # relative; less is no outlier, however quiet the other ro
 DRIFT_SIGNIFICANCE = 0.01
 DRIFT_LEAST = 0.02  # relative, from the first round to the last
 UNEVEN_LEAST = 0.02  # relative
+UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
 STRAGGLER_LEAST = 0.02  # relative
 IDLE_LOAD = 1.0  # processes that any machine may run
 CLOCK_DROP = 0.10  # relative, from the fastest round
@@ -183,7 +184,7 @@ def _uneven(record: TrialRecord, measurement: Measurement) -> Finding | None:
     error = math.sqrt(within / degrees * (1 / len(by_rank[slow]) + 1 / len(by_rank[fast])))
     num_pairs = len(list(combinations(by_rank, 2)))
     apart = means[slow] - means[fast]
-    half = float(stdtrit(degrees, 1 - 0.025 / num_pairs)) * error
+    half = float(stdtrit(degrees, 1 - UNEVEN_SIGNIFICANCE / 2 / num_pairs)) * error
     if math.expm1(apart) < UNEVEN_LEAST or apart < half:
         return None
     return Finding(
@@ -191,7 +192,7 @@ def _uneven(record: TrialRecord, measurement: Measurement) -> Finding | None:
         Severity.WARNING,
         record.trial_id,
         f"alone, rank {slow} takes {math.expm1(apart):.1%} [{math.expm1(apart - half):.1%}, "
-        f"{math.expm1(apart + half):.1%}] longer than rank {fast} ({num_blocks} plain blocks)",
+        f"{math.expm1(apart + half):.1%}] longer than rank {fast} (99% interval, {num_blocks} plain blocks)",
         f"every step waits for rank {slow}: compare its clock, temperature and power limit with the others', "
         "or leave it out with scaling.placement",
         {"slow_rank": slow, "fast_rank": fast, "spread_ratio": math.expm1(apart), "blocks": num_blocks},

@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raybench import interrupt, machine
+import psutil
+
+from raybench import machine
 from raybench.errors import RequestError
 from raybench.launch.runner import Resources
 
+KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 TOKEN_FILE = Path("~/.ray/auth_token")
 
 
@@ -73,14 +79,15 @@ class Cluster:
             "logging_level": logging.ERROR,
             "runtime_env": runtime_env,
         }
-        with interrupt.held():  # an interrupted start leaves processes behind
-            self._connected = True
-            try:
-                context = ray.init(**common, **self._where())
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                self._connected = False
-                line = str(error).strip().splitlines()[0]
-                raise RequestError(f"--address: a Ray cluster that answers: {line} (received {self._address!r})") from error
+        self._connected = True
+        try:
+            context = self._in_thread(lambda: ray.init(**common, **self._where()))
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            self._connected = False
+            line = str(error).strip().splitlines()[0]
+            raise RequestError(
+                f"--address: a Ray cluster that answers: {line} (received {self._address!r})"
+            ) from error
         url = getattr(context, "dashboard_url", "") or ""
         self.dashboard = f"http://{url}" if url else None
 
@@ -98,12 +105,12 @@ class Cluster:
         nodes = self._nodes()
         places = self._places(nodes)
         if world_size > places:
-            shape = "+".join(f"{node.gpus:g}" if self._device == "cuda" else f"{node.cpus:g}" for node in nodes)
-            unit = "GPUs" if self._device == "cuda" else "cores"
+            cuda = self._device == "cuda"
+            shape = "+".join(f"{node.gpus if cuda else node.cpus:g}" for node in nodes)
+            each = f"{self._cpus} cores{' and a GPU' if cuda else ''}"
             raise RequestError(
-                f"scaling.world_sizes: at most {places} workers of {self._cpus} cores"
-                f"{' and a GPU' if self._device == 'cuda' else ''} fit into {len(nodes)} nodes of {shape} {unit} "
-                f"(received {world_size})"
+                f"scaling.world_sizes: at most {places} workers of {each} fit into {len(nodes)} nodes "
+                f"of {shape} {'GPUs' if cuda else 'cores'} (received {world_size})"
             )
 
     def close(self) -> None:
@@ -113,8 +120,40 @@ class Cluster:
         import ray
 
         self._connected = False
-        with interrupt.held():
-            ray.shutdown()
+        ray.shutdown()
+
+    def abandon(self) -> None:
+        """End a local cluster by ending its processes, all of them children of this one.
+
+        ``ray.shutdown`` waits for calls under way in other threads, or aborts the process under them. A
+        cluster that was joined ends the workers by itself once this process is gone.
+        """
+        if not self._connected or not self.is_local:
+            return
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                pass
+        psutil.wait_procs(children, timeout=KILLED_S)
+
+    def _in_thread(self, start: Callable[[], Any]) -> Any:
+        """Call ``start`` outside the main thread, where Ray puts a handler of SIGTERM that exits half-way.
+
+        The thread lives on: the kernel ends Ray's processes with the thread that started them.
+        """
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(start())
+            except BaseException as error:
+                result.set_exception(error)
+            threading.Event().wait()
+
+        threading.Thread(target=run, daemon=True, name="raybench-ray").start()
+        return result.result()
 
     def _where(self) -> dict[str, Any]:
         if not self.is_local:

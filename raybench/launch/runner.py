@@ -122,3 +122,7 @@ class TrialRunner(Protocol):
     def close(self) -> None:
         """End every process that the runner started. May be called twice."""
         ...
+
+    def abandon(self) -> None:
+        """End them at once, in the middle of whatever they do: the command is being interrupted."""
+        ...

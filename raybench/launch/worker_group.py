@@ -14,7 +14,9 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from raybench import interrupt
 from raybench.errors import GroupLostError
+from raybench.launch import causes
 from raybench.launch.cluster import Cluster, import_path
 from raybench.launch.mailbox import Event, Mailbox
 from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
@@ -81,8 +83,13 @@ class WorkerGroupRunner:
 
     def close(self) -> None:
         """End the workers and what this process started of Ray."""
-        self._stop_group(at_once=True)
+        self._stop_group()
         self._cluster.close()
+
+    def abandon(self) -> None:
+        """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
+        self._group = None
+        self._cluster.abandon()
 
     def _stop_group(self, at_once: bool = False) -> None:
         group, self._group = self._group, None
@@ -128,7 +135,7 @@ class _Group:
                 self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
-        reason = _cause(self._error) if self._error else f"no worker answered in {START_TIMEOUT_S:g} s"
+        reason = causes.reason(self._error) if self._error else f"no worker answered in {START_TIMEOUT_S:g} s"
         self.stop(at_once=True)
         raise GroupLostError(f"the worker group did not start: {reason}")
 
@@ -168,6 +175,7 @@ class _Group:
         while True:
             if self._waiting is None:
                 self._waiting = self._mailbox.event.remote()
+            interrupt.check()
             left = deadline - monotonic()
             ready, _ = ray.wait([self._waiting], timeout=max(min(left, POLL_S), 0.0))
             if ready:
@@ -185,7 +193,9 @@ class _Group:
         self._thread.join(DEATH_NOTICE_S)
         if self._error is None:
             return GroupLostError("the worker group ended by itself")
-        return GroupLostError(_cause(self._error), "oom" if _ran_out_of_memory(self._error) else "crashed")
+        return GroupLostError(
+            causes.reason(self._error), "oom" if causes.ran_out_of_memory(self._error) else "crashed"
+        )
 
     def _kill_workers(self) -> None:
         try:
@@ -220,7 +230,10 @@ class _Group:
             },
             torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=world_size, use_gpu=cuda, resources_per_worker=per_worker, placement_strategy="PACK"
+                num_workers=world_size,
+                use_gpu=cuda,
+                resources_per_worker=per_worker,
+                placement_strategy="PACK",
             ),
             run_config=RunConfig(
                 name=f"group-{number}",
@@ -232,30 +245,3 @@ class _Group:
                 worker_runtime_env={"env_vars": variables},
             ),
         )
-
-
-def _ran_out_of_memory(error: BaseException) -> bool:
-    return any(isinstance(found, ray.exceptions.OutOfMemoryError) for found in _chain(error))
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error, its causes, and what Ray Train collected from the workers."""
-    chain, todo = list[BaseException](), [error]
-    while todo:
-        found = todo.pop()
-        if found in chain:
-            continue
-        chain.append(found)
-        failures = getattr(found, "worker_failures", None) or {}
-        todo += [failure for failure in failures.values() if isinstance(failure, BaseException)]
-        todo += [cause for cause in (found.__cause__, found.__context__) if cause is not None]
-    return chain
-
-
-def _cause(error: BaseException) -> str:
-    """The line that says what happened, out of Ray's long text."""
-    deepest = _chain(error)[-1]
-    lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "died" in line or "killed" in line]
-    line = (telling or lines or [type(deepest).__name__])[-1 if telling else 0]
-    return f"a worker died: {line[:300]}"

@@ -15,7 +15,7 @@ from raybench.analysis.findings import Finding
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.rounds import asked_half_width
 from raybench.record import TrialRecord
-from raybench.report import plot_values, plots, tables
+from raybench.report import formats, plot_values, plots, tables
 from raybench.spec.study import Study
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def write_report(
         "report.html": report_html(results, drawn, environment, directory),
         "report.md": report_markdown(results, drawn, environment, directory),
         "diagnosis.md": diagnosis_markdown(results),
-        "summary.csv": tables.summary_csv(results.summaries),
-        "summary.tex": tables.summary_tex(results),
+        "summary.csv": formats.summary_csv(results.summaries),
+        "summary.tex": formats.summary_tex(results),
     }
     for each in drawn:
         contents[f"plots/{each.name}.png"] = each.png
@@ -112,7 +112,7 @@ def report_markdown(
 
 def diagnosis_markdown(results: StudyResults) -> str:
     """``diagnosis.md``: every finding with its evidence and the next step, the gravest first."""
-    lines = [f"# Diagnosis: {results.study.name}", "", results.answer().capitalize() + ".", ""]
+    lines = [f"# Diagnosis: {results.study.name}", "", results.answer() + ".", ""]
     if not results.findings:
         lines.append("No findings: the measurements are steady and the devices alike.")
     for name, group in _grouped(results.findings):
@@ -120,7 +120,7 @@ def diagnosis_markdown(results: StudyResults) -> str:
         lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group]
         lines += ["", f"Next step: {group[0].next_step}.", ""]
     if results.failed:
-        lines += ["## Trials without numbers", "", tables.to_markdown(tables.failures_table(results))]
+        lines += ["## Trials without numbers", "", formats.to_markdown(tables.failures_table(results))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -145,7 +145,7 @@ def _context(
         "method": method_words(results),
         "command": f"python -m raybench.study scaling {_quoted(directory / 'study.toml')}",
         "again": f"python -m raybench.study report {_quoted(directory)}",
-        "markdown": tables.to_markdown,
+        "markdown": formats.to_markdown,
     }
 
 
@@ -189,11 +189,12 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings of one name and severity together, the gravest first."""
+    """Findings of one name and severity together, the gravest first, in a group the longest."""
     order = {"problem": 0, "warning": 1, "note": 2}
     keys = dict.fromkeys((each.severity, each.name) for each in findings)
     for severity, name in sorted(keys, key=lambda key: order[key[0]]):
-        yield str(name), [each for each in findings if (each.severity, each.name) == (severity, name)]
+        group = [each for each in findings if (each.severity, each.name) == (severity, name)]
+        yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 130
-LABEL_WIDTH = 34  # characters of a legend's line
+CHARACTER_IN, LEGEND_HANDLE_IN = 0.076, 0.75  # sizes in a legend, in inches
 # Okabe and Ito (2008), "Color universal design": told apart by the colour-blind, and by their greys.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -52,12 +52,13 @@ _STYLE: Any = {  # the stubs want every key as a literal
 
 def draw_scaling(plot: ScalingPlot) -> Figure:
     """Throughput and efficiency over the world size, side by side, with the ideal lines."""
-    figure, (left, right) = _figure(9.0, 3.7 + _legend_height(plot.throughput), columns=2)
+    figure, (left, right) = _figure(9.0, 3.7 + _legend_height(9.0, plot.throughput), columns=2)
     ideal_x, ideal_y = zip(*plot.ideal, strict=True)
     left.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
     _lines(left, plot.throughput, log_x=True)
     _log2_axis(left, plot.world_sizes)
-    _log_y(left, [p.estimate.value for line in plot.throughput for p in line.points] + list(ideal_y))
+    ends = [end for line in plot.throughput for p in line.points for end in (p.estimate.low, p.estimate.high)]
+    _log_y(left, [*ends, *ideal_y])
     left.set_xlabel("world size (devices)")
     left.set_ylabel("throughput (samples/s)")
     right.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
@@ -74,7 +75,7 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
 
 def draw_batches(plot: BatchPlot) -> Figure:
     """Efficiency against the batch, with the line below which more devices are slower than one."""
-    figure, (axes,) = _figure(6.4, 3.9 + _legend_height(plot.lines))
+    figure, (axes,) = _figure(6.4, 3.9 + _legend_height(6.4, plot.lines))
     batches = sorted({int(point.x) for line in plot.lines for point in line.points})
     axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     axes.axhspan(0, 100 * plot.break_even, facecolor="#eeeeee", edgecolor="#bbbbbb", hatch="//", linewidth=0)
@@ -214,7 +215,7 @@ def _lines(
             x,
             y,
             yerr=np.vstack([y - low, high - y]),
-            label=_legend_label(line.label, labels),
+            label=line.label,
             color=COLORS[index % len(COLORS)],
             marker=MARKERS[index % len(MARKERS)],
             linestyle=STYLES[index % len(STYLES)],
@@ -296,24 +297,27 @@ def _title(figure: Figure, text: str) -> None:
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), frameon=False)
+    columns, characters = _legend_shape(figure.get_figwidth(), labels)
+    wrapped = [_wrapped(label, characters) for label in labels]
+    figure.legend(handles, wrapped, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
-    if any(len(label) > LABEL_WIDTH for label in labels):
-        return 2
-    return 2 if len(labels) in (2, 4) else min(len(labels), 3)
+def _legend_shape(width_in: float, labels: Sequence[str]) -> tuple[int, int]:
+    """Columns of a legend, and characters of a line in it: as many columns as leave the labels whole."""
+    longest = max(map(len, labels), default=1)
+    for columns in (3, 2):
+        characters = int((width_in / columns - LEGEND_HANDLE_IN) / CHARACTER_IN)
+        if longest <= characters:
+            break
+    return min(columns, 2 if len(labels) in (2, 4) else 3, max(len(labels), 1)), characters
 
 
-def _legend_label(label: str, labels: Sequence[str]) -> str:
-    return _wrapped(label, LABEL_WIDTH * 3 // 2 if _legend_columns(labels) == 2 else LABEL_WIDTH)
-
-
-def _legend_height(lines: Sequence[Line]) -> float:
+def _legend_height(width_in: float, lines: Sequence[Line]) -> float:
     """Room for the legend below, in inches."""
     labels = [line.label for line in lines]
-    rows = -(-(len(lines) + 1) // _legend_columns(labels))
-    longest = max((_legend_label(label, labels).count("\n") + 1 for label in labels), default=1)
+    columns, characters = _legend_shape(width_in, labels)
+    rows = -(-(len(lines) + 1) // columns)
+    longest = max((_wrapped(label, characters).count("\n") + 1 for label in labels), default=1)
     return 0.17 * rows * longest + 0.1
 
 

@@ -1,17 +1,13 @@
-"""Tables of a study: values to strings once, then to the terminal, Markdown, CSV or LaTeX."""
+"""Tables of a study: values to strings, with captions that say what they are; and the terminal's."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.efficiency import Scaling, scaling
 from raybench.analysis.results import StudyResults
 from raybench.analysis.statistics import Estimate
-from raybench.analysis.summary import TrialSummary
 from raybench.analysis.words import (
     PART_WORDS,
     aligned,
@@ -22,7 +18,6 @@ from raybench.analysis.words import (
     times,
 )
 from raybench.record import TrialRecord
-from raybench.spec.knobs import KnobValue
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -223,27 +218,6 @@ def failures_table(results: StudyResults) -> Table:
     return Table("Trials without numbers", "", columns, rows)
 
 
-def findings_table(results: StudyResults) -> Table:
-    """What was noticed, the gravest first."""
-    order = {"problem": 0, "warning": 1, "note": 2}
-    ordered = sorted(results.findings, key=lambda finding: order[finding.severity])
-    rows = tuple((str(each.name), str(each.severity), each.trial_id, each.evidence) for each in ordered)
-    columns = (Column("finding"), Column("severity"), Column("trial"), Column("evidence"))
-    return Table("Findings", "", columns, rows)
-
-
-def to_markdown(table: Table) -> str:
-    """The table in Markdown, without title and caption; empty where it has no rows."""
-    if not table.rows:
-        return ""
-    lines = [
-        _markdown_row([column.heading for column in table.columns]),
-        _markdown_row(["---:" if column.right else ":---" for column in table.columns]),
-        *(_markdown_row(row) for row in table.rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:
     """The trials for a terminal, ``width`` columns wide at most."""
     from rich import box
@@ -302,67 +276,6 @@ def print_summary(results: StudyResults, console: Console) -> None:
     console.print(Text(results.answer(), style="bold"))
 
 
-def summary_csv(summaries: Sequence[TrialSummary]) -> str:
-    """``summary.csv``: CONTRACT.md's columns, empty where unknown or inapplicable."""
-    rows = [summary.row() for summary in summaries]
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def summary_tex(results: StudyResults) -> str:
-    """``summary.tex``: the scaling table for LaTeX with booktabs."""
-    table = scaling_table(results)
-    if not table.rows:
-        table = suggestions_table(results)
-    aligns = "".join("r" if column.right else "l" for column in table.columns)
-    body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
-    heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
-    return "\n".join(
-        [
-            r"% \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{tex_escape(results.study.name)}. {tex_escape(table.caption)}}}",
-            rf"\begin{{tabular}}{{{aligns}}}",
-            r"\toprule",
-            heading,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-}
-
-
-def tex_escape(text: str) -> str:
-    """``text`` as LaTeX shows it literally."""
-    return "".join(_TEX.get(character, character) for character in text)
-
-
 def _in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
     chosen = [record for record in results.complete if record.request.role in roles]
@@ -390,15 +303,3 @@ def _mark(record: TrialRecord) -> str:
 def _milliseconds(estimate: Estimate) -> str:
     value, low, high = aligned(*(each * 1e3 for each in (estimate.value, estimate.low, estimate.high)))
     return f"{value} [{low}, {high}]"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
-
-
-def _csv_cell(value: KnobValue) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.9g}" if isinstance(value, float) else str(value)

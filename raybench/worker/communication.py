@@ -53,17 +53,25 @@ class Team:
 
     def agree(self, failure: BaseException | None) -> None:
         """Raise on every rank if any has failed; costs nothing but the trial."""
-        mine = None if failure is None else (type(failure).__name__, describe(failure), is_out_of_memory(failure))
-        failures = [(rank, *found) for rank, found in zip(self.ranks, self.gather(mine), strict=True) if found]
+        mine = (
+            None
+            if failure is None
+            else (type(failure).__name__, describe(failure), is_out_of_memory(failure))
+        )
+        failures = [
+            (rank, *found) for rank, found in zip(self.ranks, self.gather(mine), strict=True) if found
+        ]
         if failures:
             raise AgreedFailure(failures) from failure
 
     def same_weights(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every rank the leader's values of ``tensors``, in place."""
-        dist._broadcast_coalesced(self.data, list(tensors), COALESCED_BYTES, 0)
+        dist._broadcast_coalesced(  # type: ignore[attr-defined]
+            self.data, list(tensors), COALESCED_BYTES, 0
+        )
 
 
-class AgreedFailure(Exception):  # noqa: N818  (it carries others' errors)
+class AgreedFailure(Exception):
     """A failure that every rank of the team knows of; the groups are still good."""
 
     def __init__(self, failures: Sequence[tuple[int, str, str, bool]]) -> None:
@@ -88,13 +96,21 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
+def is_echo(text: str) -> bool:
+    """Whether an error only says that another rank is gone."""
+    signs = ("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe")
+    return any(sign in text for sign in signs)
+
+
 class Communicators:
     """Every process group of one worker. Each method is called by all ranks, in the same order."""
 
     def __init__(self, data_backend: str) -> None:
         self._data_backend = data_backend
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+        control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+        assert isinstance(control, dist.ProcessGroup)
+        self.control = control
         self._ranks: tuple[int, ...] | None = None
         self._team: Team | None = None
 
@@ -110,7 +126,8 @@ class Communicators:
             control = dist.new_group(list(ranks), backend="gloo", timeout=CONTROL_TIMEOUT)
             data = dist.new_group(list(ranks), backend=self._data_backend, timeout=timeout)
             self._ranks = ranks
-            self._team = Team(ranks, control, data) if self.rank in ranks else None
+            if isinstance(control, dist.ProcessGroup) and isinstance(data, dist.ProcessGroup):
+                self._team = Team(ranks, control, data)  # elsewhere this rank is no member
         if self._team is not None:
             _set_timeout(timeout, self._team.data)
         return self._team

@@ -145,9 +145,7 @@ class Loop:
             if times is not None:
                 mine[run.variant] = times
         finite, elapsed = self._losses_are_finite(order), perf_counter() - self._began
-        reports = self._team.gather(
-            (mine, finite, elapsed, self._probe.clock_mhz(), self._probe.throttled())
-        )
+        reports = self._team.gather((mine, finite, elapsed, self._probe.clock_mhz(), self._probe.throttled()))
         if not all(report[1] for report in reports):
             raise InvalidTrialError("the loss is not finite")
         blocks = tuple(self._collect(run.variant, number, [report[0] for report in reports]) for run in order)
@@ -186,7 +184,7 @@ class Loop:
         return times
 
     def _keep_company(self, run: VariantRun) -> None:
-        """Go on, untimed, until the slowest rank is through: its last steps must not run on an idle machine."""
+        """Go on, untimed, until all are through: the last steps of the slowest must not run alone."""
         everyone_through = self._team.arrived()
         while not everyone_through():
             run.step()
@@ -209,7 +207,11 @@ class Loop:
         return finite
 
     def _collect(self, variant: Variant, number: int, reports: Sequence[dict[Variant, Array]]) -> Block:
-        worked = [(rank, report[variant]) for rank, report in zip(self._team.ranks, reports, strict=True) if variant in report]
+        worked = [
+            (rank, report[variant])
+            for rank, report in zip(self._team.ranks, reports, strict=True)
+            if variant in report
+        ]
         ranks = tuple(rank for rank, _ in worked)
         times = np.stack([times for _, times in worked])
         self.result.samples.append(Samples(variant, number, ranks, times))
@@ -228,11 +230,11 @@ class Loop:
         if self._team.size > MANY_DEVICES and not run.alone:
             others = sum(1 for other in self._runs if not other.alone)
             seconds = max(seconds, seconds * (1 / PLAIN_SHARE - 1) / others)
-        # slow steps: shorter blocks, rather than a trial of several times its time
-        a_round = sum(MIN_STEPS * step_seconds[other.variant] for other in self._runs)
-        haste = a_round * self._measure.min_rounds > self._measure.max_seconds
-        least = MIN_STEPS_IN_HASTE if haste else MIN_STEPS
-        return min(max(math.ceil(seconds / step_seconds[run.variant]), least), MAX_STEPS)
+        # little time: shorter blocks, rather than too few rounds or a trial of several times its time
+        share = self._measure.max_seconds / (self._measure.min_rounds * len(self._runs))
+        slowest = max(step_seconds[other.variant] for other in self._runs)
+        least = MIN_STEPS_IN_HASTE if MIN_STEPS * slowest > share else MIN_STEPS
+        return min(max(math.ceil(min(seconds, share) / step_seconds[run.variant]), least), MAX_STEPS)
 
     def _discarded(self, run: VariantRun, step_seconds: dict[Variant, float]) -> int:
         steps = math.ceil(DISCARD_SECONDS / step_seconds[run.variant])

@@ -24,7 +24,7 @@ def phase_blocks(
     activate: Callable[[], None],
     device: torch.device,
 ) -> tuple[PhaseBlock, ...]:
-    """Blocks of each lane on every rank, ``plain`` on the leader alone; phases as means over steps and ranks."""
+    """Blocks of each lane on every rank, ``plain`` on the leader alone; means over steps and ranks."""
     blocks = []
     for _ in range(NUM_BLOCKS):
         for variant, lane in lanes.items():

@@ -51,7 +51,8 @@ class DeviceProbe:
     def clock_mhz(self) -> float | None:
         """The device's clock right now; on CPUs the mean over the cores."""
         if self._device.type == "cuda":
-            return self._read("nvmlDeviceGetClockInfo", 1)  # 1: the streaming multiprocessors
+            clock: float | None = self._read("nvmlDeviceGetClockInfo", 1)  # 1: the streaming multiprocessors
+            return clock
         frequency = psutil.cpu_freq()
         return float(frequency.current) if frequency else None
 
@@ -142,7 +143,7 @@ def synchronize(device: torch.device) -> None:
 
 def logging_data(module: DistributedDataParallel) -> dict[str, Any]:
     """What DDP's own logger knows, unedited."""
-    data: dict[str, Any] = module._get_ddp_logging_data()
+    data: dict[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     return data
 
 

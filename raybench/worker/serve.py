@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from raybench.launch.runner import Member, Outcome, Progress
 from raybench.record import State, TrialRequest
-from raybench.worker.communication import Communicators
+from raybench.worker.communication import Communicators, is_echo
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.worker.watchdog import Watchdog
 
@@ -95,20 +95,19 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
     if failed:
         # a rank that was thrown out of a collective only says so; the one that failed by itself knows why
         order = {"oom": 0, "invalid": 1, "crashed": 2}
-        cause = min(failed, key=lambda found: (order[found.state], _is_echo(found.reason or "")))
+        cause = min(failed, key=lambda found: (order[found.state], is_echo(found.reason or "")))
         return Outcome(_state(cause.state), seconds, cause.reason, ranks=ranks)
     numbers = next(result for result in present if result.measurement is not None)
-    return Outcome(
-        "complete", seconds, measurement=numbers.measurement, samples=numbers.samples, ranks=ranks
-    )
-
-
-def _is_echo(reason: str) -> bool:
-    return any(sign in reason for sign in ("Connection closed by peer", "Timed out waiting", "Connection reset"))
+    return Outcome("complete", seconds, measurement=numbers.measurement, samples=numbers.samples, ranks=ranks)
 
 
 def _state(name: str) -> State:
-    states: dict[str, State] = {"oom": "oom", "invalid": "invalid", "crashed": "crashed", "complete": "complete"}
+    states: dict[str, State] = {
+        "oom": "oom",
+        "invalid": "invalid",
+        "crashed": "crashed",
+        "complete": "complete",
+    }
     return states[name]
 
 

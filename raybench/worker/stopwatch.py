@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from time import perf_counter
 from typing import Protocol
 
@@ -60,7 +61,7 @@ class CUDAStopwatch:
     def lap(self) -> None:
         """Record an event; events are made once and used again."""
         if self._used == len(self._events):
-            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
         self._events[self._used].record()
         self._used += 1
 
@@ -68,8 +69,7 @@ class CUDAStopwatch:
         """Times between successive events, in s; waits for the last one."""
         events = self._events[: self._used]
         events[-1].synchronize()
-        pairs = zip(events, events[1:], strict=False)
-        return np.asarray([first.elapsed_time(second) / 1000 for first, second in pairs])
+        return np.asarray([first.elapsed_time(second) / 1000 for first, second in pairwise(events)])
 
 
 def stopwatch(device: torch.device) -> Stopwatch:

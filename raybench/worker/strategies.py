@@ -46,6 +46,8 @@ class Lane:
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
+        # a static graph is learnt in the first step, and DDP asserts where its first backward pass is quiet
+        self._may_be_quiet = not setting.static_graph
 
     def step(self, mark: Mark | None = None) -> None:
         """One optimizer step of ``gradient_accumulation`` micro-batches.
@@ -57,13 +59,15 @@ class Lane:
             batch = self.batches.next()
             if mark:
                 mark("data")
-            quiet = micro_batch < accumulation - 1 and isinstance(self.module, DistributedDataParallel)
-            with self.module.no_sync() if quiet else nullcontext():
+            wrapped = isinstance(self.module, DistributedDataParallel)
+            quiet = wrapped and self._may_be_quiet and micro_batch < accumulation - 1
+            with self.module.no_sync() if quiet else nullcontext():  # type: ignore[operator]
                 with self._autocast():
                     loss = self._workload.loss(self.module, batch)
                 if mark:
                     mark("forward")
-                self._scaler.scale(loss / accumulation if accumulation > 1 else loss).backward()
+                scaled: torch.Tensor = self._scaler.scale(loss / accumulation if accumulation > 1 else loss)
+                scaled.backward()  # type: ignore[no-untyped-call]
             if mark:
                 mark("backward")
         self._scaler.step(self.optimizer)
@@ -72,6 +76,7 @@ class Lane:
         if mark:
             mark("optimizer")
         self.loss = loss.detach()
+        self._may_be_quiet = True
 
     def _autocast(self) -> Any:
         kind = AUTOCAST.get(self._setting.precision)
@@ -107,7 +112,7 @@ class Bench:
         self._batches, self._device, self._threads = batches, device, threads
         torch.manual_seed(seed)
         layout = torch.channels_last if setting.channels_last else torch.preserve_format
-        self._model = workload.model().to(device, memory_format=layout)
+        self._model = workload.model().to(device).to(memory_format=layout)
         self._model.train()
         self.bare = self._lane(self._shadow(), batches)
         self.real: Lane | None = None
@@ -169,7 +174,7 @@ class Bench:
             module,
             device_ids=[self._device] if self._device.type == "cuda" else None,
             process_group=team.data,
-            bucket_cap_mb=cap,  # type: ignore[arg-type]  # fractions of a MiB are taken
+            bucket_cap_mb=cap,
             static_graph=setting.static_graph,
             find_unused_parameters=setting.find_unused_parameters,
             gradient_as_bucket_view=setting.gradient_as_bucket_view,
@@ -188,15 +193,15 @@ class Bench:
         for buffer in self._model.buffers():
             memo[id(buffer)] = buffer
         try:
-            return copy.deepcopy(self._model, memo)
+            shadow: nn.Module = copy.deepcopy(self._model, memo)
         except Exception:  # a module that cannot be copied is built again and put on the same storage
-            module = self._workload.model().to(self._device)
-            for mine, theirs in zip(self._model.parameters(), module.parameters(), strict=True):
-                theirs.data = mine.data
-            for mine, theirs in zip(self._model.buffers(), module.buffers(), strict=True):
-                theirs.data = mine.data
-            module.train()
-            return module
+            shadow = self._workload.model().to(self._device)
+            mine = (*self._model.parameters(), *self._model.buffers())
+            theirs = (*shadow.parameters(), *shadow.buffers())
+            for one, other in zip(mine, theirs, strict=True):
+                other.data = one.data
+            shadow.train()
+        return shadow
 
 
 def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:

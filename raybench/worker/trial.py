@@ -146,9 +146,7 @@ class Trial:
         return perf_counter() - began
 
     def _make_bench(self, request: TrialRequest) -> Bench:
-        batches = make_batches(
-            self._workload, request, request.batch_size, self._team.rank, self._device
-        )
+        batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
         return Bench(
             self._workload,
             request.optimizer,
@@ -194,7 +192,13 @@ class Trial:
         if self._versus is not None:
             other = self._versus.wrap(team)
             runs.append(
-                VariantRun("versus", other.step, self._versus.activate, lambda: other.loss, warm=other.batches.warm)
+                VariantRun(
+                    "versus",
+                    other.step,
+                    self._versus.activate,
+                    lambda: other.loss,
+                    warm=other.batches.warm,
+                )
             )
         return runs
 

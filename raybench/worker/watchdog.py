@@ -13,6 +13,7 @@ import threading
 from types import TracebackType
 
 EXIT_CODE = 70
+STDERR = 2  # the descriptor: Python's own stream may be replaced or closed
 GIL_HELD_AFTER_S = 2.0  # faulthandler's turn comes when the thread did not get its own
 
 
@@ -26,7 +27,7 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         self._timer.start()
-        faulthandler.dump_traceback_later(self._timeout_s + GIL_HELD_AFTER_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(self._timeout_s + GIL_HELD_AFTER_S, exit=True, file=STDERR)
         return self
 
     def __exit__(
@@ -37,6 +38,6 @@ class Watchdog:
 
     def _bite(self) -> None:
         print(f"raybench: {self._what} took over {self._timeout_s:g} s, ending this worker", file=sys.stderr)
-        faulthandler.dump_traceback(file=sys.__stderr__)
+        faulthandler.dump_traceback(file=STDERR)
         sys.stderr.flush()
         os._exit(EXIT_CODE)

@@ -45,9 +45,7 @@ def _own(spec: FactorySpec) -> Workload:
     except ImportError as error:
         raise RequestError(f"{where}: a module that imports: {error} (received {spec.factory!r})") from error
     except AttributeError:
-        raise RequestError(
-            f"{where}: {module_name} has no {function} (received {spec.factory!r})"
-        ) from None
+        raise RequestError(f"{where}: {module_name} has no {function} (received {spec.factory!r})") from None
     except Exception as error:
         raise RequestError(
             f"{where}: importing {module_name} raised {type(error).__name__}: {error}"

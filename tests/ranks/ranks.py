@@ -15,7 +15,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, timeout_s: float = 200) -> list[Any]:
+def run_ranks(
+    function: Callable[..., Any], world_size: int, *arguments: Any, timeout_s: float = 200
+) -> list[Any]:
     """What ``function(*arguments)`` returns on each of ``world_size`` ranks, in order."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -45,7 +47,12 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ti
 
 
 def _rank(
-    function: Callable[..., Any], rank: int, world_size: int, port: int, folder: str, arguments: tuple[Any, ...]
+    function: Callable[..., Any],
+    rank: int,
+    world_size: int,
+    port: int,
+    folder: str,
+    arguments: tuple[Any, ...],
 ) -> None:
     os.environ.update(
         MASTER_ADDR="127.0.0.1",

@@ -1,0 +1,97 @@
+"""Tables as files hold them: Markdown, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from raybench.analysis.results import StudyResults
+from raybench.analysis.summary import TrialSummary
+from raybench.report.tables import Table, scaling_table, suggestions_table
+from raybench.spec.knobs import KnobValue
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, without title and caption; empty where it has no rows."""
+    if not table.rows:
+        return ""
+    lines = [
+        _markdown_row([column.heading for column in table.columns]),
+        _markdown_row(["---:" if column.right else ":---" for column in table.columns]),
+        *(_markdown_row(row) for row in table.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def summary_csv(summaries: Sequence[TrialSummary]) -> str:
+    """``summary.csv``: CONTRACT.md's columns, empty where unknown or inapplicable."""
+    rows = [summary.row() for summary in summaries]
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def summary_tex(results: StudyResults) -> str:
+    """``summary.tex``: the scaling table for LaTeX with booktabs."""
+    table = scaling_table(results)
+    if not table.rows:
+        table = suggestions_table(results)
+    aligns = "".join("r" if column.right else "l" for column in table.columns)
+    body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
+    heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex_escape(results.study.name)}. {tex_escape(table.caption)}}}",
+            rf"\begin{{tabular}}{{{aligns}}}",
+            r"\toprule",
+            heading,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+}
+
+
+def tex_escape(text: str) -> str:
+    """``text`` as LaTeX shows it literally."""
+    return "".join(_TEX.get(character, character) for character in text)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _csv_cell(value: KnobValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

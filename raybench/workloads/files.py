@@ -1,0 +1,262 @@
+"""The published data sets on disk: found under ``--data``, checked, and kept ready as arrays.
+
+Nothing is ever downloaded. What is found (an archive, its extracted files, gzipped or not) is read and
+checked once, and kept as NumPy arrays in ``$XDG_CACHE_HOME/raybench`` (``~/.cache/raybench``), named by the
+files' sizes and times of change. The arrays are mapped into memory: the ranks of a machine and their
+loaders' processes share one copy, and the next trial opens it at once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import pickle
+import shutil
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.errors import RequestError
+
+CACHE_FORMAT = 1  # of the arrays: another number, another folder
+ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
+CIFAR10_FOLDER = "cifar-10-batches-py"
+CIFAR10_ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz", "cifar-10-batches-py.tar.xz")
+# splits by the first part of their files' names
+FASHION_MNIST_FILES = {"train": "train", "test": "t10k"}
+IDX_MAGIC = {1: 2049, 3: 2051}  # of an idx file of bytes, by its number of dimensions
+DAMAGED_ARCHIVE = (EOFError, OSError, tarfile.TarError, lzma.LZMAError, zlib.error)
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One half of a data set: images of shape (n, channels, height, width), labels of shape (n,)."""
+
+    images: Bytes
+    labels: Bytes
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was found on disk: the files to read, and how."""
+
+    name: str
+    files: tuple[Path, ...]
+    read: Callable[[tuple[Path, ...]], dict[str, Split]]
+
+
+def cifar10(data: Path | None) -> Source:
+    """CIFAR-10 under ``data``. Raises ``RequestError`` where there is none."""
+    for folder in _places(data, "cifar10", "cifar-10", "CIFAR10"):
+        for batches in (folder / CIFAR10_FOLDER, folder):
+            if (batches / "data_batch_1").is_file():
+                names = [name for split in _cifar10_parts().values() for name, _ in split]
+                return Source("cifar10", tuple(batches / name for name in names), _read_cifar10_folder)
+        for name in CIFAR10_ARCHIVES:
+            if (folder / name).is_file():
+                return Source("cifar10", (folder / name,), _read_cifar10_archive)
+    raise _missing(data, "CIFAR-10", f"{CIFAR10_FOLDER}/ or {' or '.join(CIFAR10_ARCHIVES[::2])}", "CIFAR10")
+
+
+def fashion_mnist(data: Path | None) -> Source:
+    """Fashion-MNIST under ``data``. Raises ``RequestError`` where there is none."""
+    names = [
+        f"{part}-{kind}-ubyte"
+        for part in FASHION_MNIST_FILES.values()
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+    for place in _places(data, "fashion_mnist", "fashion-mnist"):
+        for folder in (place / "FashionMNIST" / "raw", place):
+            files = [_plain_or_gz(folder / name) for name in names]
+            if files[0] is not None:
+                found = tuple(file or folder / name for file, name in zip(files, names, strict=True))
+                return Source("fashion_mnist", found, _read_fashion_mnist)
+    raise _missing(data, "Fashion-MNIST", f"FashionMNIST/raw/{names[0]}[.gz] and so on", "FashionMNIST")
+
+
+def ready(source: Source) -> Path:
+    """The folder with the source's arrays, made if it is not there; safe in many processes at once.
+
+    Raises ``RequestError`` for damaged files and for a cache that cannot be written.
+    """
+    cache = cache_directory()
+    folder = cache / f"{source.name}-{_key(source.files)}"
+    if folder.is_dir():
+        return folder
+    splits = source.read(source.files)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _tidy(cache)
+        _keep(splits, folder)
+    except OSError as error:
+        raise RequestError(
+            f"data: the cache of data sets cannot be written: {error.strerror or error}; XDG_CACHE_HOME "
+            f"names another place (received {cache})"
+        ) from error
+    return folder
+
+
+def open_split(folder: Path, split: str) -> Split:
+    """One half of what ``ready`` made, mapped into memory, read-only."""
+    images, labels = (np.load(folder / f"{split}_{part}.npy", mmap_mode="r") for part in ("images", "labels"))
+    return Split(images, labels)
+
+
+def cache_directory() -> Path:
+    """``$XDG_CACHE_HOME/raybench``, else ``~/.cache/raybench``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "raybench"
+
+
+def _places(data: Path | None, *names: str) -> list[Path]:
+    return [] if data is None else [data, *(data / name for name in names)]
+
+
+def _missing(data: Path | None, title: str, what: str, torchvision_name: str) -> RequestError:
+    where = "DIR" if data is None else str(data)
+    command = (
+        f'python -c "import torchvision; torchvision.datasets.{torchvision_name}({where!r}, download=True)"'
+    )
+    received = "nothing: --data DIR says where" if data is None else where
+    return RequestError(
+        f"data: a directory with {title}: {what}; this downloads it: {command} (received {received})"
+    )
+
+
+def _damaged(file: Path, why: str) -> RequestError:
+    return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
+
+
+def _key(files: Sequence[Path]) -> str:
+    found = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in _stats(files)]
+    return hashlib.sha256(repr((CACHE_FORMAT, found)).encode()).hexdigest()[:16]
+
+
+def _stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
+    stats = []
+    for file in files:
+        try:
+            stats.append((file, file.stat()))
+        except OSError as error:
+            raise RequestError(f"data: {file}: {error.strerror}; the data set is not complete") from error
+    return stats
+
+
+def _keep(splits: dict[str, Split], folder: Path) -> None:
+    """Write under a name of one's own, then rename: whoever comes second finds the first one's."""
+    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    try:
+        for name, split in splits.items():
+            np.save(temporary / f"{name}_images.npy", split.images)
+            np.save(temporary / f"{name}_labels.npy", split.labels)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _tidy(cache: Path) -> None:
+    for left in cache.glob(".writing-*"):
+        try:
+            abandoned = time.time() - left.stat().st_mtime > ABANDONED_AFTER_S
+        except FileNotFoundError:  # its owner has just renamed it
+            continue
+        if abandoned:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _cifar10_parts() -> dict[str, list[tuple[str, str]]]:
+    """The files of each half with their MD5s, as torchvision knows them."""
+    from torchvision.datasets import CIFAR10
+
+    halves = {"train": CIFAR10.train_list, "test": CIFAR10.test_list}
+    return {half: [(name, digest) for name, digest in parts] for half, parts in halves.items()}
+
+
+def _read_cifar10_folder(files: tuple[Path, ...]) -> dict[str, Split]:
+    _stats(files)
+    return _cifar10({file.name: file.read_bytes() for file in files}, files[0].parent)
+
+
+def _read_cifar10_archive(files: tuple[Path, ...]) -> dict[str, Split]:
+    """Read the members' bytes; nothing of the archive is extracted."""
+    (file,) = files
+    wanted = {f"{CIFAR10_FOLDER}/{name}": name for part in _cifar10_parts().values() for name, _ in part}
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(file) as archive:
+            for member in archive:
+                name = wanted.get(member.name.removeprefix("./"))
+                content = archive.extractfile(member) if name and member.isfile() else None
+                if name and content is not None:
+                    found[name] = content.read()
+    except DAMAGED_ARCHIVE as error:
+        raise _damaged(file, str(error) or type(error).__name__) from error
+    return _cifar10(found, file)
+
+
+def _cifar10(contents: dict[str, bytes], where: Path) -> dict[str, Split]:
+    splits = {}
+    for half, parts in _cifar10_parts().items():
+        images, labels = [], []
+        for name, digest in parts:
+            if name not in contents:
+                raise _damaged(where, f"it has no {name}")
+            if hashlib.md5(contents[name], usedforsecurity=False).hexdigest() != digest:
+                raise _damaged(where / name, "its MD5 is not the published one")
+            batch = pickle.loads(contents[name], encoding="latin1")  # the published bytes: no one else's
+            images.append(np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32))
+            labels.append(np.asarray(batch["labels"], dtype=np.uint8))
+        splits[half] = Split(np.concatenate(images), np.concatenate(labels))
+    return splits
+
+
+def _plain_or_gz(file: Path) -> Path | None:
+    packed = file.with_name(f"{file.name}.gz")
+    return file if file.is_file() else packed if packed.is_file() else None
+
+
+def _read_fashion_mnist(files: tuple[Path, ...]) -> dict[str, Split]:
+    splits, pairs = {}, zip(files[::2], files[1::2], strict=True)
+    for half, (images_file, labels_file) in zip(FASHION_MNIST_FILES, pairs, strict=True):
+        images, labels = _idx(images_file, 3), _idx(labels_file, 1)
+        if len(images) != len(labels):
+            raise _damaged(labels_file, f"{len(labels)} labels for {len(images)} images")
+        splits[half] = Split(images[:, None], labels)
+    return splits
+
+
+def _idx(file: Path, dimensions: int) -> Bytes:
+    """The bytes of an idx file (LeCun's format of MNIST): magic number, lengths, values."""
+    try:
+        content = file.read_bytes()
+        if file.suffix == ".gz":
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read()
+    except DAMAGED_ARCHIVE as error:
+        raise _damaged(file, str(error)) from error
+    header = (
+        np.frombuffer(content[: 4 * (1 + dimensions)], dtype=">u4").tolist() if len(content) >= 16 else []
+    )
+    if not header or header[0] != IDX_MAGIC[dimensions]:
+        raise _damaged(file, f"it does not begin as an idx file of {dimensions} dimensions")
+    values = np.frombuffer(content, dtype=np.uint8, offset=4 * len(header))
+    shape = tuple(header[1:])
+    if values.size != np.prod(shape):
+        raise _damaged(file, f"{values.size} values where {'x'.join(map(str, shape))} are announced")
+    return values.reshape(shape)

@@ -1,0 +1,174 @@
+"""torchvision's classifiers on CIFAR-10, Fashion-MNIST, or folders of images."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+from torch.utils.data import Dataset
+
+from raybench.errors import RequestError
+from raybench.spec.workloads import VisionSpec
+from raybench.workloads import files
+from raybench.workloads.images import NUM_CHANNELS, ArrayImages, FolderImages, Preparation, Sample, listing
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What is known of a published data set without reading it."""
+
+    find: Callable[[Path | None], files.Source]
+    num_classes: int
+    image_size: int
+    mean: tuple[float, ...]  # of the training images, values from 0 to 1
+    std: tuple[float, ...]
+    padding: int  # of the random crop
+
+
+PUBLISHED = {
+    "cifar10": Published(
+        files.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
+    ),
+    "fashion_mnist": Published(files.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
+}
+FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
+MAXVIT_STEP = 224  # pixels: windows of 7 on a grid of 32
+# Least pixels a side where torchvision's own number is the size that its weights were trained with; tried out.
+LEAST = {"swin_": 32, "efficientnet_v2": 1}
+
+
+class Vision:
+    """A classifier, cross entropy, and images: read from ``data``, or random ones of the same shape."""
+
+    def __init__(self, spec: VisionSpec, data: Path | None) -> None:
+        """Raise ``RequestError`` for a name that is no classifier, or images too small for it."""
+        self._spec, self._data = spec, data
+        self._published = PUBLISHED.get(spec.data_set)
+        own = self._published.image_size if self._published else FOLDER_IMAGE_SIZE
+        self._size = spec.image_size or own
+        _known(spec.model)
+        _large_enough(spec.model, self._size)
+
+    @property
+    def num_classes(self) -> int:
+        """As the study says, else as in the data set. Raises ``RequestError`` for folders not there."""
+        if self._spec.num_classes is not None:
+            return self._spec.num_classes
+        if self._published:
+            return self._published.num_classes
+        return len(self._folder_classes()) if self._spec.input == "real" else FOLDER_CLASSES
+
+    def model(self) -> nn.Module:
+        """The classifier with random weights, without auxiliary outputs."""
+        name = self._spec.model
+        made: nn.Module = torchvision.models.get_model(
+            name, weights=None, num_classes=self.num_classes, **_arguments(name, self._size)
+        )
+        if self._spec.small_image_stem and isinstance(made, torchvision.models.ResNet):
+            _small_image_stem(made)
+        return made
+
+    def batch(self, size: int, generator: torch.Generator) -> Batch:
+        """Random images of shape (size, 3, pixels, pixels) and class numbers of shape (size,)."""
+        images = torch.randn(size, NUM_CHANNELS, self._size, self._size, generator=generator)
+        return images, torch.randint(self.num_classes, (size,), generator=generator)
+
+    def dataset(self, split: str) -> Dataset[Sample]:
+        """The images of "train" (augmented, if the study says so; limited to ``samples``) or "test".
+
+        Raises ``RequestError`` for data that is missing or damaged, or has more classes than the model.
+        """
+        spec, train = self._spec, split == "train"
+        samples = spec.samples if train else None
+        if self._published is None:
+            self._enough_classes(len(self._folder_classes()))
+            return FolderImages(self._folder(), split, self._size, spec.augment, samples)
+        known, augment = self._published, spec.augment and train
+        self._enough_classes(known.num_classes)
+        folder = files.ready(known.find(self._data))
+        prepare = Preparation(known.mean, known.std, known.padding * augment, augment, self._size)
+        return ArrayImages(folder, split, prepare, samples)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy."""
+        images, labels = batch
+        return nn.functional.cross_entropy(model(images), labels)
+
+    def metric(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The number of correct predictions; ``output`` is the model's, of shape (size, classes)."""
+        return (output.argmax(dim=1) == batch[1]).sum()
+
+    def _folder(self) -> Path:
+        if self._data is None:
+            raise RequestError(
+                "data: a directory with train/CLASS/*.png and test/CLASS/*.png "
+                "(received nothing: --data DIR says where)"
+            )
+        return self._data
+
+    def _folder_classes(self) -> tuple[str, ...]:
+        return listing(self._folder() / "train")[0]
+
+    def _enough_classes(self, needed: int) -> None:
+        if self.num_classes < needed:
+            raise RequestError(
+                f"workload.num_classes: at least the {needed} of the data set (received {self.num_classes})"
+            )
+
+
+def _known(name: str) -> None:
+    names = torchvision.models.list_models(module=torchvision.models)
+    if name not in names:
+        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.4)
+        hint = f", for example {near[0]}" if near else ""
+        raise RequestError(f"workload.model: a classifier of torchvision.models{hint} (received {name!r})")
+
+
+def _large_enough(name: str, size: int) -> None:
+    """Transformers with a fixed grid want a multiple of it; the others have a least size."""
+    step = _grid(name)
+    if step:
+        if size % step:
+            raise RequestError(
+                f"workload.image_size: {name} takes multiples of {step} pixels (received {size})"
+            )
+        return
+    tried = [pixels for start, pixels in LEAST.items() if name.startswith(start)]
+    least = tried[0] if tried else _published_least(name)
+    if size < least:
+        raise RequestError(f"workload.image_size: {name} takes {least} pixels or more (received {size})")
+
+
+def _grid(name: str) -> int | None:
+    if name.startswith("vit_"):
+        return int(name.rsplit("_", 1)[1])  # pixels of a patch
+    return MAXVIT_STEP if name.startswith("maxvit") else None
+
+
+def _published_least(name: str) -> int:
+    weights = torchvision.models.get_model_weights(name)
+    return max((max(each.meta.get("min_size", (1, 1))) for each in weights), default=1)
+
+
+def _arguments(name: str, size: int) -> dict[str, Any]:
+    """What a builder wants beside the number of classes."""
+    if name in ("googlenet", "inception_v3"):  # in training they return three outputs, unless told so
+        return {"aux_logits": False, "init_weights": True}
+    if name.startswith("vit_"):
+        return {"image_size": size}
+    return {"input_size": (size, size)} if name.startswith("maxvit") else {}
+
+
+def _small_image_stem(model: Any) -> None:
+    """The stem of the ResNets for CIFAR (He et al., 2016, section 4.2): 3x3, stride 1, no pooling."""
+    stem = nn.Conv2d(NUM_CHANNELS, model.conv1.out_channels, 3, stride=1, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+    model.conv1, model.maxpool = stem, nn.Identity()

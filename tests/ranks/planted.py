@@ -1,0 +1,326 @@
+"""Workloads whose truth is known: waits of a known length, or faults at a known moment.
+
+Every wait ends at a moment fixed beforehand: the forward pass at the step's begin plus its length, each
+layer's backward pass its own length later, a transfer its length after the last rank was ready and the link
+free. What Python, DDP and the small real all-reduce cost meanwhile passes inside the waits, and a wait that
+ends late does not delay the next. Nothing needs a core but the last 0.3 ms of a wait.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from time import perf_counter  # CLOCK_MONOTONIC on Linux: the same in every process
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.communication import Team
+
+SPIN_S = 0.0003  # before the deadline: a sleep is not exact
+STAMP_EVERY_S = 0.003
+ACTIVE_S = 0.015  # whoever stamped within this time is at work
+MAX_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Plant:
+    """What is planted, in s."""
+
+    forward_s: float = 0.009
+    per_sample_s: float = 0.0  # of the forward pass
+    forward_by_batch_s: tuple[tuple[int, float], ...] = ()  # instead of the two above
+    backward_s: tuple[float, ...] = (0.006, 0.006, 0.006)  # layer by layer, as the backward pass meets them
+    contention_s: float = 0.0  # in the forward pass, while another rank is at work
+    wrapper_s: float = 0.0  # in the forward pass, under DDP
+    straggler_s: float = 0.0  # in the forward pass, on ``straggler_rank``
+    straggler_rank: int = 0
+    jitter_s: float = 0.0  # in the forward pass, on one rank in each step
+    link_s: float = 0.0  # each bucket on the serial link; 0: DDP's own all-reduce
+
+    def spec(self, stamps: str) -> FactorySpec:
+        """The workload as a study would name it; ``stamps`` is a file of zeros, shared by the ranks."""
+        return FactorySpec.model_validate({"factory": "planted:build", "stamps": stamps} | asdict(self))
+
+    def forward(self, batch: int) -> float:
+        """The forward pass of one rank alone."""
+        table = dict(self.forward_by_batch_s)
+        return table[batch] if table else self.forward_s + self.per_sample_s * batch
+
+    def alone(self, batch: int) -> float:
+        """The step of a rank alone that is neither straggler nor late."""
+        return self.forward(batch) + sum(self.backward_s)
+
+    def exposed(self) -> float:
+        """From the end of the slowest backward pass to the end of the last transfer, in closed form."""
+        ready = free = 0.0
+        for backward_s in self.backward_s:
+            ready += backward_s
+            free = max(ready, free) + self.link_s
+        return free - ready if self.link_s else 0.0
+
+    def replay(self) -> float:
+        """All transfers, one after the other."""
+        return self.link_s * len(self.backward_s)
+
+    def parts(self, world_size: int, batch: int) -> dict[str, float]:
+        """The waterfall of weak scaling."""
+        n, late = world_size, self.straggler_s + self.jitter_s
+        return {
+            "ideal": self.alone(batch) + late / n,  # plain rotates over the ranks
+            "contention": self.contention_s,
+            "wrapper": self.wrapper_s,
+            # the slowest has late with probability 1/n (both at once), else the larger of the two
+            "skew": max(self.straggler_s, self.jitter_s) * (1 - 1 / n),
+            "exposed_communication": self.exposed(),
+        }
+
+
+class _Bench:
+    """What the waits of one process share: where it is in its step, and when the others were last seen."""
+
+    def __init__(self) -> None:
+        self.block, self.step = 0, 0  # counted from Team.barrier, so that all ranks draw alike
+        self.begin, self.deadline = 0.0, 0.0
+        self.stamps: Any = np.zeros(MAX_RANKS)
+        self.rank = 0
+        self.free_at = 0.0  # the planted end of the last transfer
+        self.kind, self.real = "", 0  # the variant of the step, and the real lane's module by its id
+        # from the planted end of a step to the next one's begin, by variant, block and step
+        self.own_s: dict[str, dict[tuple[int, int], float]] = {}
+
+    def next_step(self, kind: str) -> float:
+        """Begin a step of ``kind``: what the machine itself took since the last one is not planted."""
+        begin = perf_counter()
+        if self.step:
+            place = (self.block, self.step)
+            own = begin - max(self.deadline, self.free_at)
+            self.own_s.setdefault(self.kind, {})[place] = own
+        self.kind, self.step = kind, self.step + 1
+        return begin
+
+    def stamp(self) -> None:
+        self.stamps[self.rank] = perf_counter()
+
+    def others_at_work(self) -> bool:
+        others = np.delete(np.asarray(self.stamps), self.rank)
+        return bool((perf_counter() - others < ACTIVE_S).any())
+
+    def wait_until(self, deadline: float) -> None:
+        while (left := deadline - perf_counter()) > SPIN_S:
+            self.stamp()
+            time.sleep(min(left - SPIN_S, STAMP_EVERY_S))
+        while perf_counter() < deadline:
+            pass
+        self.stamp()
+
+
+BENCH = _Bench()
+
+
+def align_blocks() -> None:
+    """Count steps from the barrier with which each block begins: a rank's own count is its own."""
+    original = Team.barrier
+
+    def barrier(self: Team) -> None:
+        original(self)
+        BENCH.block, BENCH.step = BENCH.block + 1, 0
+
+    Team.barrier = barrier  # type: ignore[method-assign]
+
+
+class _WaitInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, seconds: float) -> Any:
+        ctx.save_for_backward(weight)
+        ctx.seconds = seconds
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        BENCH.deadline += ctx.seconds
+        BENCH.wait_until(BENCH.deadline)
+        return gradients[0], torch.zeros_like(ctx.saved_tensors[0]), None
+
+
+class _Layer(nn.Module):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(256))
+        self.seconds = seconds
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        waited: torch.Tensor = _WaitInBackward.apply(values, self.weight, self.seconds)
+        return waited
+
+
+class Planted:
+    """Waits, and a model of as many parameters as there are waits in the backward pass."""
+
+    def __init__(self, plant: Plant, stamps: str) -> None:
+        self._plant = plant
+        BENCH.rank, self._size = dist.get_rank(), dist.get_world_size()
+        BENCH.stamps = np.memmap(stamps, dtype=np.float64, mode="r+", shape=(MAX_RANKS,))
+        BENCH.own_s, BENCH.real, BENCH.step = {}, 0, 0
+
+    def model(self) -> nn.Module:
+        # the last layer's backward pass comes first
+        return nn.Sequential(*(_Layer(seconds) for seconds in reversed(self._plant.backward_s)))
+
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.randn(size, 4, generator=generator)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        wrapped, contended = isinstance(model, DistributedDataParallel), BENCH.others_at_work()
+        if wrapped:
+            BENCH.real = BENCH.real or id(model)  # the real lane is wrapped, and steps, before its twin
+            kind = "synced" if id(model) == BENCH.real else "local"
+        else:
+            kind = "crowd" if contended else "plain"
+        begin, plant = BENCH.next_step(kind), self._plant
+        BENCH.stamp()
+        BENCH.deadline = begin + plant.forward(len(batch)) + self._late(contended, wrapped)
+        loss: torch.Tensor = model(batch).mean()
+        BENCH.wait_until(BENCH.deadline)
+        return loss
+
+    def _late(self, contended: bool, wrapped: bool) -> float:
+        plant, late = self._plant, 0.0
+        late += plant.contention_s * contended + plant.wrapper_s * wrapped
+        late += plant.straggler_s * (BENCH.rank == plant.straggler_rank)
+        drawn = random.Random(f"{BENCH.block} {BENCH.step}").randrange(self._size)
+        return late + plant.jitter_s * (drawn == BENCH.rank)
+
+
+class PlantedLink(Planted):
+    """The same with a serial link of its own: one bucket at a time, in one thread."""
+
+    def communication_hook(self, group: Any) -> tuple[Any, Any]:
+        return _Link(group, self._plant.link_s), send
+
+
+class _Link:
+    def __init__(self, group: Any, seconds: float) -> None:
+        self._group, self._seconds = group, seconds
+        self._thread = ThreadPoolExecutor(1)
+
+    def send(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        ready = torch.tensor([perf_counter()], dtype=torch.float64)
+        works = [
+            dist.all_reduce(ready, dist.ReduceOp.MAX, group=self._group, async_op=True),
+            dist.all_reduce(buffer, group=self._group, async_op=True),
+        ]
+        self._thread.submit(self._transfer, works, ready, buffer, future)
+        return future
+
+    def _transfer(self, works: Iterable[Any], ready: torch.Tensor, buffer: torch.Tensor, future: Any) -> None:
+        try:
+            for work in works:
+                work.wait()
+            BENCH.free_at = max(BENCH.free_at, float(ready)) + self._seconds
+            BENCH.wait_until(BENCH.free_at)
+            future.set_result(buffer.div_(dist.get_world_size(self._group)))
+        except Exception as error:
+            future.set_exception(error)
+
+
+def send(link, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+    """The communication hook: really all-reduces the bucket, then takes the planted time."""
+    return link.send(bucket.buffer())
+
+
+def build(stamps: str, **planted: Any) -> Planted:
+    """The factory of ``Plant.spec``."""
+    for name in ("backward_s", "forward_by_batch_s"):
+        planted[name] = tuple(tuple(item) if isinstance(item, list) else item for item in planted[name])
+    plant = Plant(**planted)
+    return (PlantedLink if plant.link_s else Planted)(plant, stamps)
+
+
+class Faulty:
+    """A small real model that fails, or misbehaves, when told."""
+
+    def __init__(
+        self,
+        fault: str = "",
+        ranks: tuple[int, ...] = (0,),
+        after: int = 0,
+        lane: str = "any",
+        kind: str = "linear",
+        largest_batch: float = math.inf,
+    ) -> None:
+        self._fault, self._ranks, self._after, self._lane = fault, tuple(ranks), after, lane
+        self._kind, self._largest, self._calls = kind, largest_batch, 0
+        SEEN_THREADS.clear()
+
+    def model(self) -> nn.Module:
+        return _MODELS[self._kind]()
+
+    def batch(self, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 16, generator=generator), torch.randn(size, 4, generator=generator)
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inputs, targets = batch
+        if len(inputs) > self._largest:
+            raise MemoryError(f"no memory for {len(inputs)} samples")
+        SEEN_THREADS.add(torch.get_num_threads())
+        lane = "ddp" if isinstance(model, DistributedDataParallel) else "bare"
+        self._calls += self._lane in ("any", lane)
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        if self._calls > self._after and dist.get_rank() in self._ranks and self._lane in ("any", lane):
+            if self._fault == "nan":
+                return loss * math.nan
+            if self._fault == "memory":
+                raise MemoryError("planted: no memory")
+            if self._fault == "error":
+                raise ValueError(f"planted on rank {dist.get_rank()}")
+        return loss
+
+
+SEEN_THREADS: set[int] = set()
+
+
+class _WithUnused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.used(values)
+        return result
+
+
+def _linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def _buffers() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def _uncopyable() -> nn.Module:
+    # its weight is computed, no leaf of the graph: copy.deepcopy refuses it
+    return nn.Sequential(nn.utils.weight_norm(nn.Linear(16, 32)), nn.ReLU(), nn.Linear(32, 4))
+
+
+_MODELS: dict[str, Callable[[], nn.Module]] = {
+    "linear": _linear,
+    "buffers": _buffers,
+    "unused": _WithUnused,
+    "uncopyable": _uncopyable,
+}
+
+
+def faulty(**arguments: Any) -> Faulty:
+    """The factory of the workloads in ``test_trial_failures``."""
+    return Faulty(**arguments)

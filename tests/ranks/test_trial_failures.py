@@ -1,0 +1,343 @@
+"""Trials that fail, and settings and teams of every kind, on real gloo ranks.
+
+Trials are served as a worker group serves them, through ``raybench.worker.serve``, with a mailbox of this
+process's own in the place of Ray's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
+
+import planted
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+from raybench.launch.runner import Outcome
+from raybench.record import Measurement, TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.batches import make_batches
+from raybench.worker.communication import Communicators, Team
+from raybench.worker.strategies import Bench, Lane
+from raybench.worker.trial import Trial
+from raybench.workloads import build
+
+ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+TIMEOUT_S = 60.0
+CPU = torch.device("cpu")
+
+
+def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
+    given: dict[str, Any] = {
+        "role": "search",
+        "workload": FactorySpec.model_validate({"factory": "planted:faulty"} | (workload or {})),
+        "optimizer": OptimizerSpec(),
+        "setting": Setting(batch_size=8),
+        "world_size": 2,
+        "variants": ALL,
+        "measure": MeasureSpec(
+            half_width=0.001, steps=3, min_rounds=4, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S
+        ),
+    }
+    return TrialRequest.model_validate(given | fields)
+
+
+def _serve(asked: list[tuple[dict[str, Any], tuple[int, ...]]]) -> list[Any]:
+    """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
+    from raybench.worker import serve
+
+    outcomes: list[Any] = []
+    mailbox = SimpleNamespace(
+        reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
+    )
+    torch.set_num_threads(1)
+    communicators, counted, threads = Communicators("gloo"), dict[str, float](), list[Any]()
+    for request, ranks in asked:
+        task = {"request": request, "ranks": ranks}
+        serve._one_trial(task, communicators, CPU, counted, mailbox)
+        threads.append(sorted(planted.SEEN_THREADS))
+    communicators.drop_team()
+    return [outcomes, threads]
+
+
+def _outcomes(
+    world_size: int, requests: dict[str, tuple[TrialRequest, tuple[int, ...]]]
+) -> tuple[dict[str, Outcome], dict[str, list[int]]]:
+    asked = [(request.model_dump(mode="json"), ranks) for request, ranks in requests.values()]
+    outcomes, threads = run_ranks(_serve, world_size, asked)[0]
+    for name, outcome in zip(requests, outcomes, strict=True):
+        print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
+    return dict(zip(requests, outcomes, strict=True)), dict(zip(requests, threads, strict=True))
+
+
+def _complete(outcome: Outcome) -> Measurement:
+    assert outcome.state == "complete", outcome.reason
+    assert outcome.measurement is not None
+    return outcome.measurement
+
+
+BOTH = (0, 1)
+SHORT: tuple[Variant, ...] = ("plain", "synced")
+# two ranks step 1 (bare) + 4 (warm-up) times before the rounds, then 4 times in a block
+FAULTS: dict[str, TrialRequest] = {
+    "error_first": _request({"fault": "error", "ranks": [1]}),
+    "memory_one": _request({"fault": "memory", "ranks": [1]}),
+    "memory_all": _request({"fault": "memory", "ranks": [0, 1]}),
+    "error_synced": _request({"fault": "error", "ranks": [1], "after": 12, "lane": "ddp"}, variants=SHORT),
+    "memory_synced": _request({"fault": "memory", "ranks": [0], "after": 12, "lane": "ddp"}, variants=SHORT),
+    "error_crowd": _request(
+        {"fault": "error", "ranks": [1], "after": 14, "lane": "bare"}, variants=("crowd", "synced")
+    ),
+    "error_local": _request(
+        {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "lane": "ddp"}, variants=("local", "synced")
+    ),
+    "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
+}
+OPTIMIZERS = {
+    "sgd": OptimizerSpec(),
+    "momentum": OptimizerSpec(momentum=0.9),
+    "adam": OptimizerSpec(name="adam", learning_rate=0.001),
+    "adamw": OptimizerSpec(name="adamw", learning_rate=0.001, weight_decay=0.01),
+}
+SETTINGS: dict[str, TrialRequest] = {
+    "uncopyable": _request({"kind": "uncopyable"}),
+    "buffers": _request({"kind": "buffers"}),
+    "static_graph": _request(setting=Setting(batch_size=8, static_graph=True)),
+    "views": _request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)),
+    "unused": _request({"kind": "unused"}, setting=Setting(batch_size=8, find_unused_parameters=True)),
+    "accumulation": _request(setting=Setting(batch_size=8, gradient_accumulation=2)),
+    "accumulation_static": _request(
+        setting=Setting(batch_size=8, gradient_accumulation=2, static_graph=True, bucket_cap_mb=1)
+    ),
+    "compress_fp16": _request(setting=Setting(batch_size=8, gradient_compression="fp16")),
+    "compress_bf16": _request(setting=Setting(batch_size=8, gradient_compression="bf16")),
+    "buckets_tiny": _request(setting=Setting(batch_size=8, bucket_cap_mb=0.0001)),
+    "buckets_1": _request(setting=Setting(batch_size=8, bucket_cap_mb=1)),
+    "fp16": _request(setting=Setting(batch_size=8, precision="fp16")),
+    "bf16": _request(setting=Setting(batch_size=8, precision="bf16")),
+    "threads": _request(setting=Setting(batch_size=8, num_threads=2)),
+    "base_too_large": _request(
+        {"largest_batch": 16}, scaling="strong", setting=Setting(batch_size=32), variants=("base", *ALL)
+    ),
+    **{name: _request(optimizer=optimizer) for name, optimizer in OPTIMIZERS.items() if name != "sgd"},
+}
+
+
+@pytest.fixture(scope="module")
+def two() -> tuple[dict[str, Outcome], dict[str, list[int]]]:
+    """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
+    asked: dict[str, tuple[TrialRequest, tuple[int, ...]]] = {}
+    for name, request in FAULTS.items():
+        asked[name] = (request, BOTH)
+        asked[f"after {name}"] = (_request(), BOTH)
+    asked |= {name: (request, BOTH) for name, request in SETTINGS.items()}
+    return _outcomes(2, asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("error_first", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("memory_one", "oom", "rank 1: MemoryError: planted: no memory"),
+        ("memory_all", "oom", "rank 0: MemoryError: planted: no memory"),
+        ("error_synced", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("memory_synced", "oom", "rank 0: MemoryError: planted: no memory"),
+        ("error_crowd", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("error_local", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("nan", "invalid", "the loss is not finite"),
+    ],
+)
+def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Any) -> None:
+    outcomes, _ = two
+    failed, after = outcomes[name], outcomes[f"after {name}"]
+    assert (failed.state, failed.reason, failed.measurement) == (state, reason, None)
+    assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
+    found = _complete(after)
+    assert len(found.rounds) == 4
+    assert not found.missing
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_a_setting_is_measured(name: str, two: Any) -> None:
+    request, found = SETTINGS[name], _complete(two[0][name])
+    for each in found.rounds:
+        blocks = {block.variant: block for block in each.blocks}
+        assert set(blocks) == set(request.variants) - set(found.missing)
+        assert all(block.num_steps == 3 for block in blocks.values())
+        assert blocks["synced"].ranks == BOTH
+    assert found.loss is not None
+    assert found.samples_per_step == found.global_batch_size == request.global_batch_size
+    reasons = {
+        "unused": {"local": "find_unused_parameters sends even where gradients stay"},
+        "base_too_large": {
+            "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
+        },
+    }
+    assert found.missing == reasons.get(name, {})
+
+
+def test_gradients_that_travel_are_counted(two: Any) -> None:
+    outcomes, _ = two
+    whole = 4 * (16 * 32 + 32 + 32 * 4 + 4)
+    for name, halved in (("adam", 1), ("buckets_1", 1), ("compress_fp16", 2), ("compress_bf16", 2)):
+        found = _complete(outcomes[name])
+        assert sum(found.bucket_bytes) == whole
+        assert found.gradient_bytes == whole // halved
+    assert len(_complete(outcomes["buckets_1"]).bucket_bytes) == 1
+    assert len(_complete(outcomes["buckets_tiny"]).bucket_bytes) == 3  # a bias of 16 bytes goes with the next
+    assert _complete(outcomes["accumulation"]).samples_per_step == 2 * 2 * 8
+
+
+def test_the_number_of_threads_is_the_settings(two: Any) -> None:
+    _, threads = two
+    assert threads["threads"] == [2]
+    assert threads["adam"] == [1]  # back to what the worker has
+
+
+TEAMS = {
+    "0 1": ((0, 1), ALL),
+    "1 3": ((1, 3), ALL),
+    "1 3 again": ((1, 3), ALL),
+    "0 1 2": ((0, 1, 2), ALL),
+    "0 1 2 3": ((0, 1, 2, 3), ALL),
+    "2": ((2,), ("plain",)),
+    "1 2 3": ((1, 2, 3), ALL),
+}
+
+
+def test_teams_of_four_workers_one_after_the_other() -> None:
+    requests = {
+        name: (_request(world_size=len(ranks), variants=variants, oversubscribed=True), ranks)
+        for name, (ranks, variants) in TEAMS.items()
+    }
+    failing = _request({"fault": "error", "ranks": [3], "after": 9, "lane": "ddp"}, variants=SHORT)
+    asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
+    asked |= requests
+    outcomes, _ = _outcomes(4, asked)
+    failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
+    assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
+    for name, (ranks, variants) in TEAMS.items():
+        found = _complete(outcomes[name])
+        assert found.samples_per_step == 8 * len(ranks)
+        for number, each in enumerate(found.rounds):
+            assert {block.variant for block in each.blocks} == set(variants)
+            for block in each.blocks:
+                turn = (ranks[number % len(ranks)],)  # plain is on another rank in each round
+                assert block.ranks == (turn if block.variant == "plain" else ranks)
+                assert len(block.step_time_s) == len(block.ranks)
+                assert block.slowest_s >= max(block.step_time_s) - 1e-9
+
+
+# Float32, sums of up to 16 samples in another order: a few units in the last of 24 bits.
+RELATIVE, ABSOLUTE = 1e-5, 1e-7
+
+
+def _look_inside(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
+    torch.set_num_threads(1)
+    communicators, seen = Communicators("gloo"), []
+    for each in asked:
+        request = TrialRequest.model_validate(each)
+        team = communicators.team(BOTH, TIMEOUT_S)
+        assert team is not None
+        trial = Trial(request, team, CPU, {})
+        trial.run(lambda _: None)
+        bench = trial._bench
+        assert bench is not None
+        assert bench.real is not None
+        assert bench.local is not None
+        seen.append(_storage(bench) | _equal_weights(bench.real, team) | _gradients(request, bench, team))
+        del bench
+        trial.release()
+    communicators.drop_team()
+    return seen
+
+
+def _storage(bench: Bench) -> dict[str, Any]:
+    lanes = [bench.bare, bench.real, bench.local]
+    pointers = [[tensor.data_ptr() for tensor in lane.module.parameters()] for lane in lanes if lane]
+    buffers = [[tensor.data_ptr() for tensor in lane.module.buffers()] for lane in lanes if lane]
+    states = [
+        [
+            value.data_ptr()
+            for values in lane.optimizer.state.values()
+            for value in values.values()
+            if isinstance(value, torch.Tensor)
+        ]
+        for lane in lanes
+        if lane
+    ]
+    objects = [{id(parameter) for parameter in lane.module.parameters()} for lane in lanes if lane]
+    return {
+        "parameters shared": pointers[0] == pointers[1] == pointers[2],
+        "buffers shared": buffers[0] == buffers[1] == buffers[2],
+        "state shared": states[0] == states[1] == states[2],
+        "num_states": len(states[0]),
+        "gradients apart": not (
+            objects[0] & objects[1] or objects[1] & objects[2] or objects[0] & objects[2]
+        ),
+    }
+
+
+def _equal_weights(real: Lane, team: Team) -> dict[str, Any]:
+    """Made the same once, as before a block of ``synced``, they stay so bit by bit."""
+    team.same_weights(real.tensors())
+    before = torch.cat([tensor.detach().flatten().clone() for tensor in real.module.parameters()])
+    for _ in range(5):
+        real.step()
+    after = torch.cat([tensor.detach().flatten() for tensor in real.module.parameters()])
+    every = [torch.empty_like(after) for _ in range(team.size)]
+    dist.all_gather(every, after, group=team.data)
+    return {
+        "learnt": not torch.equal(before, after),
+        "weights equal": all(torch.equal(each, after) for each in every),
+    }
+
+
+def _gradients(request: TrialRequest, bench: Bench, team: Team) -> dict[str, Any]:
+    """Of DDP over the ranks' batches, and of one bare model over all of them at once."""
+    assert bench.real is not None
+    workload = build(request.workload, None)
+    mine = bench.real.batches.next()
+    every = [make_batches(workload, request, request.batch_size, rank, CPU).next() for rank in range(2)]
+    assert torch.equal(every[team.rank][0], mine[0])
+    assert not torch.equal(every[0][0], every[1][0])
+    alone = bench._shadow()  # the same weights, no gradients yet
+    whole = tuple(torch.cat([batch[part] for batch in every]) for part in range(2))
+    workload.loss(alone, whole).backward()  # type: ignore[no-untyped-call]
+    workload.loss(bench.real.module, mine).backward()  # type: ignore[no-untyped-call]
+    pairs = zip(alone.parameters(), bench.real.module.parameters(), strict=True)
+    close = [torch.allclose(one.grad, two.grad, RELATIVE, ABSOLUTE) for one, two in pairs]
+    bench.real.optimizer.zero_grad()
+    return {"gradients": close}
+
+
+def test_the_lanes_train_one_model_and_train_it_rightly() -> None:
+    requests = {
+        "sgd": (_request(), 0),
+        "momentum": (_request(optimizer=OPTIMIZERS["momentum"]), 4),
+        "adam": (_request(optimizer=OPTIMIZERS["adam"]), 12),  # two moments and a count for each
+        "adamw": (_request(optimizer=OPTIMIZERS["adamw"]), 12),
+        "views": (_request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)), 0),
+        "uncopyable": (_request({"kind": "uncopyable"}), 0),
+        "static": (_request(setting=Setting(batch_size=8, static_graph=True)), 0),
+        "accumulation": (
+            _request(setting=Setting(batch_size=8, gradient_accumulation=3, static_graph=True)),
+            0,
+        ),
+    }
+    asked = [request.model_dump(mode="json") for request, _ in requests.values()]
+    for seen in run_ranks(_look_inside, 2, asked):
+        for name, found in zip(requests, seen, strict=True):
+            assert found.pop("num_states") == requests[name][1], name
+            assert all(found.pop("gradients")), name
+            assert all(found.values()), (name, found)

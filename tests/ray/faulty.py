@@ -1,0 +1,48 @@
+"""A workload that fails in the way that its batch size says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+FINE, KILLED, HUNG, OUT_OF_MEMORY, ALL_OUT_OF_MEMORY, RAISES, NOT_FINITE = 8, 16, 24, 32, 40, 48, 56
+
+
+class Faulty:
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._calls, self._seconds = 0, seconds
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.randn(size, 16, generator=generator)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        self._calls += 1
+        time.sleep(self._seconds)
+        self._fail(len(batch), dist.get_rank() == 1)
+        loss: torch.Tensor = model(batch).square().mean()
+        return loss * float("nan") if len(batch) == NOT_FINITE else loss
+
+    def _fail(self, size: int, is_rank_1: bool) -> None:
+        late = self._calls > 40
+        if size == KILLED and late and is_rank_1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if size == HUNG and late and is_rank_1:
+            time.sleep(10_000)
+        if size == OUT_OF_MEMORY and is_rank_1:
+            raise MemoryError("planted")
+        if size == ALL_OUT_OF_MEMORY:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
+        if size == RAISES and late and is_rank_1:
+            raise ValueError("planted in the user's model")
+
+
+def build(**arguments: float) -> Faulty:
+    return Faulty(**arguments)

@@ -1,0 +1,92 @@
+"""Requests, records and whole studies on fake hardware, for the tests of analysis and report."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from raybench.launch.runner import Samples
+from raybench.record import TrialRecord, TrialRequest, Variant
+from raybench.spec import Setting, Study
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import MLPSpec
+from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+
+FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "synced")
+MIB = 2**20
+
+
+def variants_for(world_size: int, scaling: str, full: bool = True) -> tuple[Variant, ...]:
+    if world_size == 1:
+        return ("plain",)
+    chosen = FULL if full else SHORT
+    return ("base", *chosen) if scaling == "strong" else chosen
+
+
+def request(**fields: Any) -> TrialRequest:
+    given: dict[str, Any] = {
+        "role": "scaling",
+        "workload": MLPSpec(name="mlp"),
+        "optimizer": OptimizerSpec(),
+        "setting": Setting(),
+        "world_size": 2,
+        "measure": MeasureSpec(half_width=0.02),
+    }
+    given |= fields
+    given.setdefault("variants", variants_for(given["world_size"], given.get("scaling", "weak")))
+    return TrialRequest.model_validate(given)
+
+
+def measured(costs: StepCosts, noise: Noise | None = None, seed: int = 0, **fields: Any) -> TrialRecord:
+    """One record of planted costs."""
+    runner = FakeRunner(lambda request, setting: costs, noise or Noise(block=0.01, step=0.005), seed=seed)
+    return run_all(runner, [request(**fields)])[0][0]
+
+
+def study(**fields: Any) -> Study:
+    return Study.model_validate({"name": "fake", "workload": {"name": "mlp"}} | fields)
+
+
+def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -> TrialRequest:
+    full = role != "search"
+    return request(
+        role=role,
+        workload=study.workload,
+        setting=setting.on_one_device() if size == 1 else setting,
+        scaling=study.scaling.mode,
+        world_size=size,
+        measure=study.measure,
+        **({"variants": variants_for(size, study.scaling.mode, full)} | fields),
+    )
+
+
+def grid(
+    study: Study, sizes: Iterable[int], runner: FakeRunner | None = None
+) -> tuple[list[TrialRecord], dict[str, tuple[Samples, ...]]]:
+    """Every setting at every world size, nothing twice."""
+    requests = [asked(study, "scaling", setting, size) for setting in study.knobs.grid() for size in sizes]
+    unique = {each.trial_id: each for each in requests}
+    return run_all(runner or FakeRunner(seed=1), unique.values(), study.name)
+
+
+def searched(
+    study: Study,
+    sizes: tuple[int, ...],
+    winner: Setting,
+    runner: FakeRunner | None = None,
+    confirm: bool = True,
+) -> list[TrialRecord]:
+    """Suggestions, the scaling of default and winner, and the confirmation."""
+    runner = runner or FakeRunner(seed=2)
+    default = study.knobs.default()
+    rest = [setting for setting in study.knobs.grid() if setting not in (default, winner)]
+    others = random.Random(0).sample(rest, min(len(rest), study.search.trials - 2))
+    requests = [asked(study, "search", setting, max(sizes)) for setting in (default, winner, *others)]
+    requests += [asked(study, "scaling", setting, size) for setting in (default, winner) for size in sizes]
+    if confirm and winner != default:
+        requests.append(
+            asked(study, "confirmation", winner, max(sizes), versus=default, variants=("synced", "versus"))
+        )
+    return run_all(runner, {each.trial_id: each for each in requests}.values(), study.name)[0]
