@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -100,7 +100,13 @@ def _resources(study: Study, options: Options) -> Resources:
     return cluster.resources()
 
 
-def _cluster(study: Study, options: Options, plan: Plan | None) -> Cluster:
+def _cluster(
+    study: Study,
+    options: Options,
+    plan: Plan | None,
+    on_connect: Callable[[str], None] = lambda words: None,
+) -> Cluster:
+    """The cluster as the request names it; nothing is started yet."""
     device = study.resources.device
     if device == "auto":
         device = "cuda" if machine.gpu_names() else "cpu"
@@ -110,6 +116,7 @@ def _cluster(study: Study, options: Options, plan: Plan | None) -> Cluster:
         address=options.address,
         oversubscribed_workers=plan.group_size if plan is not None and plan.oversubscribed else None,
         working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
+        on_connect=on_connect,
     )
 
 
@@ -172,14 +179,12 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
     """Run the trials and end every process; what to tell beside the results."""
     from raybench.execution import Execution
 
-    cluster = _cluster(plan.study, options, plan)
+    cluster = _cluster(plan.study, options, plan, display.line)
     display.stage(_what_starts(plan))
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
     runner = _runner(plan, cluster, Path(storage.name))
     try:
-        cluster.connect()
-        display.line(cluster.dashboard_words())
         search = None
         if plan.study.search.method == "optuna":
             from raybench.search import Search

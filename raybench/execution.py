@@ -74,7 +74,8 @@ class Execution:
     notes: list[str] = field(default_factory=list)
     _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
     _lost_starts: int = 0
-    _done: int = 0
+    _best_differs: bool = False  # from the default, as far as is known
+    _candidates: dict[str, Candidate | None] = field(default_factory=dict)
     _retried: set[str] = field(default_factory=set)
 
     def run(self) -> None:
@@ -93,6 +94,7 @@ class Execution:
 
     def _search(self) -> list[Suggestion]:
         search = self.search or Search(self.plan)
+        self._search_again()
         search.restore(self.store.latest().values())
         trials, tried = self.plan.study.search.trials, list[tuple[Suggestion, TrialRecord]]()
         tried += [
@@ -102,7 +104,9 @@ class Execution:
         ]
         self.watcher.stage(f"Searching for the best of {trials} suggestions at {self._target_words()}")
         while len(tried) < trials:
-            if not self._time_for(self._cost("search", self.plan.target) + self._reserve()):
+            # the first one shows what trials cost: until then the reserve is the worst case of each
+            reserve = self._reserve() if self._seconds else 0.0
+            if not self._time_for(self._cost("search", self.plan.target) + reserve):
                 self.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
                 break
             suggestion = search.ask()
@@ -115,6 +119,21 @@ class Execution:
             tried.append((suggestion, record))
             self._announce_best(tried)
         return self._winners(tried)
+
+    def _search_again(self) -> None:
+        """The suggestions that --retry names: Optuna does not suggest what it knows."""
+        again = [
+            Task(record.request, record.suggestion)
+            for record in self.store.latest().values()
+            if record.request.role == "search" and self._is_open(record.request)
+        ]
+        if again:
+            self.watcher.stage(f"Trying {len(again)} suggestions again")
+        for done, task in enumerate(again):
+            if not self._time_for(self._cost("search", self.plan.target)):
+                self.not_reached.append(f"{len(again) - done} suggestions to try again")
+                return
+            self._measure(task, done=done, total=len(again))
 
     def _curve(self, winners: list[Suggestion]) -> None:
         default = self.plan.default()
@@ -133,9 +152,11 @@ class Execution:
         sizes = ", ".join(str(size) for size in self.plan.world_sizes)
         self.watcher.stage(f"Measuring {len(tasks)} trials at world sizes {sizes}")
         for done, task in enumerate(tasks):
+            if not self._is_open(task.request):
+                continue
             role, size = task.request.role, task.request.world_size
             if not self._time_for(self._cost(role, size) + self._confirmation_cost()):
-                rest = [self._words(task.request) for task in tasks[done:]]
+                rest = [self._words(task.request) for task in tasks[done:] if self._is_open(task.request)]
                 self.not_reached.append(f"{len(rest)} trials: {'; '.join(rest)}")
                 return
             self._measure(task, done=done, total=len(tasks))
@@ -145,7 +166,9 @@ class Execution:
         tried = [
             (Suggestion(index, record.request.setting, record.request.environment), record)
             for index, record in enumerate(self.store.latest().values())
-            if record.request.world_size == self.plan.target and record.request.placement == placement
+            if record.request.role == "scaling"
+            and record.request.world_size == self.plan.target
+            and record.request.placement == placement
         ]
         return self._winners(tried)
 
@@ -160,10 +183,14 @@ class Execution:
                     "it cannot be measured interleaved with the default, and is not confirmed"
                 )
                 continue
-            if self.plan.target == 1 and winner.setting.on_one_device() == default.setting.on_one_device():
+            if self.plan.target == 1:
+                if winner.setting.on_one_device() != default.setting.on_one_device():
+                    self.notes.append(
+                        "on one device the best suggestion is not confirmed against the default"
+                    )
                 continue
             request = self.plan.confirmation(winner, default)
-            if not self._time_for(self._cost("confirmation", self.plan.target)):
+            if self._is_open(request) and not self._time_for(self._cost("confirmation", self.plan.target)):
                 self.not_reached.append("the confirmation of the best suggestion against the default")
                 return
             self.watcher.stage("Confirming the best suggestion against the default, interleaved")
@@ -172,16 +199,20 @@ class Execution:
     def _winners(self, tried: list[tuple[Suggestion, TrialRecord]]) -> list[Suggestion]:
         """The best suggestion, or the Pareto front for several objectives."""
         suggestions = {record.trial_id: suggestion for suggestion, record in tried}
-        candidates = []
-        for _, record in tried:
-            values = objective_values(record, self.plan)
-            if values is not None:
-                candidates.append(Candidate(record, tuple(values)))
+        candidates = [found for _, record in tried if (found := self._candidate(record)) is not None]
         front = pareto_front(candidates, self.plan.study.search.objectives)
         return [suggestions[candidate.record.trial_id] for candidate in front]
 
+    def _candidate(self, record: TrialRecord) -> Candidate | None:
+        """The record with its objective values, which are worked out once."""
+        if record.trial_id not in self._candidates:
+            values = objective_values(record, self.plan)
+            self._candidates[record.trial_id] = None if values is None else Candidate(record, tuple(values))
+        return self._candidates[record.trial_id]
+
     def _announce_best(self, tried: list[tuple[Suggestion, TrialRecord]]) -> None:
         best = self._winners(tried)
+        self._best_differs = any(not _same(each, self.plan.default()) for each in best)
         if len(best) == 1:
             record = next(record for suggestion, record in tried if suggestion is best[0])
             rate = scaling(record).throughput_samples_per_s.value
@@ -191,8 +222,7 @@ class Execution:
         """The trial's record, from the disk where it is known already."""
         request = task.request
         known = self.store.latest().get(request.trial_id)
-        again = known is not None and known.state in self.retry and known.trial_id not in self._retried
-        if known is not None and not again:
+        if known is not None and not self._is_open(request):
             return known
         interrupt.check()
         self._retried.add(request.trial_id)
@@ -208,8 +238,14 @@ class Execution:
         self.watcher.trial_done(self._result_words(record))
         return record
 
+    def _is_open(self, request: TrialRequest) -> bool:
+        """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
+        known = self.store.latest().get(request.trial_id)
+        return known is None or (known.state in self.retry and known.trial_id not in self._retried)
+
     def _outcome(self, request: TrialRequest) -> Outcome:
-        fault = request.setting.fault(self.plan.device)
+        asked = [setting for setting in (request.setting, request.versus) if setting is not None]
+        fault = next(filter(None, (setting.fault(self.plan.device) for setting in asked)), None)
         if fault is not None:
             return Outcome("invalid", 0.0, fault)
         while True:
@@ -251,16 +287,18 @@ class Execution:
         if seen:
             return sum(seen) / len(seen)
         searched = self._seconds.get(("search", False)) or self._seconds.get(("scaling", False))
-        per_search = sum(searched) / len(searched) if searched else self.plan.study.measure.max_seconds
-        return per_search * (0.5 if alone else COST_IN_SEARCHES[role])
+        if not searched:  # the rounds of any trial end after this
+            return self.plan.study.measure.max_seconds * (0.5 if alone else 1.0)
+        return sum(searched) / len(searched) * (0.5 if alone else COST_IN_SEARCHES[role])
 
     def _confirmation_cost(self) -> float:
         return self._cost("confirmation", self.plan.target)
 
     def _reserve(self) -> float:
-        """Seconds to keep back for what comes after the search: both curves and the confirmation."""
+        """Seconds to keep back for what comes after the search: the curves and the confirmation."""
         sizes = [size for size in self.plan.world_sizes for _ in self.plan.placements(size)]
-        return 2 * sum(self._cost("scaling", size) for size in sizes) + self._confirmation_cost()
+        curve = sum(self._cost("scaling", size) for size in sizes)
+        return 2 * curve + self._confirmation_cost() if self._best_differs else curve
 
     def _left_s(self, trials: int, request: TrialRequest) -> float | None:
         if not self._seconds:

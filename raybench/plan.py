@@ -153,6 +153,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         raise RequestError(
             f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
         )
+    _refuse_idle_placements(plan)
     _refuse_too_many(plan, resources)
     _refuse_uneven_batches(plan)
     _refuse_faults(plan)
@@ -174,6 +175,16 @@ def _refuse_too_little(study: Study, resources: Resources) -> None:
         "resources.cpus_per_worker: no more than the cores that there are "
         f"(received {study.resources.cpus_per_worker})"
     )
+
+
+def _refuse_idle_placements(plan: Plan) -> None:
+    """Ranks that stand for no world size here; with listed sizes the study itself refuses them."""
+    for placement in plan.study.scaling.placement:
+        if not isinstance(placement, str) and len(placement) not in plan.world_sizes:
+            raise RequestError(
+                "scaling.placement: a list of ranks as long as one of the world sizes "
+                f"{list(plan.world_sizes)} (received {list(placement)})"
+            )
 
 
 def _refuse_too_many(plan: Plan, resources: Resources) -> None:
@@ -209,6 +220,10 @@ def _refuse_uneven_batches(plan: Plan) -> None:
 
 def _refuse_faults(plan: Plan) -> None:
     """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
-    faults = {setting.fault(plan.device) for setting in plan.study.knobs.grid()}
-    if None not in faults:
-        raise RequestError(*(f"knobs: {fault}" for fault in sorted(filter(None, faults))))
+    faults = set()
+    for setting in plan.study.knobs.grid():  # a grid may have a million: no further than the first possible
+        fault = setting.fault(plan.device)
+        if fault is None:
+            return
+        faults.add(fault)
+    raise RequestError(*(f"knobs: {fault}" for fault in sorted(faults)))

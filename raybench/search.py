@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 ENVIRONMENT_PREFIX = "environment."
 STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
+MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 # Two settings that agree in these need about the same memory at the same batch.
 MEMORY_KNOBS = ("precision", "gradient_accumulation", "gradient_as_bucket_view", "channels_last")
 
@@ -38,6 +40,7 @@ class Search:
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._plan, self._study_spec = plan, plan.study
+        self._default = plan.study.knobs.default()
         self._space = self._spaces()
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
@@ -55,10 +58,10 @@ class Search:
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every combination is."""
         for attempt in range(10_000):
-            if len(self._known) >= self._size() or not self._unseen():
+            if next(self._unseen(), None) is None:
                 return None
             if attempt and attempt % MAX_REPEATS == 0:
-                self._optuna.enqueue_trial(self._random.choice(self._unseen()))
+                self._optuna.enqueue_trial(self._any_unseen())
             trial = self._optuna.ask()
             parameters = {name: trial.suggest_categorical(name, list(c)) for name, c in self._space.items()}
             known = self._known.get(_key(parameters))
@@ -101,6 +104,8 @@ class Search:
 
     def _spaces(self) -> dict[str, tuple[KnobValue, ...]]:
         explored = dict(self._study_spec.knobs.explored())
+        if self._plan.target == 1:  # one device: what cannot matter there is one suggestion, not several
+            explored = {k: v for k, v in explored.items() if k not in Setting.ONE_DEVICE_INDIFFERENT}
         for name, values in self._study_spec.environment.items():
             if len(values) > 1:
                 explored[ENVIRONMENT_PREFIX + name] = values
@@ -111,23 +116,36 @@ class Search:
         batches = self._space.get("batch_size", ())
         return [default, *({**default, "batch_size": batch} for batch in batches[1:])]
 
-    def _size(self) -> int:
-        size = 1
-        for values in self._space.values():
-            size *= len(values)
-        return size
+    def _unseen(self) -> Iterator[dict[str, KnobValue]]:
+        """The combinations that are not known and may fit. Lazily: a space may have a million."""
+        for values in itertools.product(*self._space.values()):
+            parameters = dict(zip(self._space, values, strict=True))
+            if self._is_open(parameters):
+                yield parameters
 
-    def _unseen(self) -> list[dict[str, KnobValue]]:
-        every = (self._parameters(suggestion) for suggestion in self._plan.grid())
-        return [p for p in every if _key(p) not in self._known and self._does_not_fit(p) is None]
+    def _any_unseen(self) -> dict[str, KnobValue]:
+        """One of them, at random; the first where most are known. There must be one."""
+        for _ in range(MAX_DRAWS):
+            parameters = {name: self._random.choice(values) for name, values in self._space.items()}
+            if self._is_open(parameters):
+                return parameters
+        return next(self._unseen())
+
+    def _is_open(self, parameters: dict[str, KnobValue]) -> bool:
+        return _key(parameters) not in self._known and self._does_not_fit(parameters) is None
 
     def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
         """The id of a trial that was out of memory and wanted no more than this one."""
-        asked = self._suggestion(0, parameters).setting
+
+        def asked(knob: str) -> Any:
+            return parameters.get(knob, getattr(self._default, knob))
+
         for record in self._known.values():
+            if record.state != "oom":
+                continue
             found = record.request.setting
-            alike = all(getattr(found, name) == getattr(asked, name) for name in MEMORY_KNOBS)
-            if record.state == "oom" and alike and asked.batch_size >= found.batch_size:
+            alike = all(getattr(found, knob) == asked(knob) for knob in MEMORY_KNOBS)
+            if alike and asked("batch_size") >= found.batch_size:
                 return record.trial_id
         return None
 

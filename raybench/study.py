@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -12,6 +13,7 @@ import typer
 from raybench.errors import NotYetError, RequestError
 from raybench.spec import options as typed
 from raybench.spec.load import find_study, load_study, question, studies
+from raybench.spec.toml import received
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,6 +30,18 @@ StudyName = Annotated[
 ]
 
 
+def _whole(option: str) -> Callable[[str], int]:
+    """A parser that says what it received; typer's does not."""
+
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise RequestError(f"{option}: a whole number (received {received(text)})") from None
+
+    return parse
+
+
 @app.command(epilog="Example: python -m raybench.study scaling --batch-sizes 256,4096 --time-budget 10m")
 def scaling(
     study: StudyName = None,
@@ -42,14 +56,28 @@ def scaling(
     precision: Annotated[str, typer.Option(help="Of fp32, tf32, bf16, fp16, as fp32,bf16.")] = "",
     scaling: Annotated[Literal["weak", "strong"] | None, typer.Option(help="What stays the same.")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
-    trials: Annotated[int | None, typer.Option(help="So many suggestions, chosen by Optuna.")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=_whole("--trials"), help="So many suggestions, chosen by Optuna."),
+    ] = None,
     time_budget: Annotated[str, typer.Option(help="For the whole command, as 90s, 10m, 2h.")] = "",
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False,
     device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Kind of device.")] = None,
-    cpus_per_worker: Annotated[int | None, typer.Option(help="Cores of each worker.")] = None,
+    cpus_per_worker: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=_whole("--cpus-per-worker"), help="Cores of each worker."),
+    ] = None,
     oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="More workers than cores.")] = False,
-    steps: Annotated[int | None, typer.Option(help="Steps of a block, in place of adaptive ones.")] = None,
-    warmup_steps: Annotated[int | None, typer.Option(help="Steps before the first round.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=_whole("--steps"), help="Steps of a block, in place of adaptive ones."
+        ),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=_whole("--warmup-steps"), help="Steps before the first round."),
+    ] = None,
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group",
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
@@ -59,7 +87,9 @@ def scaling(
         Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Traces of torch.profiler.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Of weights, batches and search.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of weights, batches and search.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,

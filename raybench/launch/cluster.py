@@ -39,12 +39,13 @@ class Cluster:
         address: str | None = None,
         oversubscribed_workers: int | None = None,
         working_dir: str | None = None,
+        on_connect: Callable[[str], None] = lambda words: None,
     ) -> None:
         self._device, self._cpus = device, cpus_per_worker
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self._oversubscribed, self._working_dir = oversubscribed_workers, working_dir
+        self._on_connect = on_connect  # told where the dashboard is
         self._connected = False
-        self.dashboard: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -88,17 +89,7 @@ class Cluster:
             raise RequestError(
                 f"--address: a Ray cluster that answers: {line} (received {self._address!r})"
             ) from error
-        url = getattr(context, "dashboard_url", "") or ""
-        self.dashboard = f"http://{url}" if url else None
-
-    def dashboard_words(self) -> str:
-        """The dashboard's address, and what its token needs."""
-        if self.dashboard is None:
-            return "Ray dashboard: none"
-        mode = os.environ.get("RAY_AUTH_MODE", "")
-        if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
-            return f"Ray dashboard: {self.dashboard}"
-        return f"Ray dashboard: {self.dashboard} (asks for the token in {TOKEN_FILE})"
+        self._on_connect(_dashboard_words(getattr(context, "dashboard_url", None)))
 
     def refuse_unplaceable(self, world_size: int) -> None:
         """Raise ``RequestError`` where the workers cannot stand: Ray would try for ever."""
@@ -191,6 +182,16 @@ class Cluster:
                 if name.startswith(prefix):
                     return str(name.removeprefix(prefix))
         return "GPU"
+
+
+def _dashboard_words(url: str | None) -> str:
+    """The dashboard's address, and what its token needs."""
+    if not url:
+        return "Ray dashboard: none"
+    mode = os.environ.get("RAY_AUTH_MODE", "")
+    if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
+        return f"Ray dashboard: http://{url}"
+    return f"Ray dashboard: http://{url} (asks for the token in {TOKEN_FILE})"
 
 
 def import_path() -> list[str]:

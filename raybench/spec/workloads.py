@@ -35,11 +35,14 @@ class VisionSpec(Model):
         None, description="pixels a side; none: as in the data set (image_folder: 224)"
     )
     num_classes: PositiveInt | None = Field(None, description="none: as in the data set")
-    small_image_stem: Switch = Field(
-        True, description="ResNets: a 3x3 stem of stride 1 without pooling, as usual for images of 32 pixels"
+    small_image_stem: Switch | None = Field(
+        None,
+        description="ResNets: a 3x3 stem of stride 1, no pooling; none: for images below 64 pixels",
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
-    samples: PositiveInt | None = Field(None, description="use only the first so many training images")
+    samples: PositiveInt | None = Field(
+        None, description="use only so many training images: the first, of folders evenly spread ones"
+    )
 
 
 class FactorySpec(Model):

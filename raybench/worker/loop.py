@@ -28,7 +28,7 @@ MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
 DISCARD_SECONDS, MAX_DISCARD = 0.02, 5
 PLAIN_SHARE = 0.20  # of the device time at most, from more than eight devices on
 MANY_DEVICES = 8
-PATIENCE = 3.0  # times max_seconds, after which even too few rounds must do
+PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
 LEAST_ROUNDS = 3
 
 Array = NDArray[np.float64]
@@ -86,7 +86,8 @@ class Loop:
         self._watch = stopwatch(device)
         self._random = random.Random(seed)  # the same order of blocks on every rank
         self._began = 0.0
-        self._drifted = True  # the weights came from each rank's own warm-up
+        # each rank's own first steps made its weights; the bare lanes share those of synced
+        self._stale = {run.variant for run in runs if run.drifting is not None}
         self._steps = {run.variant: self._block_steps(run, step_seconds) for run in runs}
         self._discard = {run.variant: self._discarded(run, step_seconds) for run in runs}
         variants = [run.variant for run in runs]
@@ -162,10 +163,11 @@ class Loop:
 
     def _block(self, run: VariantRun, number: int) -> Array | None:
         """Step times of this rank in s, or None where it sat still."""
-        if run.drifting is not None and self._drifted and self._team.size > 1:
+        if run.drifting is not None and run.variant in self._stale and self._team.size > 1:
             self._team.same_weights(run.drifting())
-            self._drifted = False
-        self._drifted |= run.changes_weights
+            self._stale.discard(run.variant)
+        if run.changes_weights:
+            self._stale.add("synced")
         run.activate()
         synchronize(self._device)
         self._team.barrier()

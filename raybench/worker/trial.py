@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.launch.runner import Progress, Samples
-from raybench.record import Measurement, TrialRequest, Variant
+from raybench.record import Measurement, PhaseBlock, TrialRequest, Variant
 from raybench.worker import probe as probing
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import (
@@ -23,7 +24,7 @@ from raybench.worker.communication import (
 )
 from raybench.worker.loop import Loop, LoopResult, VariantRun
 from raybench.worker.phases import phase_blocks
-from raybench.worker.strategies import Bench
+from raybench.worker.strategies import Bench, Lane
 from raybench.worker.warmup import warm_up
 from raybench.workloads import Workload, build
 from raybench.workloads.protocol import samples_of, tokens_of
@@ -93,7 +94,7 @@ class Trial:
             warmup_s=warm - set_up + stepped,
             measure_s=result.seconds,
             missing=self._missing,
-            phases=self._phases(bench),
+            phases=self._phases(bench, max(seconds.values())),
             loss=result.loss,
             matrix_peak_flops_per_s=self._matrix_peak(),
             flops_per_step=self._flops.get(self._flops_key()),
@@ -198,6 +199,7 @@ class Trial:
                     self._versus.activate,
                     lambda: other.loss,
                     warm=other.batches.warm,
+                    drifting=other.tensors,
                 )
             )
         return runs
@@ -263,16 +265,23 @@ class Trial:
         seconds.update(found)
         return [*runs, run]
 
-    def _phases(self, bench: Bench) -> tuple[()] | tuple:  # type: ignore[type-arg]
+    def _phases(self, bench: Bench, step_s: float) -> tuple[PhaseBlock, ...]:
         if self._request.role != "scaling":
             return ()
-        lanes = {"plain": bench.bare}
+        lanes: dict[Literal["plain", "local", "synced"], Lane] = {"plain": bench.bare}
         if bench.local is not None:
             lanes["local"] = bench.local
         elif bench.real is not None:
             self._team.same_weights(bench.real.tensors())
             lanes["synced"] = bench.real
-        return phase_blocks(self._team, lanes, bench.activate, self._device)  # type: ignore[arg-type]
+        return phase_blocks(
+            self._team,
+            lanes,
+            bench.activate,
+            self._device,
+            step_s=step_s,
+            max_seconds=self._request.measure.max_seconds,
+        )
 
     def _matrix_peak(self) -> float | None:
         """Measured once for each precision of a group, on the leader while the others wait."""

@@ -139,6 +139,11 @@ def _damaged(file: Path, why: str) -> RequestError:
     return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
 
 
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()  # tarfile lists every format that it tried
+    return lines[0].rstrip(":") if lines else type(error).__name__
+
+
 def _key(files: Sequence[Path]) -> str:
     found = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in _stats(files)]
     return hashlib.sha256(repr((CACHE_FORMAT, found)).encode()).hexdigest()[:16]
@@ -206,7 +211,7 @@ def _read_cifar10_archive(files: tuple[Path, ...]) -> dict[str, Split]:
                 if name and content is not None:
                     found[name] = content.read()
     except DAMAGED_ARCHIVE as error:
-        raise _damaged(file, str(error) or type(error).__name__) from error
+        raise _damaged(file, _first_line(error)) from error
     return _cifar10(found, file)
 
 
@@ -249,13 +254,12 @@ def _idx(file: Path, dimensions: int) -> Bytes:
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read()
     except DAMAGED_ARCHIVE as error:
-        raise _damaged(file, str(error)) from error
-    header = (
-        np.frombuffer(content[: 4 * (1 + dimensions)], dtype=">u4").tolist() if len(content) >= 16 else []
-    )
-    if not header or header[0] != IDX_MAGIC[dimensions]:
+        raise _damaged(file, _first_line(error)) from error
+    length = 4 * (1 + dimensions)
+    header = np.frombuffer(content[:length], dtype=">u4").tolist() if len(content) >= length else [0]
+    if header[0] != IDX_MAGIC[dimensions]:
         raise _damaged(file, f"it does not begin as an idx file of {dimensions} dimensions")
-    values = np.frombuffer(content, dtype=np.uint8, offset=4 * len(header))
+    values = np.frombuffer(content, dtype=np.uint8, offset=length)
     shape = tuple(header[1:])
     if values.size != np.prod(shape):
         raise _damaged(file, f"{values.size} values where {'x'.join(map(str, shape))} are announced")

@@ -40,8 +40,9 @@ PUBLISHED = {
     "fashion_mnist": Published(files.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
 }
 FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
+SMALL_IMAGES = 64  # pixels a side, from which on a ResNet keeps its own stem
 MAXVIT_STEP = 224  # pixels: windows of 7 on a grid of 32
-# Least pixels a side where torchvision's own number is the size that its weights were trained with; tried out.
+# Least pixels a side, tried out, where torchvision only gives the size of its weights' training images.
 LEAST = {"swin_": 32, "efficientnet_v2": 1}
 
 
@@ -72,7 +73,9 @@ class Vision:
         made: nn.Module = torchvision.models.get_model(
             name, weights=None, num_classes=self.num_classes, **_arguments(name, self._size)
         )
-        if self._spec.small_image_stem and isinstance(made, torchvision.models.ResNet):
+        stem = self._spec.small_image_stem
+        stem = self._size < SMALL_IMAGES if stem is None else stem
+        if stem and isinstance(made, torchvision.models.ResNet):
             _small_image_stem(made)
         return made
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
 
 import numpy as np
+import psutil
 import torch
 from planted import BENCH, MAX_RANKS, Plant, align_blocks
 from ranks import run_ranks
@@ -25,6 +28,9 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.communication import Communicators
 from raybench.worker.trial import measure_trial
 
+# One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
+# again in fresh ranks. A measurement that is wrong is wrong every time.
+ATTEMPTS = 3
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 # The machine has a share of its own beside what is planted: Python, the optimizer, the real all-reduces,
 # late wake-ups. The workload's own clock sees it (0.1 to 0.5 ms a step on idle cores, more on busy ones) and
@@ -78,7 +84,7 @@ def _requests(stamps: str) -> dict[str, TrialRequest]:
     requests["all"] = requests["all"].model_copy(
         update={
             "role": "scaling",  # with phases
-            "measure": MeasureSpec(half_width=0.001, steps=4, min_rounds=12, warmup_steps=2),
+            "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=12, warmup_steps=2),
         }
     )
     setting = Setting(batch_size=GLOBAL_BATCH, bucket_cap_mb=0.0005)
@@ -93,7 +99,7 @@ def _requests(stamps: str) -> dict[str, TrialRequest]:
             role="confirmation",
             versus=setting.model_copy(update={"batch_size": BATCH - 1}),
             variants=("synced", "versus"),
-            measure=MeasureSpec(half_width=0.001, steps=4, min_rounds=16, warmup_steps=2),
+            measure=MeasureSpec(half_width=0.001, steps=4, min_rounds=14, warmup_steps=2),
         )
     return requests
 
@@ -135,12 +141,13 @@ def _records(world_size: int, requests: dict[str, TrialRequest]) -> dict[str, Tr
     return records
 
 
+Check = Callable[[TrialRecord], None]
 OWN: dict[tuple[str, int], dict[str, float]] = {}
 
 
 def _own_shares(by_rank: list[dict[str, dict[tuple[int, int], float]]], *, linked: bool) -> dict[str, float]:
     """Mean own share of a step in s for each variant, over ranks and blocks, the blocks trimmed."""
-    shares, mean = {}, lambda values: float(np.mean(values))
+    shares = {}
     # The planted link's end is the same for all, and whoever begins the next step last is waited for. Without
     # the link the share counts from each rank's own backward pass: who waits for a slower one is not late.
     of_ranks = {"synced": max if linked else min}
@@ -148,8 +155,8 @@ def _own_shares(by_rank: list[dict[str, dict[tuple[int, int], float]]], *, linke
         blocks: dict[int, list[float]] = {}
         for place in {place for own in by_rank for place in own.get(kind, {})}:
             found = [own[kind][place] for own in by_rank if place in own.get(kind, {})]
-            blocks.setdefault(place[0], []).append(of_ranks.get(kind, mean)(found))
-        means = [mean(values) for values in blocks.values()]
+            blocks.setdefault(place[0], []).append(of_ranks.get(kind, fmean)(found))
+        means = [fmean(values) for values in blocks.values()]
         shares[kind] = trimmed_mean(means).value if len(means) > 1 else 0.0
     return shares
 
@@ -164,6 +171,32 @@ def stamps(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def two(stamps: str) -> dict[str, TrialRecord]:
     return _records(2, _requests(stamps))
+
+
+def _wait_for_a_quiet_machine() -> None:
+    """At most 20 s: whoever used the cores may have finished."""
+    for _ in range(20):
+        if psutil.cpu_percent(interval=1.0) < 40:
+            return
+
+
+@pytest.fixture
+def settle(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], None]:
+    """Checks the record of a case, and measures the case again where it does not agree."""
+
+    def settle(name: str, check: Check) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                check(two[name])
+                return
+            except AssertionError as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                print(f"{name} is measured again: {error}")
+            _wait_for_a_quiet_machine()
+            two[name] = _records(2, {name: _requests(stamps)[name]})[name]
+
+    return settle
 
 
 def _waterfall(record: TrialRecord) -> Waterfall:
@@ -207,7 +240,8 @@ def _check(name: str, record: TrialRecord, plant: Plant) -> None:
     _agrees("step time", found.step_time_s, step_s, floor)
     for part, planted in truth.items():
         _agrees(part, present[part], planted, floor)
-        assert planted < 2 * floor or present[part].excludes(0.0), f"{part} was not seen"
+        seen = present[part].excludes(0.0)
+        assert seen or plant.parts(world_size, BATCH)[part] < 2 * floor, f"{part} was not seen"
     # the real all-reduces pass inside the planted transfers; where there are none they are the replay
     own = 0.0 if plant.link_s else max(0.0, found.replay_s.value if found.replay_s else 0.0)
     _agrees("replay", found.replay_s, plant.replay() + own, floor)
@@ -216,20 +250,26 @@ def _check(name: str, record: TrialRecord, plant: Plant) -> None:
     _agrees("efficiency", scaling(record).efficiency, truth["ideal"] / step_s, FLOOR)
 
 
+Settle = Callable[[str, Check], None]
+
+
 @pytest.mark.parametrize("name", list(PLANTS))
-def test_two_ranks_give_back_what_was_planted(name: str, two: dict[str, TrialRecord]) -> None:
-    _check(name, two[name], PLANTS[name])
+def test_two_ranks_give_back_what_was_planted(name: str, settle: Settle) -> None:
+    settle(name, lambda record: _check(name, record, PLANTS[name]))
 
 
-def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(two: dict[str, TrialRecord]) -> None:
-    found, own = _waterfall(two["null"]), OWN["null", 2]
-    floor = FLOOR * found.step_time_s.value
-    parts = found.parts.present()
-    del parts["ideal"]
-    for name, part in parts.items():
-        print(f"{name}: {part.value:.5f} of {found.step_time_s.value:.5f}")
-        assert part.low < floor + (own["synced"] if name == "exposed_communication" else 0.0), name
-        assert part.high > -floor, name
+def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(settle: Settle) -> None:
+    def check(record: TrialRecord) -> None:
+        found, own = _waterfall(record), OWN["null", 2]
+        floor = FLOOR * found.step_time_s.value
+        parts = found.parts.present()
+        del parts["ideal"]
+        for name, part in parts.items():
+            print(f"{name}: {part.value:.5f} of {found.step_time_s.value:.5f}")
+            machine = own["synced"] - own["local"] if name == "exposed_communication" else 0.0
+            assert abs(part.value - machine) < floor, name
+
+    settle("null", check)
 
 
 def test_hidden_communication_in_closed_form() -> None:
@@ -239,69 +279,96 @@ def test_hidden_communication_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize("name", ["straggler", "all"])
-def test_the_straggler_is_named(name: str, two: dict[str, TrialRecord]) -> None:
-    found = straggler(_measurement(two[name]))
-    assert found is not None
-    rank, ratio, excess = found
-    assert rank == PLANTS[name].straggler_rank
-    assert ratio.low > 1
-    _agrees("straggler", excess, PLANTS[name].straggler_s, FLOOR * _waterfall(two[name]).step_time_s.value)
+def test_the_straggler_is_named(name: str, settle: Settle) -> None:
+    def check(record: TrialRecord) -> None:
+        found = straggler(_measurement(record))
+        assert found is not None
+        rank, ratio, excess = found
+        assert rank == PLANTS[name].straggler_rank
+        assert ratio.low > 1
+        floor = FLOOR * _waterfall(record).step_time_s.value
+        _agrees("straggler", excess, PLANTS[name].straggler_s, floor)
+
+    settle(name, check)
 
 
 @pytest.mark.parametrize("name", ["null", "wrapper", "congested"])
-def test_nobody_is_called_a_straggler_where_none_is(name: str, two: dict[str, TrialRecord]) -> None:
-    found = straggler(_measurement(two[name]))
-    assert found is not None
-    assert found[1].value - 1 < FLOOR
+def test_nobody_is_called_a_straggler_where_none_is(name: str, settle: Settle) -> None:
+    def check(record: TrialRecord) -> None:
+        found = straggler(_measurement(record))
+        assert found is not None
+        assert found[1].value - 1 < FLOOR
+
+    settle(name, check)
 
 
-def test_phases_are_what_was_planted(two: dict[str, TrialRecord]) -> None:
-    blocks, plant = _measurement(two["all"]).phases, PLANTS["all"]
-    for variant in ("plain", "local"):
-        seconds = [block.seconds for block in blocks if block.variant == variant]
-        backward = float(np.median([each["backward"] for each in seconds]))
-        assert backward == pytest.approx(sum(plant.backward_s), abs=0.0015)
-    plain = [block.seconds["forward"] for block in blocks if block.variant == "plain"]
-    # the leader alone, which is no straggler; late in some of its steps
-    assert plant.forward(BATCH) - 1e-4 <= min(plain)
-    assert max(plain) < plant.forward(BATCH) + plant.jitter_s + 0.002
+def test_phases_are_what_was_planted(settle: Settle) -> None:
+    plant = PLANTS["all"]
+
+    def check(record: TrialRecord) -> None:
+        blocks = _measurement(record).phases
+        for variant in ("plain", "local"):
+            seconds = [block.seconds["backward"] for block in blocks if block.variant == variant]
+            assert float(np.median(seconds)) == pytest.approx(sum(plant.backward_s), abs=0.0015)
+        plain = [block.seconds["forward"] for block in blocks if block.variant == "plain"]
+        # the leader alone, which is no straggler; late in some of its steps
+        assert min(plain) >= plant.forward(BATCH) - 1e-4
+        assert max(plain) < plant.forward(BATCH) + plant.jitter_s + 0.002
+
+    settle("all", check)
 
 
-def test_strong_scaling_finds_the_price_of_the_smaller_batch(two: dict[str, TrialRecord]) -> None:
+def test_strong_scaling_finds_the_price_of_the_smaller_batch(settle: Settle) -> None:
     # a + b * batch: the part of a that more devices do not share
-    found = _waterfall(two["strong"])
     small, whole = STRONG.alone(GLOBAL_BATCH // 2), STRONG.alone(GLOBAL_BATCH)
-    floor, parts = FLOOR * small, found.parts
-    own = OWN["strong", 2]
-    _agrees("ideal", parts.ideal, (whole + own["plain"]) / 2, floor)
-    _agrees("small batch", parts.small_batch, small - whole / 2 + own["plain"] / 2, floor)
-    assert parts.small_batch is not None
-    assert parts.small_batch.low > 0
-    for name in ("contention", "wrapper", "skew"):
-        _agrees(name, getattr(parts, name), 0.0, floor)
-    exposed = own["synced"] - own["local"]
-    _agrees("exposed", parts.exposed_communication, exposed, floor)
-    efficiency = (whole + own["plain"]) / 2 / (small + own["synced"])
-    _agrees("efficiency", scaling(two["strong"]).efficiency, efficiency, FLOOR)
+
+    def check(record: TrialRecord) -> None:
+        parts, own, floor = _waterfall(record).parts, OWN["strong", 2], FLOOR * small
+        _agrees("ideal", parts.ideal, (whole + own["plain"]) / 2, floor)
+        _agrees("small batch", parts.small_batch, small - whole / 2 + own["plain"] / 2, floor)
+        assert parts.small_batch is not None
+        assert parts.small_batch.low > 0
+        _agrees("contention", parts.contention, own["crowd"] - own["plain"], floor)
+        _agrees("wrapper", parts.wrapper, own["local"] - own["crowd"], floor)
+        _agrees("skew", parts.skew, 0.0, floor)
+        _agrees("exposed", parts.exposed_communication, own["synced"] - own["local"], floor)
+        efficiency = (whole + own["plain"]) / 2 / (small + own["synced"])
+        _agrees("efficiency", scaling(record).efficiency, efficiency, FLOOR)
+
+    settle("strong", check)
 
 
-def test_a_change_of_five_percent_is_seen(two: dict[str, TrialRecord]) -> None:
-    found = gain(two["gain"], minimum_gain=0.02)
-    _agrees("gain", found.gain, 0.05, 0.005)
-    assert found.verdict is Verdict.BETTER
+def test_a_change_of_five_percent_is_seen(settle: Settle) -> None:
+    def check(record: TrialRecord) -> None:
+        found = gain(record, minimum_gain=0.02)
+        _agrees("gain", found.gain, 0.05, 0.005)
+        assert found.verdict is Verdict.BETTER
+
+    settle("gain", check)
 
 
-def test_no_change_is_not_claimed(two: dict[str, TrialRecord]) -> None:
-    found = gain(two["no_gain"], minimum_gain=0.02)
-    _agrees("gain", found.gain, 0.0, 0.005)
-    assert found.verdict is Verdict.NONE
+def test_no_change_is_not_claimed(settle: Settle) -> None:
+    def check(record: TrialRecord) -> None:
+        found = gain(record, minimum_gain=0.02)
+        _agrees("gain", found.gain, 0.0, 0.005)
+        assert found.gain.half_width < 0.04  # a change of 5% would have been seen
+        assert found.verdict is Verdict.NONE
+
+    settle("no_gain", check)
 
 
 def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> None:
     measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=9, warmup_steps=2)
-    requests = {"all": _request(PLANTS["all"], stamps, world_size=3, oversubscribed=True, measure=measure)}
-    record = _records(3, requests)["all"]
-    _check("all", record, PLANTS["all"])
-    found = straggler(_measurement(record))
-    assert found is not None
-    assert found[0] == 1
+    request = _request(PLANTS["all"], stamps, world_size=3, oversubscribed=True, measure=measure)
+    for attempt in range(ATTEMPTS):
+        record = _records(3, {"all": request})["all"]
+        try:
+            _check("all", record, PLANTS["all"])
+            found = straggler(_measurement(record))
+            assert found is not None
+            assert found[0] == PLANTS["all"].straggler_rank
+            return
+        except AssertionError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            _wait_for_a_quiet_machine()

@@ -7,6 +7,7 @@ process's own in the place of Ray's.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,32 +52,49 @@ def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequ
     return TrialRequest.model_validate(given | fields)
 
 
-def _serve(asked: list[tuple[dict[str, Any], tuple[int, ...]]]) -> list[Any]:
+@dataclass(frozen=True)
+class Served:
+    """What came of the trials, by name."""
+
+    outcomes: dict[str, Outcome]
+    threads: dict[str, list[int]]  # that the models saw on rank 0
+    insides: list[dict[str, dict[str, Any]]]  # of each rank
+
+
+def _serve(
+    asked: dict[str, tuple[dict[str, Any], tuple[int, ...]]], looked_into: dict[str, dict[str, Any]]
+) -> tuple[list[Outcome], list[list[int]], dict[str, dict[str, Any]]]:
     """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
     from raybench.worker import serve
 
-    outcomes: list[Any] = []
+    outcomes: list[Outcome] = []
     mailbox = SimpleNamespace(
         reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
     )
     torch.set_num_threads(1)
-    communicators, counted, threads = Communicators("gloo"), dict[str, float](), list[Any]()
-    for request, ranks in asked:
+    communicators, counted, threads = Communicators("gloo"), dict[str, float](), []
+    for request, ranks in asked.values():
         task = {"request": request, "ranks": ranks}
         serve._one_trial(task, communicators, CPU, counted, mailbox)
         threads.append(sorted(planted.SEEN_THREADS))
+    insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
     communicators.drop_team()
-    return [outcomes, threads]
+    return outcomes, threads, insides
 
 
-def _outcomes(
-    world_size: int, requests: dict[str, tuple[TrialRequest, tuple[int, ...]]]
-) -> tuple[dict[str, Outcome], dict[str, list[int]]]:
-    asked = [(request.model_dump(mode="json"), ranks) for request, ranks in requests.values()]
-    outcomes, threads = run_ranks(_serve, world_size, asked)[0]
-    for name, outcome in zip(requests, outcomes, strict=True):
+def _served(
+    world_size: int,
+    requests: dict[str, tuple[TrialRequest, tuple[int, ...]]],
+    looked_into: dict[str, TrialRequest] | None = None,
+) -> Served:
+    asked = {name: (request.model_dump(mode="json"), ranks) for name, (request, ranks) in requests.items()}
+    looked = {name: request.model_dump(mode="json") for name, request in (looked_into or {}).items()}
+    by_rank = run_ranks(_serve, world_size, asked, looked)
+    outcomes = dict(zip(requests, by_rank[0][0], strict=True))
+    for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
-    return dict(zip(requests, outcomes, strict=True)), dict(zip(requests, threads, strict=True))
+    threads = dict(zip(requests, by_rank[0][1], strict=True))
+    return Served(outcomes, threads, [answer[2] for answer in by_rank])
 
 
 def _complete(outcome: Outcome) -> Measurement:
@@ -131,16 +149,31 @@ SETTINGS: dict[str, TrialRequest] = {
     **{name: _request(optimizer=optimizer) for name, optimizer in OPTIMIZERS.items() if name != "sgd"},
 }
 
+# with the number of tensors in the optimizer's state
+INSIDES: dict[str, tuple[TrialRequest, int]] = {
+    "sgd": (_request(), 0),
+    "momentum": (_request(optimizer=OPTIMIZERS["momentum"]), 4),
+    "adam": (_request(optimizer=OPTIMIZERS["adam"]), 12),  # two moments and a count for each
+    "adamw": (_request(optimizer=OPTIMIZERS["adamw"]), 12),
+    "views": (_request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)), 0),
+    "uncopyable": (_request({"kind": "uncopyable"}), 0),
+    "static": (_request(setting=Setting(batch_size=8, static_graph=True)), 0),
+    "accumulation": (
+        _request(setting=Setting(batch_size=8, gradient_accumulation=3, static_graph=True)),
+        0,
+    ),
+}
+
 
 @pytest.fixture(scope="module")
-def two() -> tuple[dict[str, Outcome], dict[str, list[int]]]:
+def two() -> Served:
     """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
     asked: dict[str, tuple[TrialRequest, tuple[int, ...]]] = {}
     for name, request in FAULTS.items():
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(), BOTH)
     asked |= {name: (request, BOTH) for name, request in SETTINGS.items()}
-    return _outcomes(2, asked)
+    return _served(2, asked, {name: request for name, (request, _) in INSIDES.items()})
 
 
 @pytest.mark.parametrize(
@@ -156,9 +189,8 @@ def two() -> tuple[dict[str, Outcome], dict[str, list[int]]]:
         ("nan", "invalid", "the loss is not finite"),
     ],
 )
-def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Any) -> None:
-    outcomes, _ = two
-    failed, after = outcomes[name], outcomes[f"after {name}"]
+def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Served) -> None:
+    failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
     assert (failed.state, failed.reason, failed.measurement) == (state, reason, None)
     assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
     found = _complete(after)
@@ -167,8 +199,8 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))
-def test_a_setting_is_measured(name: str, two: Any) -> None:
-    request, found = SETTINGS[name], _complete(two[0][name])
+def test_a_setting_is_measured(name: str, two: Served) -> None:
+    request, found = SETTINGS[name], _complete(two.outcomes[name])
     for each in found.rounds:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
@@ -185,9 +217,8 @@ def test_a_setting_is_measured(name: str, two: Any) -> None:
     assert found.missing == reasons.get(name, {})
 
 
-def test_gradients_that_travel_are_counted(two: Any) -> None:
-    outcomes, _ = two
-    whole = 4 * (16 * 32 + 32 + 32 * 4 + 4)
+def test_gradients_that_travel_are_counted(two: Served) -> None:
+    outcomes, whole = two.outcomes, 4 * (16 * 32 + 32 + 32 * 4 + 4)
     for name, halved in (("adam", 1), ("buckets_1", 1), ("compress_fp16", 2), ("compress_bf16", 2)):
         found = _complete(outcomes[name])
         assert sum(found.bucket_bytes) == whole
@@ -197,8 +228,8 @@ def test_gradients_that_travel_are_counted(two: Any) -> None:
     assert _complete(outcomes["accumulation"]).samples_per_step == 2 * 2 * 8
 
 
-def test_the_number_of_threads_is_the_settings(two: Any) -> None:
-    _, threads = two
+def test_the_number_of_threads_is_the_settings(two: Served) -> None:
+    threads = two.threads
     assert threads["threads"] == [2]
     assert threads["adam"] == [1]  # back to what the worker has
 
@@ -222,7 +253,7 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "lane": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
-    outcomes, _ = _outcomes(4, asked)
+    outcomes = _served(4, asked).outcomes
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
     assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
     for name, (ranks, variants) in TEAMS.items():
@@ -241,24 +272,18 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
 
-def _look_inside(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _look_inside(asked: dict[str, Any], communicators: Communicators) -> dict[str, Any]:
     """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
-    torch.set_num_threads(1)
-    communicators, seen = Communicators("gloo"), []
-    for each in asked:
-        request = TrialRequest.model_validate(each)
-        team = communicators.team(BOTH, TIMEOUT_S)
-        assert team is not None
-        trial = Trial(request, team, CPU, {})
-        trial.run(lambda _: None)
-        bench = trial._bench
-        assert bench is not None
-        assert bench.real is not None
-        assert bench.local is not None
-        seen.append(_storage(bench) | _equal_weights(bench.real, team) | _gradients(request, bench, team))
-        del bench
-        trial.release()
-    communicators.drop_team()
+    request, team = TrialRequest.model_validate(asked), communicators.team(BOTH, TIMEOUT_S)
+    assert team is not None
+    trial = Trial(request, team, CPU, {})
+    trial.run(lambda _: None)
+    bench = trial._bench
+    assert bench is not None
+    assert bench.real is not None
+    seen = _storage(bench) | _equal_weights(bench.real, team) | _gradients(request, bench, team)
+    del bench
+    trial.release()
     return seen
 
 
@@ -316,28 +341,19 @@ def _gradients(request: TrialRequest, bench: Bench, team: Team) -> dict[str, Any
     workload.loss(alone, whole).backward()  # type: ignore[no-untyped-call]
     workload.loss(bench.real.module, mine).backward()  # type: ignore[no-untyped-call]
     pairs = zip(alone.parameters(), bench.real.module.parameters(), strict=True)
-    close = [torch.allclose(one.grad, two.grad, RELATIVE, ABSOLUTE) for one, two in pairs]
+    gradients = [(one.grad, two.grad) for one, two in pairs]
+    close = [
+        one is not None and two is not None and torch.allclose(one, two, RELATIVE, ABSOLUTE)
+        for one, two in gradients
+    ]
     bench.real.optimizer.zero_grad()
     return {"gradients": close}
 
 
-def test_the_lanes_train_one_model_and_train_it_rightly() -> None:
-    requests = {
-        "sgd": (_request(), 0),
-        "momentum": (_request(optimizer=OPTIMIZERS["momentum"]), 4),
-        "adam": (_request(optimizer=OPTIMIZERS["adam"]), 12),  # two moments and a count for each
-        "adamw": (_request(optimizer=OPTIMIZERS["adamw"]), 12),
-        "views": (_request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)), 0),
-        "uncopyable": (_request({"kind": "uncopyable"}), 0),
-        "static": (_request(setting=Setting(batch_size=8, static_graph=True)), 0),
-        "accumulation": (
-            _request(setting=Setting(batch_size=8, gradient_accumulation=3, static_graph=True)),
-            0,
-        ),
-    }
-    asked = [request.model_dump(mode="json") for request, _ in requests.values()]
-    for seen in run_ranks(_look_inside, 2, asked):
-        for name, found in zip(requests, seen, strict=True):
-            assert found.pop("num_states") == requests[name][1], name
-            assert all(found.pop("gradients")), name
-            assert all(found.values()), (name, found)
+@pytest.mark.parametrize("name", list(INSIDES))
+def test_the_lanes_train_one_model_and_train_it_rightly(name: str, two: Served) -> None:
+    for inside in two.insides:
+        found = dict(inside[name])
+        assert found.pop("num_states") == INSIDES[name][1]
+        assert all(found.pop("gradients"))
+        assert all(found.values()), found

@@ -1,0 +1,111 @@
+"""What does a trial in a running group cost beside its warm-up and its rounds?
+
+Runs 50 suggestions of a study through Optuna, the worker group and the store, as ``scaling`` does, and
+prints the time from the end of one trial to the end of the next, less warm-up and rounds.
+
+    python benchmarks/between_trials.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from raybench import environment
+from raybench.analysis.statistics import trimmed_mean
+from raybench.execution import Execution
+from raybench.launch.cluster import Cluster
+from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
+from raybench.launch.worker_group import WorkerGroupRunner
+from raybench.plan import make_plan
+from raybench.record import TrialRequest
+from raybench.search import Search
+from raybench.spec.load import resolve
+from raybench.store import ResultsDirectory
+
+TRIALS = 50
+STUDY = {
+    "name": "between_trials",
+    "workload": {"name": "mlp", "input_dim": 768, "hidden_dim": 768, "output_dim": 384},
+    "knobs": {
+        "batch_size": [16, 32, 48, 64],
+        "bucket_cap_mb": ["default", 1, 5, 25],
+        "precision": ["fp32", "bf16"],
+        "gradient_as_bucket_view": [False, True],
+    },
+    "search": {"method": "optuna", "trials": TRIALS},
+    "measure": {"steps": 5, "min_rounds": 5, "warmup_steps": 3},
+}
+
+
+class Timed:
+    """The runner, with the moment at which each trial ended."""
+
+    def __init__(self, runner: WorkerGroupRunner) -> None:
+        self._runner = runner
+        self.ends: list[tuple[float, Outcome]] = []
+        self.starts: list[float] = []
+
+    def resources(self) -> Resources:
+        return self._runner.resources()
+
+    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
+        return self._runner.start(world_size, environment)
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        self.starts.append(time.perf_counter())
+        outcome = self._runner.run(request, on_progress)
+        if request.role == "search":
+            self.ends.append((time.perf_counter(), outcome))
+        return outcome
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def abandon(self) -> None:
+        self._runner.abandon()
+
+
+class Silent:
+    """Nobody watches."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **named: None
+
+
+def main() -> None:
+    study = resolve(STUDY)
+    with TemporaryDirectory() as folder:
+        cluster = Cluster(device="cpu", cpus_per_worker=1)
+        group = WorkerGroupRunner(cluster, device="cpu", cpus_per_worker=1, storage=Path(folder) / "ray")
+        runner = Timed(group)
+        plan = make_plan(study, runner.resources())
+        with ResultsDirectory.create(Path(folder) / "out", study, environment.capture()) as store:
+            try:
+                search = Search(plan, store.path / "optuna.log")
+                Execution(plan=plan, runner=runner, store=store, watcher=Silent(), search=search).run()
+            finally:
+                runner.close()
+    costs, outside, set_up = [], [], []
+    for (before, _), (after, outcome), start in zip(
+        runner.ends, runner.ends[1:], runner.starts[1:], strict=False
+    ):
+        found = outcome.measurement
+        assert found is not None, outcome.reason
+        costs.append((after - before - found.warmup_s - found.measure_s) * 1e3)
+        outside.append((start - before) * 1e3)
+        set_up.append(found.setup_s * 1e3)
+    estimate = trimmed_mean(costs)
+    print(f"between two trials: median {statistics.median(costs):.1f} ms, ", end="")
+    print(f"trimmed mean {estimate.value:.1f} ms [{estimate.low:.1f}, {estimate.high:.1f}], ", end="")
+    print(f"largest {max(costs):.1f} ms, n={len(costs)}")
+    print(f"  of it Optuna, store and plan: median {statistics.median(outside):.1f} ms")
+    print(f"  of it making the model and its wrapper: median {statistics.median(set_up):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

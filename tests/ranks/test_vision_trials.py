@@ -1,0 +1,156 @@
+"""Real images through the real loader on two ranks: every way to read them, and every variant."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from PIL import Image
+from ranks import run_ranks
+
+from raybench.record import TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import VisionSpec
+from raybench.worker.batches import make_batches
+from raybench.worker.communication import Communicators
+from raybench.worker.trial import RankResult, measure_trial
+from raybench.workloads import build
+
+SEARCH: tuple[Variant, ...] = ("plain", "synced")
+ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+CPU = torch.device("cpu")
+
+
+def request_for(
+    data: Path | None,
+    variants: tuple[Variant, ...] = SEARCH,
+    setting: dict[str, Any] | None = None,
+    **workload: Any,
+) -> TrialRequest:
+    """A small model on few images; three rounds of two steps."""
+    fields = {"model": "shufflenet_v2_x0_5", "input": "real", "samples": 200} | workload
+    return TrialRequest(
+        role="scaling" if variants == ALL else "search",
+        workload=VisionSpec(name="vision", **fields),
+        optimizer=OptimizerSpec(),
+        setting=Setting(**({"batch_size": 8} | (setting or {}))),
+        world_size=2,
+        variants=variants,
+        measure=MeasureSpec(steps=2, warmup_steps=2, min_rounds=3, timeout_seconds=60),
+        data=str(data) if data else None,
+    )
+
+
+def loaders() -> list[psutil.Process]:
+    """The loader's processes: what the server of forks has forked."""
+    servers = psutil.Process().children()
+    return [child for server in servers for child in server.children()]
+
+
+def rank_measures(*requests: TrialRequest) -> tuple[list[RankResult], int]:
+    """Trials in a row in the same process; how many loader processes were left 5 s after."""
+    communicators = Communicators("gloo")
+    results = [
+        measure_trial(request, (0, 1), communicators, CPU, {}, lambda progress: None) for request in requests
+    ]
+    deadline = time.monotonic() + 5
+    while loaders() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    communicators.drop_team()
+    return [result for result in results if result is not None], len(loaders())
+
+
+def test_real_images_are_measured_and_loaders_end(data_dir):
+    one = {"workers": 1, "channels_last": True}
+    requests = [
+        request_for(data_dir, setting=setting, data_set=data_set)
+        for data_set, setting in (("cifar10", {}), ("cifar10", one), ("fashion_mnist", one))
+    ]
+    ranks = run_ranks(rank_measures, 2, *requests)
+    for results, left in ranks:
+        assert [(result.state, result.reason) for result in results] == [("complete", None)] * 3
+        assert left == 0
+    for result in ranks[0][0]:
+        assert result.measurement is not None
+        assert len(result.measurement.rounds) == 3
+        assert result.measurement.samples_per_step == 16
+        assert result.measurement.loss is not None
+
+
+def test_a_model_with_batch_normalisation_has_all_five_variants(data_dir):
+    requests = [request_for(data_dir, ALL, {"broadcast_buffers": switch}) for switch in (True, False)]
+    results, _ = run_ranks(rank_measures, 2, *requests)[0]
+    for leader in results:
+        assert (leader.state, leader.reason) == ("complete", None)
+        assert leader.measurement is not None
+        assert leader.measurement.missing == {}
+        for round_ in leader.measurement.rounds:
+            assert {block.variant for block in round_.blocks} == set(ALL)
+        means = [block.seconds for block in leader.measurement.phases]
+        assert all(
+            mean[phase] > 0 for mean in means for phase in ("data", "forward", "backward", "optimizer")
+        )
+
+
+def rank_reads_an_epoch(request: TrialRequest) -> list[list[float]]:
+    """For each of two epochs, a number for each image that this rank has seen."""
+    batches = make_batches(build(request.workload, request.data), request, 8, dist.get_rank(), CPU)
+    share = request.workload.samples // 2  # type: ignore[union-attr]
+    epochs = []
+    for _ in range(2):
+        read = [batches.next() for _ in range(share // 8)]
+        assert all(images.shape == (8, 3, 32, 32) for images, _ in read)
+        epochs.append([float(image.double().abs().sum()) for images, _ in read for image in images])
+    return epochs
+
+
+def test_no_image_is_in_two_shares_and_every_epoch_has_a_new_order(data_dir):
+    request = request_for(data_dir, samples=64, augment=False)
+    first, second = run_ranks(rank_reads_an_epoch, 2, request)
+    for one, other in zip(first, second, strict=True):
+        assert len(set(one)) == len(set(other)) == 32
+        assert not set(one) & set(other)
+    assert first[0] != first[1]
+
+
+def test_fewer_images_than_a_batch_make_the_trial_invalid(data_dir):
+    requests = [
+        request_for(data_dir, setting={"batch_size": 64, "workers": workers}, samples=100)
+        for workers in (0, 1)
+    ]
+    for results, _ in run_ranks(rank_measures, 2, *requests):
+        for result in results:
+            assert result.state == "invalid"
+            assert result.reason == "batch 64: each of 2 ranks has 50 samples of the 100"
+
+
+def rank_loses_its_images(*requests: TrialRequest) -> list[RankResult]:
+    """Every image of the folder breaks once the listing has been made."""
+    workload = build(requests[0].workload, requests[0].data)
+    assert len(workload.dataset("train"))  # type: ignore[attr-defined]
+    dist.barrier()
+    for file in Path(requests[0].data or "").rglob("*.png"):
+        file.write_bytes(b"broken")
+    dist.barrier()
+    return rank_measures(*requests)[0]
+
+
+def test_an_image_that_cannot_be_decoded_is_named_by_the_trial(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (20, 20)).save(tmp_path / "train" / name / f"{number}.png")
+    fields: dict[str, Any] = {"data_set": "image_folder", "image_size": 16, "samples": None}
+    requests = [request_for(tmp_path, setting={"workers": workers}, **fields) for workers in (0, 1)]
+    for results in run_ranks(rank_loses_its_images, 2, *requests):
+        for result in results:
+            assert result.state == "crashed"
+            assert not result.broken  # agreed on before the first collective
+            assert result.reason is not None
+            assert result.reason.startswith("rank 0: OSError: ")
+            assert result.reason.endswith(".png cannot be decoded: no known format")

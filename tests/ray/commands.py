@@ -1,0 +1,92 @@
+"""Runs the command line as a user would, and watches its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).parent
+
+
+class Command:
+    """``python -m raybench.study ARGUMENTS`` in a session of its own, its output in a file."""
+
+    def __init__(self, *arguments: str, folder: Path, log: str = "output.txt") -> None:
+        self.output_file = folder / log
+        environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
+        environment.pop("RAY_ADDRESS", None)
+        with self.output_file.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "raybench.study", *arguments],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._family: dict[int, psutil.Process] = {}
+
+    @property
+    def output(self) -> str:
+        return self.output_file.read_text()
+
+    def wait(self, timeout_s: float = 240) -> int:
+        """Wait for the end; the family is watched meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"still runs after {timeout_s} s:\n{self.output}"
+            self._watch()
+            time.sleep(0.2)
+        return self.process.returncode
+
+    def wait_for(self, text: str, times: int = 1, timeout_s: float = 120) -> None:
+        """Wait until ``text`` was printed so often."""
+        deadline = time.monotonic() + timeout_s
+        while self.output.count(text) < times:
+            assert self.process.poll() is None, f"ended before {text!r}:\n{self.output}"
+            assert time.monotonic() < deadline, f"no {text!r} after {timeout_s} s:\n{self.output}"
+            self._watch()
+            time.sleep(0.1)
+        self._watch()
+
+    def send(self, number: signal.Signals) -> None:
+        self._watch()
+        self.process.send_signal(number)
+
+    def survivors(self, within_s: float, ignored: tuple[str, ...] = ()) -> list[str]:
+        """Processes of the family that still run after ``within_s``."""
+        deadline = time.monotonic() + within_s
+        while True:
+            alive = [words for words in map(_words, self._family.values()) if words]
+            alive = [words for words in alive if not any(name in words for name in ignored)]
+            if not alive or time.monotonic() > deadline:
+                return alive
+            time.sleep(0.2)
+
+    def workers(self) -> list[int]:
+        """Process ids of the training workers."""
+        return [pid for pid, p in self._family.items() if "RayTrainWorker" in (_words(p) or "")]
+
+    def _watch(self) -> None:
+        try:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                self._family.setdefault(child.pid, child)
+        except psutil.NoSuchProcess:
+            pass
+
+
+def _words(process: psutil.Process) -> str | None:
+    """What the process is, or None once it is gone."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return " ".join(process.cmdline())[:200] or process.name()
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,176 @@
+"""Workers that die, hang, run out of memory or raise; a driver that is interrupted or killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pytest
+from commands import Command
+
+pytestmark = pytest.mark.ray
+
+STUDY = """
+name = "faulty"
+[workload]
+factory = "faulty:build"
+{workload}
+[knobs]
+batch_size = {batches}
+[scaling]
+world_sizes = {sizes}
+{scaling}
+[measure]
+min_rounds = 5
+max_seconds = 1
+timeout_seconds = 8
+half_width = 0.5
+{more}
+"""
+
+
+def write_study(
+    folder: Path,
+    batches: list[int],
+    sizes: str = "[2]",
+    *,
+    workload: str = "",
+    scaling: str = "",
+    more: str = "",
+) -> None:
+    text = STUDY.format(batches=batches, sizes=sizes, workload=workload, scaling=scaling, more=more)
+    (folder / "faulty.toml").write_text(text)
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "out" / "trials.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
+    write_study(
+        tmp_path,
+        [
+            faulty.FINE,
+            faulty.KILLED,
+            faulty.HUNG,
+            faulty.OUT_OF_MEMORY,
+            faulty.ALL_OUT_OF_MEMORY,
+            faulty.RAISES,
+            faulty.NOT_FINITE,
+            9,
+        ],
+    )
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    assert command.wait() == 0, command.output
+    found = {
+        record["request"]["setting"]["batch_size"]: record
+        for record in read_records(tmp_path)
+        if record["request"]["role"] == "scaling"
+    }
+    states = {batch: record["state"] for batch, record in found.items()}
+    assert states == {
+        faulty.FINE: "complete",
+        faulty.KILLED: "crashed",
+        faulty.HUNG: "timeout",
+        faulty.OUT_OF_MEMORY: "oom",
+        faulty.ALL_OUT_OF_MEMORY: "oom",
+        faulty.RAISES: "crashed",
+        faulty.NOT_FINITE: "invalid",
+        9: "complete",
+    }
+    reasons = {batch: record["reason"] or "" for batch, record in found.items()}
+    assert "rank 1" in reasons[faulty.KILLED]
+    assert "died" in reasons[faulty.KILLED]
+    assert "8 s" in reasons[faulty.HUNG]
+    assert "rank 1" in reasons[faulty.OUT_OF_MEMORY]
+    assert "rank 1: ValueError: planted in the user's model" in reasons[faulty.RAISES]
+    assert "not finite" in reasons[faulty.NOT_FINITE]
+    groups = {batch: record["group"] for batch, record in found.items()}
+    # a death and a hang end the group, what is agreed on or freed does not
+    assert groups[faulty.KILLED] < groups[faulty.HUNG] < groups[faulty.OUT_OF_MEMORY] == groups[9]
+    assert found[faulty.RAISES]["wall_time_s"] < 8  # the other rank was freed, it did not wait
+    assert all(
+        (record["measurement"] is None) == (record["state"] != "complete") for record in found.values()
+    )
+    assert command.survivors(10) == []
+
+
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> None:
+    write_study(tmp_path, [8, 9, 10], workload="seconds = 0.005")
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    command.wait_for("samples/s")
+    command.send(signal.SIGINT)
+    time.sleep(0.2)
+    command.send(signal.SIGINT)  # an impatient second one changes nothing
+    began = time.monotonic()
+    assert command.wait(30) == 130, command.output
+    assert command.survivors(10 - (time.monotonic() - began)) == []
+    kept = read_records(tmp_path)
+    assert [record["state"] for record in kept][:1] == ["complete"]
+    assert "To go on: python -m raybench.study scaling --resume --output out" in command.output
+    assert "Traceback" not in command.output
+
+    resumed = Command("scaling", "--resume", "--output", "out", folder=tmp_path, log="resumed.txt")
+    assert resumed.wait() == 0, resumed.output
+    after = read_records(tmp_path)
+    assert after[: len(kept)] == kept
+    ids = [record["trial_id"] for record in after]
+    assert len(ids) == len(set(ids))
+    assert {record["request"]["setting"]["batch_size"] for record in after} == {8, 9, 10}
+    assert (tmp_path / "out" / "report" / "report.html").exists()
+
+
+def test_killed_driver_loses_one_trial_at_most_and_its_workers_end(tmp_path: Path) -> None:
+    write_study(tmp_path, [8, 9], more='[environment]\nPLANTED = ["a", "b"]', workload="seconds = 0.005")
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    # the second group: process knobs got processes of their own
+    command.wait_for("samples/s", times=3)
+    records = read_records(tmp_path)
+    assert [record["request"]["environment"]["PLANTED"] for record in records] == ["a", "a", "b"]
+    assert records[1]["group"] == records[0]["group"] < records[2]["group"]
+    workers = command.workers()
+    assert workers
+    command.send(signal.SIGKILL)
+    command.process.wait(10)
+    # two agents of Ray stay for up to a minute by themselves
+    assert command.survivors(15, ignored=("Agent",)) == []
+    assert len(read_records(tmp_path)) >= 3
+
+
+def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
+    write_study(tmp_path, [8], "[1, 2, 3, 4]", scaling='placement = ["pack", "spread", [1, 3], [0, 2, 3]]')
+    refused = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    assert refused.wait() == 2
+    assert "oversubscribe" in refused.output
+
+    command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
+    assert command.wait() == 0, command.output
+    records = [record for record in read_records(tmp_path) if record["request"]["role"] == "scaling"]
+    assert {record["state"] for record in records} == {"complete"}
+    assert all(record["request"]["oversubscribed"] for record in records)
+    placed = {
+        (record["request"]["world_size"], str(record["request"]["placement"])): record["ranks"]
+        for record in records
+    }
+    assert placed == {
+        (1, "pack"): [0],
+        (2, "pack"): [0, 1],
+        (2, "spread"): [0, 1],
+        (2, "[1, 3]"): [1, 3],
+        (3, "pack"): [0, 1, 2],
+        (3, "spread"): [0, 1, 2],
+        (3, "[0, 2, 3]"): [0, 2, 3],
+        (4, "pack"): [0, 1, 2, 3],
+        (4, "spread"): [0, 1, 2, 3],
+    }
+    for record in records:
+        for round_ in record["measurement"]["rounds"]:
+            for block in round_["blocks"]:
+                expected = 1 if block["variant"] == "plain" else record["request"]["world_size"]
+                assert len(block["ranks"]) == expected
+                assert set(block["ranks"]) <= set(record["ranks"])

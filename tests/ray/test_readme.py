@@ -1,0 +1,37 @@
+"""The README's example of a workload of one's own, exactly as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+from raybench.analysis import to_pandas
+from raybench.store import ResultsDirectory
+
+pytestmark = pytest.mark.ray
+README = Path(__file__).parents[2] / "README.md"
+
+
+def block(language: str, containing: str) -> str:
+    blocks = re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.S)
+    found = [text for text in blocks if containing in text]
+    assert len(found) == 1, f"one {language} block with {containing!r} in the README, found {len(found)}"
+    return str(found[0])
+
+
+def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").write_text(block("python", "class TinyRegression"))
+    (tmp_path / "my_study.toml").write_text(block("toml", 'name = "my_study"'))
+    line = next(line for line in README.read_text().splitlines() if line.endswith("scaling my_study.toml"))
+    arguments = line.removeprefix("python -m raybench.study ").split()
+    command = Command(*arguments, "--output", "out", "--set", "measure.max_seconds=2", folder=tmp_path)
+    assert command.wait() == 0, command.output
+    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+        frame = to_pandas(store.records())
+    assert set(frame["state"]) == {"complete"}
+    assert set(frame["batch_size"]) == {256, 32}
+    assert set(frame[frame["role"] == "scaling"]["world_size"]) == {1, 2}
+    assert "samples/s" in command.output

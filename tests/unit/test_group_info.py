@@ -1,0 +1,70 @@
+"""Which ranks stand for a placement, over one node and over several."""
+
+import pytest
+
+from raybench.launch.runner import GroupInfo, Member
+
+
+def group(*nodes: str) -> GroupInfo:
+    """A group whose ranks stand on these nodes, in order."""
+    return GroupInfo(tuple(Member(rank, node, node, 1, "a GPU") for rank, node in enumerate(nodes)), 0)
+
+
+TWO_OF_FOUR = group("a", "a", "a", "a", "b", "b", "b", "b")
+UNEVEN = group("a", "a", "a", "b", "c", "c")
+
+
+@pytest.mark.parametrize(
+    ("world_size", "placement", "expected"),
+    [
+        (1, "pack", (0,)),
+        (2, "pack", (0, 1)),
+        (4, "pack", (0, 1, 2, 3)),
+        (6, "pack", (0, 1, 2, 3, 4, 5)),
+        (1, "spread", (0,)),
+        (2, "spread", (0, 4)),
+        (3, "spread", (0, 1, 4)),
+        (4, "spread", (0, 1, 4, 5)),
+        (8, "spread", (0, 1, 2, 3, 4, 5, 6, 7)),
+        (2, (3, 5), (3, 5)),
+        (3, (7, 0, 2), (7, 0, 2)),  # as they are: the order is the ring's
+    ],
+)
+def test_two_nodes_of_four(world_size, placement, expected):
+    assert TWO_OF_FOUR.ranks_for(world_size, placement) == expected
+
+
+@pytest.mark.parametrize(
+    ("world_size", "expected"),
+    [(3, (0, 3, 4)), (4, (0, 1, 3, 4)), (5, (0, 1, 3, 4, 5)), (6, (0, 1, 2, 3, 4, 5))],
+)
+def test_spread_over_nodes_of_different_sizes_takes_turns(world_size, expected):
+    assert UNEVEN.ranks_for(world_size, "spread") == expected
+
+
+def test_pack_and_spread_are_the_same_on_one_node():
+    one = group("a", "a", "a", "a")
+    assert one.ranks_for(3, "pack") == one.ranks_for(3, "spread") == (0, 1, 2)
+
+
+def test_ranks_interleaved_over_nodes_are_spread_by_node_not_by_number():
+    assert group("a", "b", "a", "b").ranks_for(2, "spread") == (0, 1)
+    assert group("a", "a", "b", "a").ranks_for(2, "spread") == (0, 2)
+
+
+@pytest.mark.parametrize("placement", ["pack", "spread"])
+def test_a_world_size_above_the_group_is_refused(placement):
+    with pytest.raises(ValueError, match="world size 9: the group has 8 workers"):
+        TWO_OF_FOUR.ranks_for(9, placement)
+
+
+@pytest.mark.parametrize(("world_size", "placement"), [(2, (0, 8)), (3, (0, 1)), (1, (0, 1))])
+def test_ranks_that_are_not_there_or_not_so_many_are_refused(world_size, placement):
+    with pytest.raises(ValueError, match="ranks 0 to 7"):
+        TWO_OF_FOUR.ranks_for(world_size, placement)
+
+
+def test_nodes_are_counted_by_where_the_ranks_stand():
+    assert TWO_OF_FOUR.nodes_of((0, 1, 2)) == 1
+    assert TWO_OF_FOUR.nodes_of((0, 4)) == 2
+    assert UNEVEN.nodes_of((0, 3, 5)) == 3

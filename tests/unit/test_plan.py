@@ -1,0 +1,331 @@
+"""From a study to trials: sizes, settings, placements, ids, order, and what is refused."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from raybench.errors import RequestError
+from raybench.launch.runner import Resources
+from raybench.plan import Plan, Suggestion, make_plan, powers_of_two
+from raybench.record import TrialRequest
+from raybench.spec import Setting
+from raybench.spec.load import load_study
+from raybench.spec.toml import to_toml
+from studies import study
+
+
+def plan(devices: int = 4, device: str = "cpu", **fields: object) -> Plan:
+    return make_plan(study(**fields), Resources(device, devices, f"a {device}"))
+
+
+def refused(devices: int = 4, device: str = "cpu", **fields: object) -> str:
+    with pytest.raises(RequestError) as caught:
+        plan(devices, device, **fields)
+    return "\n".join(caught.value.problems)
+
+
+def sizes(requests: Sequence[TrialRequest]) -> list[int]:
+    return [request.world_size for request in requests]
+
+
+# --- world sizes
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))],
+)
+def test_all_is_the_powers_of_two_and_every_device(devices, expected):
+    assert powers_of_two(devices) == expected
+    assert plan(devices).world_sizes == expected
+    assert plan(devices).target == devices
+
+
+def test_listed_sizes_are_ascending_and_the_target_is_the_largest_unless_named():
+    assert plan(scaling={"world_sizes": [4, 1, 2]}).world_sizes == (1, 2, 4)
+    assert plan(scaling={"world_sizes": [4, 1, 2]}).target == 4
+    named = plan(scaling={"world_sizes": [4, 1, 2], "target_world_size": 2})
+    assert named.target == 2
+    assert named.search(named.default()).world_size == 2
+    assert named.group_size == 4
+
+
+def test_a_target_that_is_no_world_size_of_this_machine_is_refused():
+    line = refused(4, scaling={"target_world_size": 3})
+    assert "scaling.target_world_size" in line
+    assert "[1, 2, 4]" in line
+    assert "received 3" in line
+
+
+def test_more_workers_than_devices_are_refused_with_what_there_is():
+    line = refused(2, scaling={"world_sizes": [1, 4]})
+    assert line.startswith("scaling.world_sizes: at most 2")
+    assert "--oversubscribe" in line
+    assert "received 4" in line
+
+
+def test_oversubscribing_is_allowed_on_cpus_and_marked():
+    oversubscribed = plan(2, scaling={"world_sizes": [1, 4]}, resources={"oversubscribe": True})
+    assert oversubscribed.oversubscribed
+    assert all(request.oversubscribed for request in oversubscribed.curve(oversubscribed.default()))
+    assert not plan(2, resources={"oversubscribe": True}).oversubscribed  # allowed, but not needed
+
+
+def test_oversubscribing_is_never_allowed_on_gpus():
+    line = refused(2, "cuda", scaling={"world_sizes": [4]}, resources={"oversubscribe": True})
+    assert line.startswith("scaling.world_sizes: at most 2, the GPUs")
+    assert "received 4" in line
+
+
+def test_no_device_at_all_is_refused_by_its_cause():
+    assert "resources.device: cuda needs a GPU" in refused(0, "cuda")
+    # a machine of 2 cores has no room for a worker of 16
+    line = refused(0, resources={"cpus_per_worker": 16})
+    assert line.startswith("resources.cpus_per_worker")
+    assert "received 16" in line
+
+
+# --- the grid
+
+GRID = {
+    "batch_size": [8, 16],
+    "bucket_cap_mb": [1, 25],
+    "precision": ["fp32", "bf16"],
+    "static_graph": [False, True],
+}
+
+
+def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
+    requests = plan(4, knobs=GRID).requests()
+    assert len({request.trial_id for request in requests}) == len(requests)
+    for size in (2, 4):
+        found = {
+            tuple(getattr(request.setting, knob) for knob in GRID)
+            for request in requests
+            if request.world_size == size
+        }
+        assert found == set(itertools.product(*GRID.values()))
+    alone = [request for request in requests if request.world_size == 1]
+    assert {(r.setting.batch_size, r.setting.precision) for r in alone} == {
+        (8, "fp32"),
+        (8, "bf16"),
+        (16, "fp32"),
+        (16, "bf16"),
+    }
+    assert len(alone) == 4  # buckets and the static graph cannot matter on one device
+    assert len(requests) == 2 * 16 + 4
+
+
+def test_the_order_starts_each_group_once_and_makes_each_size_once():
+    requests = plan(
+        4, knobs={"batch_size": [8, 16]}, environment={"OMP_PROC_BIND": ["false", "true"]}
+    ).requests()
+    environments = [request.environment["OMP_PROC_BIND"] for request in requests]
+    assert [key for key, _ in itertools.groupby(environments)] == ["false", "true"]
+    for _, together in itertools.groupby(requests, key=lambda request: request.environment["OMP_PROC_BIND"]):
+        found = sizes(list(together))
+        assert found == sorted(found, reverse=True)
+        assert set(found) == {1, 2, 4}
+
+
+def test_the_first_suggestion_is_the_default():
+    planned = plan(
+        2, knobs={"batch_size": [64, 8], "precision": ["bf16", "fp32"]}, environment={"A": ["2", "1"]}
+    )
+    assert planned.default() == Suggestion(0, Setting(batch_size=64, precision="bf16"), {"A": "2"})
+    assert next(planned.grid()) == planned.default()
+    assert [suggestion.number for suggestion in planned.grid()] == list(range(8))
+
+
+# --- placements
+
+
+def test_pack_and_spread_are_measured_at_every_size_but_one():
+    planned = plan(4, scaling={"placement": ["spread", "pack"]})
+    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    assert asked == [(4, "spread"), (4, "pack"), (2, "spread"), (2, "pack"), (1, "pack")]
+    assert planned.search(planned.default()).placement == "spread"  # the first that is listed
+
+
+def test_a_list_of_ranks_stands_for_its_own_length():
+    placement = ["pack", [0, 3], [1, 2], [2]]
+    planned = plan(4, scaling={"placement": placement, "world_sizes": [1, 2, 3]})
+    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    assert asked == [(3, "pack"), (2, "pack"), (2, (0, 3)), (2, (1, 2)), (1, (2,))]
+    assert planned.group_size == 4  # rank 3 must be there, though no world size is 4
+
+
+def test_a_size_that_no_placement_fits_is_packed():
+    planned = plan(4, scaling={"placement": [[1, 0]]})
+    assert [request.placement for request in planned.curve(planned.default())] == ["pack", (1, 0), "pack"]
+
+
+def test_ranks_beyond_the_devices_are_refused():
+    line = refused(4, scaling={"placement": [[0, 5]]})
+    assert "at most 4" in line
+    assert "received 6" in line
+
+
+def test_ranks_of_a_length_that_is_no_world_size_here_are_refused():
+    """Otherwise what was asked for would silently not be measured."""
+    line = refused(8, scaling={"placement": ["pack", [0, 1, 2]]})
+    assert line.startswith("scaling.placement")
+    assert "[1, 2, 4, 8]" in line
+    assert "received [0, 1, 2]" in line
+
+
+# --- variants
+
+
+def variants(mode: str) -> dict[str, tuple[str, ...]]:
+    planned = plan(4, scaling={"mode": mode}, knobs={"batch_size": [64, 128]})
+    default, other = itertools.islice(planned.grid(), 2)
+    curve = {request.world_size: request for request in planned.curve(default)}
+    found = {
+        "search": planned.search(default),
+        "scaling": curve[4],
+        "alone": curve[1],
+        "confirmation": planned.confirmation(other, default),
+    }
+    return {name: request.variants for name, request in found.items()}
+
+
+def test_variants_of_each_role_in_weak_scaling():
+    assert variants("weak") == {
+        "search": ("plain", "synced"),  # its own base, in the same rounds
+        "scaling": ("plain", "crowd", "local", "synced", "replay"),
+        "alone": ("plain",),
+        "confirmation": ("synced", "versus"),
+    }
+
+
+def test_strong_scaling_has_the_base_at_the_global_batch_too():
+    assert variants("strong") == {
+        "search": ("base", "plain", "synced"),
+        "scaling": ("base", "plain", "crowd", "local", "synced", "replay"),
+        "alone": ("plain",),
+        "confirmation": ("synced", "versus"),
+    }
+
+
+def test_a_confirmation_is_of_the_winner_against_the_default():
+    planned = plan(2, knobs={"batch_size": [64, 128]})
+    default, winner = planned.grid()
+    request = planned.confirmation(winner, default)
+    assert (request.setting.batch_size, request.world_size) == (128, 2)
+    assert request.versus == default.setting
+
+
+# --- ids
+
+
+def request(**fields: object) -> TrialRequest:
+    planned = plan(4, **({"environment": {"A": "1", "B": "2"}} | fields))
+    return planned.curve(planned.default())[0]
+
+
+def test_ids_are_the_same_in_another_process_and_with_another_order_of_keys():
+    code = (
+        "from test_plan import request\n"
+        "knobs = {'precision': 'bf16', 'batch_size': 64}\n"
+        "print(request(environment={'B': '2', 'A': '1'}, knobs=knobs).trial_id)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {request(knobs={"batch_size": 64, "precision": "bf16"}).trial_id}
+
+
+def test_ids_survive_the_study_file_of_a_results_directory(tmp_path):
+    """``--resume`` reads the study back: were an id another one, everything would be measured again."""
+    fields = {
+        "knobs": {"batch_size": [8, 16], "bucket_cap_mb": ["default", 1, 2.5]},
+        "scaling": {"world_sizes": [1, 2, 3], "placement": ["pack", [0, 2]]},
+        "measure": {"max_seconds": 6, "half_width": 0.1},
+        "environment": {"OMP_PROC_BIND": ["false", "true"], "A": "0"},
+    }
+    before = plan(4, **fields)
+    (tmp_path / "study.toml").write_text(to_toml(before.study))
+    again = make_plan(load_study(tmp_path / "study.toml"), Resources("cpu", 4, "a cpu"))
+    assert [r.trial_id for r in again.requests()] == [r.trial_id for r in before.requests()]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"knobs": {"batch_size": 64}},
+        {"knobs": {"bucket_cap_mb": 25}},
+        {"seed": 1},
+        {"scaling": {"placement": "spread"}},
+        {"scaling": {"mode": "strong"}},
+        {"environment": {"A": "1", "B": "3"}},
+        {"environment": {"A": "1"}},
+        {"workload": {"name": "mlp", "hidden_dim": 64}},
+        {"optimizer": {"name": "adamw"}},
+        {"measure": {"half_width": 0.01}},
+        {"resources": {"cpus_per_worker": 2}},
+    ],
+    ids=str,
+)
+def test_ids_differ_where_something_else_is_asked(fields):
+    assert request(**fields).trial_id != request().trial_id
+
+
+def test_ids_differ_by_role_and_size():
+    planned = plan(4, knobs={"batch_size": [8, 16]})
+    default, other = planned.grid()
+    requests = [planned.search(default), *planned.curve(default), planned.confirmation(other, default)]
+    assert len({each.trial_id for each in requests}) == len(requests) == 5
+
+
+def test_ids_do_not_depend_on_how_long_a_trial_may_take():
+    longer = request(measure={"timeout_seconds": 900}, time_budget_seconds=60)
+    assert longer.trial_id == request().trial_id
+
+
+# --- what cannot be
+
+
+def test_strong_scaling_needs_batches_that_divide():
+    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": [64, 66]})
+    assert line.startswith("knobs.batch_size")
+    assert "4 x 1" in line
+    assert "received 66" in line
+
+
+def test_accumulation_divides_the_global_batch_too():
+    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": 8, "gradient_accumulation": [1, 4]})
+    assert "4 x 4" in line or "2 x 4" not in line
+    assert "4 x 4" in line
+    assert "received 8" in line
+    fine = plan(4, scaling={"mode": "strong"}, knobs={"batch_size": 16, "gradient_accumulation": 4})
+    assert [each.batch_size for each in fine.curve(fine.default())] == [1, 2, 4]
+    assert {each.global_batch_size for each in fine.curve(fine.default())} == {16}
+
+
+def test_weak_scaling_takes_any_batch():
+    assert plan(4, knobs={"batch_size": 7}).search(plan(4, knobs={"batch_size": 7}).default()).batch_size == 7
+
+
+def test_a_study_whose_every_setting_is_impossible_is_refused():
+    line = refused(2, knobs={"precision": "tf32"})
+    assert line == "knobs: precision tf32 exists on GPUs only"
+    plan(2, "cuda", knobs={"precision": "tf32"})
+
+
+def test_some_impossible_settings_are_left_to_end_invalid():
+    planned = plan(2, knobs={"precision": ["fp32", "tf32"]})
+    assert {each.setting.precision for each in planned.requests()} == {"fp32", "tf32"}
