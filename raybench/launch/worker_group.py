@@ -144,7 +144,7 @@ class _Group:
     ) -> Outcome:
         """Post the trial and wait for its outcome. Raises ``GroupLostError``."""
         deadline = monotonic() + request.measure.timeout_seconds + DRIVER_GRACE_S
-        ray.get(self._mailbox.post.remote({"request": request.model_dump(mode="json"), "ranks": ranks}))
+        self._mailbox.post.remote({"request": request.model_dump(mode="json"), "ranks": ranks})
         began = monotonic()
         while True:
             event = self._event(deadline)

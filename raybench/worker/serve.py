@@ -17,6 +17,7 @@ import torch.distributed as dist
 from raybench.launch.runner import Member, Outcome, Progress
 from raybench.record import State, TrialRequest
 from raybench.worker.communication import Communicators, is_echo
+from raybench.worker.kept import Kept
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.worker.watchdog import Watchdog
 
@@ -33,14 +34,14 @@ def serve(config: dict[str, Any]) -> None:
     members = _introduce(communicators, mailbox, device)
     if communicators.rank == 0:
         mailbox.hello.remote(members)
-    counted: dict[str, float] = {}
+    kept = Kept()
     while True:
         task = ray.get(mailbox.take.remote()) if communicators.rank == 0 else None
         carried = [task]
         dist.broadcast_object_list(carried, src=0, group=communicators.control)
         if carried[0] is None:
             break
-        _one_trial(carried[0], communicators, device, counted, mailbox)
+        _one_trial(carried[0], communicators, device, kept, mailbox)
     communicators.drop_team()
 
 
@@ -48,7 +49,7 @@ def _one_trial(
     task: dict[str, Any],
     communicators: Communicators,
     device: torch.device,
-    counted: dict[str, float],
+    kept: Kept,
     mailbox: Any,
 ) -> None:
     request, ranks = TrialRequest.model_validate(task["request"]), tuple(task["ranks"])
@@ -62,7 +63,7 @@ def _one_trial(
 
     began = perf_counter()
     with Watchdog(request.measure.timeout_seconds, f"trial {request.trial_id}"):
-        result = measure_trial(request, ranks, communicators, device, counted, on_progress)
+        result = measure_trial(request, ranks, communicators, device, kept, on_progress)
         if result is not None and result.broken:
             _leave(result, mailbox, communicators, device, perf_counter() - began)
         results: list[RankResult | None] | None = (

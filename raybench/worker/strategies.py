@@ -100,19 +100,18 @@ class Bench:
     def __init__(
         self,
         workload: Workload,
+        model: nn.Module,
         optimizer: OptimizerSpec,
         setting: Setting,
         batches: Batches,
         device: torch.device,
         *,
-        seed: int,
         threads: int,
     ) -> None:
         self._workload, self._spec, self.setting = workload, optimizer, setting
         self._batches, self._device, self._threads = batches, device, threads
-        torch.manual_seed(seed)
         layout = torch.channels_last if setting.channels_last else torch.preserve_format
-        self._model = workload.model().to(device).to(memory_format=layout)
+        self._model = model.to(device).to(memory_format=layout)
         self._model.train()
         self.bare = self._lane(self._shadow(), batches)
         self.real: Lane | None = None

@@ -22,6 +22,7 @@ from raybench.worker.communication import (
     describe,
     is_out_of_memory,
 )
+from raybench.worker.kept import Kept
 from raybench.worker.loop import Loop, LoopResult, VariantRun
 from raybench.worker.phases import phase_blocks
 from raybench.worker.strategies import Bench, Lane
@@ -43,14 +44,24 @@ class RankResult:
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
+@dataclass(frozen=True)
+class RankFacts:
+    """What each rank knows of itself when the rounds are done."""
+
+    peak_memory_bytes: int | None
+    device_memory_bytes: int | None
+    utilization: float | None
+    energy_joules: float | None  # over all timed steps of synced
+    samples: int  # of a micro-batch
+    tokens: int | None
+
+
 class Trial:
     """Everything that one rank holds while it measures one trial."""
 
-    def __init__(
-        self, request: TrialRequest, team: Team, device: torch.device, flops: dict[str, float]
-    ) -> None:
+    def __init__(self, request: TrialRequest, team: Team, device: torch.device, kept: Kept) -> None:
         self._request, self._team, self._device = request, team, device
-        self._flops, self._probe = flops, probing.DeviceProbe(device)
+        self._kept, self._probe = kept, probing.DeviceProbe(device)
         self._missing: dict[Variant, str] = {}
         self._workload: Workload = build(request.workload, request.data)
         self._bench: Bench | None = None
@@ -60,8 +71,7 @@ class Trial:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
-        bench = self._set_up()
-        stepped = self._first_steps(bench)
+        bench, stepped = self._set_up()
         runs = self._runs(bench)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
@@ -83,7 +93,9 @@ class Trial:
         )
         result = loop.run()
         on_progress(Progress("collect"))
-        memory = self._team.gather((peak, device_peak, self._probe.utilization(), result.energy_joules))
+        facts = self._team.gather(
+            RankFacts(peak, device_peak, self._probe.utilization(), result.energy_joules, *self._counts())
+        )
         measurement = Measurement(
             rounds=tuple(result.rounds),
             stopped_by=result.stopped_by,
@@ -97,12 +109,14 @@ class Trial:
             phases=self._phases(bench, max(seconds.values())),
             loss=result.loss,
             matrix_peak_flops_per_s=self._matrix_peak(),
-            flops_per_step=self._flops.get(self._flops_key()),
-            peak_memory_bytes=_all_known([row[0] for row in memory]),
-            device_memory_bytes=_all_known([row[1] for row in memory]),
-            device_utilization=tuple(row[2] for row in memory) if self._device.type == "cuda" else None,
-            energy_joules=_energy_per_step([row[3] for row in memory], result),
-            **self._counts(),
+            flops_per_step=self._kept.flops.get(self._flops_key()),
+            peak_memory_bytes=_all_known([rank.peak_memory_bytes for rank in facts]),
+            device_memory_bytes=_all_known([rank.device_memory_bytes for rank in facts]),
+            device_utilization=tuple(rank.utilization for rank in facts)
+            if self._device.type == "cuda"
+            else None,
+            energy_joules=_energy_per_step([rank.energy_joules for rank in facts], result),
+            **self._per_step(facts),
             **self._ddp_facts(bench),
         )
         return measurement, tuple(result.samples)
@@ -114,57 +128,60 @@ class Trial:
                 bench.release()
         self._bench = self._versus = None
 
-    def _set_up(self) -> Bench:
-        """The models; what fails is agreed on."""
-        failure: Exception | None = None
-        bench: Bench | None = None
-        request = self._request
-        try:
-            bench = self._bench = self._make_bench(request)
-            if request.versus is not None:
-                other = request.model_copy(update={"setting": request.versus, "versus": None})
-                self._versus = self._make_bench(other)
-        except Exception as error:
-            failure = error
-        self._team.agree(failure)
-        assert bench is not None
-        return bench
+    def _set_up(self) -> tuple[Bench, float]:
+        """The models, and the seconds of a step of the bare one alone.
 
-    def _first_steps(self, bench: Bench) -> float:
-        """One step of the bare model alone, agreed on before the first collective; seconds that it took."""
+        What fails here, on whichever rank, is agreed on before the first collective.
+        """
         failure: Exception | None = None
-        began = perf_counter()
+        stepped = 0.0
         try:
-            if self._versus is not None:
-                self._versus.activate()
-                self._versus.bare.step()
-            bench.activate()
-            self._count_or_step(bench)
-            probing.synchronize(self._device)
+            self._make_benches()
+            began = perf_counter()
+            self._step_alone()
+            stepped = perf_counter() - began
         except Exception as error:
             failure = error
         self._team.agree(failure)
-        return perf_counter() - began
+        assert self._bench is not None
+        return self._bench, stepped
+
+    def _make_benches(self) -> None:
+        request = self._request
+        self._bench = self._make_bench(request)
+        if request.versus is not None:
+            other = request.model_copy(update={"setting": request.versus, "versus": None})
+            self._versus = self._make_bench(other)
+
+    def _step_alone(self) -> None:
+        assert self._bench is not None
+        if self._versus is not None:
+            self._versus.activate()
+            self._versus.bare.step()
+        self._bench.activate()
+        self._count_or_step(self._bench)
+        probing.synchronize(self._device)
 
     def _make_bench(self, request: TrialRequest) -> Bench:
         batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
+        model = self._kept.model(self._workload, request.workload.model_dump_json(), request.seed)
         return Bench(
             self._workload,
+            model,
             request.optimizer,
             request.setting,
             batches,
             self._device,
-            seed=request.seed,
             threads=request.cpus_per_worker,
         )
 
     def _count_or_step(self, bench: Bench) -> None:
         """Counts the operations once for each batch; one count serves every later trial of the group."""
         key = self._flops_key()
-        if key in self._flops:
+        if key in self._kept.flops:
             bench.bare.step()
         else:
-            self._flops[key] = probing.count_flops(bench.bare)
+            self._kept.flops[key] = probing.count_flops(bench.bare)
 
     def _flops_key(self) -> str:
         request = self._request
@@ -287,29 +304,31 @@ class Trial:
         """Measured once for each precision of a group, on the leader while the others wait."""
         if self._request.role != "scaling":
             return None
-        key = f"peak {self._request.setting.precision} {torch.get_num_threads()}"
-        if key not in self._flops and self._team.leads:
-            self._flops[key] = probing.matrix_peak_flops_per_s(self._device, self._request.setting.precision)
+        key, peaks = f"{self._request.setting.precision} {torch.get_num_threads()}", self._kept.matrix_peaks
+        if key not in peaks and self._team.leads:
+            peaks[key] = probing.matrix_peak_flops_per_s(self._device, self._request.setting.precision)
         self._team.barrier()
-        return self._flops.get(key)
+        return peaks.get(key)
 
-    def _counts(self) -> dict[str, float | None]:
-        """Samples and tokens of one step of all ranks."""
-        request, counts = self._request, dict[str, float | None]()
-        batch = self._bench.bare.batches.next() if self._bench else None
+    def _counts(self) -> tuple[int, int | None]:
+        """Samples and tokens of a micro-batch of this rank."""
+        assert self._bench is not None
+        batch = self._bench.bare.batches.next()
         samples = samples_of(self._workload, batch)
-        per_rank = samples if samples is not None else request.batch_size
-        accumulation = request.setting.gradient_accumulation
-        every = self._team.gather((per_rank, tokens_of(self._workload, batch)))
-        counts["samples_per_step"] = float(sum(row[0] for row in every) * accumulation)
-        if all(row[1] is not None for row in every):
-            counts["tokens_per_step"] = float(sum(row[1] for row in every) * accumulation)
+        size = self._request.batch_size
+        return size if samples is None else samples, tokens_of(self._workload, batch)
+
+    def _per_step(self, facts: list[RankFacts]) -> dict[str, float | None]:
+        """Samples and tokens of one step of all ranks, and samples with the other setting."""
+        request, accumulation = self._request, self._request.setting.gradient_accumulation
+        samples = sum(rank.samples for rank in facts)
+        tokens = [rank.tokens for rank in facts if rank.tokens is not None]
+        counts: dict[str, float | None] = {"samples_per_step": float(samples * accumulation)}
+        if len(tokens) == len(facts):
+            counts["tokens_per_step"] = float(sum(tokens) * accumulation)
         if request.versus is not None:
-            micro = request.micro_batch(request.versus)
-            scale = samples / request.batch_size if samples is not None else 1.0
-            counts["versus_samples_per_step"] = (
-                micro * scale * request.versus.gradient_accumulation * self._team.size
-            )
+            larger = request.micro_batch(request.versus) / request.batch_size
+            counts["versus_samples_per_step"] = samples * larger * request.versus.gradient_accumulation
         return counts
 
     def _ddp_facts(self, bench: Bench) -> dict[str, object]:
@@ -331,19 +350,19 @@ def measure_trial(
     ranks: tuple[int, ...],
     communicators: Communicators,
     device: torch.device,
-    flops: dict[str, float],
+    kept: Kept,
     on_progress: OnProgress,
 ) -> RankResult | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
-    ``flops`` is kept by the caller between trials: what is counted once for each batch and precision.
+    ``kept`` is the caller's, from one trial of the group to the next.
     """
     team = communicators.team(ranks, request.measure.timeout_seconds)
     if team is None:
         return None
     trial: Trial | None = None
     try:
-        trial = _begin(request, team, device, flops)
+        trial = _begin(request, team, device, kept)
         measurement, samples = trial.run(on_progress if team.leads else lambda _: None)
         if not team.leads:
             return RankResult("complete")
@@ -364,12 +383,12 @@ def measure_trial(
             torch.cuda.empty_cache()
 
 
-def _begin(request: TrialRequest, team: Team, device: torch.device, flops: dict[str, float]) -> Trial:
+def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) -> Trial:
     """The trial's parts; a failure to make them is agreed on, as no rank waits in a collective yet."""
     failure: Exception | None = None
     trial: Trial | None = None
     try:
-        trial = Trial(request, team, device, flops)
+        trial = Trial(request, team, device, kept)
     except Exception as error:
         failure = error
     team.agree(failure)

@@ -26,6 +26,7 @@ from raybench.record import Measurement, TrialRecord, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.communication import Communicators
+from raybench.worker.kept import Kept
 from raybench.worker.trial import measure_trial
 
 # One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
@@ -112,7 +113,7 @@ def _measure(requests: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, dict[s
     for name, asked in requests.items():
         request = TrialRequest.model_validate(asked)
         ranks = tuple(range(request.world_size))
-        result = measure_trial(request, ranks, communicators, torch.device("cpu"), {}, lambda _: None)
+        result = measure_trial(request, ranks, communicators, torch.device("cpu"), Kept(), lambda _: None)
         found[name] = (result, BENCH.own_s)
     communicators.drop_team()
     return found

@@ -28,6 +28,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import Communicators, Team
+from raybench.worker.kept import Kept
 from raybench.worker.strategies import Bench, Lane
 from raybench.worker.trial import Trial
 from raybench.workloads import build
@@ -72,10 +73,10 @@ def _serve(
         reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
     )
     torch.set_num_threads(1)
-    communicators, counted, threads = Communicators("gloo"), dict[str, float](), []
+    communicators, kept, threads = Communicators("gloo"), Kept(), []
     for request, ranks in asked.values():
         task = {"request": request, "ranks": ranks}
-        serve._one_trial(task, communicators, CPU, counted, mailbox)
+        serve._one_trial(task, communicators, CPU, kept, mailbox)
         threads.append(sorted(planted.SEEN_THREADS))
     insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
     communicators.drop_team()

@@ -18,6 +18,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import Communicators
+from raybench.worker.kept import Kept
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.workloads import build
 
@@ -56,7 +57,8 @@ def rank_measures(*requests: TrialRequest) -> tuple[list[RankResult], int]:
     """Trials in a row in the same process; how many loader processes were left 5 s after."""
     communicators = Communicators("gloo")
     results = [
-        measure_trial(request, (0, 1), communicators, CPU, {}, lambda progress: None) for request in requests
+        measure_trial(request, (0, 1), communicators, CPU, Kept(), lambda progress: None)
+        for request in requests
     ]
     deadline = time.monotonic() + 5
     while loaders() and time.monotonic() < deadline:
