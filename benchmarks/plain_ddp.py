@@ -1,16 +1,17 @@
-"""The MLP of a study as anyone would train it under torchrun, without raybench; prints its step time.
+"""The MLP of a study as anyone would train it under torchrun, without raybench.
 
-Run by ``torchrun_agreement.py``; rank 0 prints one line of JSON.
+Started by ``torchrun_agreement.py``. Rank 0 waits for files ``go-0``, ``go-1``, ... in the folder of the last
+argument; each time all ranks run some blocks of steps and rank 0 writes the median step time to ``done-N``.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from torch import nn
 
 def main() -> None:
     width_in, hidden, width_out, layers, batch, blocks, steps = map(int, sys.argv[1:8])
+    folder = Path(sys.argv[8])
     cuda = torch.cuda.is_available()
     dist.init_process_group("nccl" if cuda else "gloo")
     device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu")
@@ -35,30 +37,37 @@ def main() -> None:
         torch.randn(batch, width_out, device=device),
     )
 
-    def step() -> None:
-        nn.functional.mse_loss(ddp(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def wait() -> None:
+    def run(count: int) -> float:
         if cuda:
             torch.cuda.synchronize()
-
-    for _ in range(20):
-        step()
-    wait()
-    times = []
-    for _ in range(blocks):
-        dist.barrier()
-        step()
-        wait()
         began = time.perf_counter()
-        for _ in range(steps):
-            step()
-        wait()
-        times.append((time.perf_counter() - began) / steps)
-    if dist.get_rank() == 0:
-        print(json.dumps({"step_time_s": statistics.median(times), "blocks": times}))
+        for _ in range(count):
+            nn.functional.mse_loss(ddp(inputs), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if cuda:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - began) / count
+
+    run(20)
+    for number in itertools.count():
+        if dist.get_rank() == 0:
+            while not (folder / f"go-{number}").exists() and not (folder / "stop").exists():
+                time.sleep(0.01)
+        # rank 0 tells by the barrier when to go, and whether to stop
+        stop = torch.tensor([float((folder / "stop").exists())], device=device)
+        dist.broadcast(stop, 0)
+        if stop.item():
+            break
+        times = []
+        for _ in range(blocks):
+            dist.barrier()
+            run(2)
+            times.append(run(steps))
+        if dist.get_rank() == 0:
+            partial = folder / f"partial-{number}"
+            partial.write_text(str(statistics.median(times)))
+            partial.rename(folder / f"done-{number}")
     dist.destroy_process_group()
 
 

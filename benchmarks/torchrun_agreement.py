@@ -1,63 +1,56 @@
 """Does raybench's step time agree with the same model under torchrun?
 
-The two run alternately on the same devices: a trial in raybench's worker group, then a torchrun of
-``plain_ddp.py`` while the group sleeps, and so on. The ratio of each pair and its trimmed mean are printed.
+A torchrun of ``plain_ddp.py`` and raybench's worker group stand side by side on the same devices and work in
+turn, seconds apart, while the other sleeps: one pair. The torchrun is started anew several times, since two
+runs of one program differ too. The ratios' median and trimmed mean with its 95% interval are printed.
 
-    python benchmarks/torchrun_agreement.py --pairs 10 --batch-size 128
+    python benchmarks/torchrun_agreement.py --starts 4 --pairs 15 --batch-size 128
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from raybench import machine
-from raybench.analysis import step_time
 from raybench.analysis.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.record import TrialRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
-from raybench.testing import to_record
 
-BLOCKS = 12
+BLOCKS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--starts", type=int, default=4, help="of torchrun and of the worker group")
+    parser.add_argument("--pairs", type=int, default=15, help="for each start")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--world-size", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=10, help="steps of a block, in both")
+    parser.add_argument("--steps", type=int, default=10, help="of a block, in both")
     options = parser.parse_args()
-    cuda = bool(machine.gpu_names())
-    device = "cuda" if cuda else "cpu"
-    spec = MLPSpec(
-        name="mlp", input_dim=options.width, hidden_dim=options.width, output_dim=options.width // 2
-    )
+    device = "cuda" if machine.gpu_names() else "cpu"
+    ratios: list[float] = []
     with TemporaryDirectory() as folder:
         cluster = Cluster(device=device, cpus_per_worker=1)
         runner = WorkerGroupRunner(cluster, device=device, cpus_per_worker=1, storage=Path(folder))
         try:
-            runner.start(options.world_size, {})
-            ratios = []
-            for pair in range(options.pairs):
-                # alternate also who goes first
-                if pair % 2:
-                    theirs, ours = torchrun(spec, options), raybench(runner, spec, options, device)
-                else:
-                    ours, theirs = raybench(runner, spec, options, device), torchrun(spec, options)
-                ratios.append(ours / theirs)
+            for start in range(options.starts):
+                # another variable makes another group: new processes on both sides
+                runner.start(options.world_size, {"RAYBENCH_START": str(start)})
+                ratios += pairs(runner, options, device)
                 print(
-                    f"pair {pair + 1}: raybench {ours * 1e3:.2f} ms, torchrun {theirs * 1e3:.2f} ms, "
-                    f"ratio {ours / theirs:.3f}",
+                    f"start {start + 1}: median ratio {statistics.median(ratios[-options.pairs :]):.3f}",
                     flush=True,
                 )
         finally:
@@ -69,10 +62,13 @@ def main() -> None:
     )
 
 
-def raybench(runner: WorkerGroupRunner, spec: MLPSpec, options: argparse.Namespace, device: str) -> float:
-    """Median over rounds of the slowest rank's step time, in s."""
+def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -> list[float]:
+    """Ratios of step times, one for each pair; who goes first alternates."""
+    spec = MLPSpec(
+        name="mlp", input_dim=options.width, hidden_dim=options.width, output_dim=options.width // 2
+    )
     request = TrialRequest(
-        role="scaling",
+        role="search",
         workload=spec,
         optimizer=OptimizerSpec(),
         setting=Setting(batch_size=options.batch_size),
@@ -81,25 +77,47 @@ def raybench(runner: WorkerGroupRunner, spec: MLPSpec, options: argparse.Namespa
         measure=MeasureSpec(steps=options.steps, min_rounds=BLOCKS),
         device="cuda" if device == "cuda" else "cpu",
     )
+    ratios = []
+    with TemporaryDirectory() as folder, torchrun(spec, options, Path(folder)):
+        for number in range(options.pairs):
+            if number % 2:
+                theirs, ours = turn(Path(folder), number), trial(runner, request)
+            else:
+                ours, theirs = trial(runner, request), turn(Path(folder), number)
+            ratios.append(ours / theirs)
+    return ratios
+
+
+def trial(runner: WorkerGroupRunner, request: TrialRequest) -> float:
+    """Median over rounds of the slowest rank's step time, in s."""
     outcome = runner.run(request, lambda progress: None)
-    record = to_record(request, outcome)
     assert outcome.measurement is not None, outcome.reason
-    assert step_time(record).value > 0
     blocks = [round_.block("synced") for round_ in outcome.measurement.rounds]
     return statistics.median(max(block.step_time_s) for block in blocks if block is not None)
 
 
-def torchrun(spec: MLPSpec, options: argparse.Namespace) -> float:
-    """Median over blocks of rank 0's step time, in s."""
-    sizes = [spec.input_dim, spec.hidden_dim, spec.output_dim, spec.num_layers]
+def turn(folder: Path, number: int) -> float:
+    """Median over blocks of the step time under torchrun, in s."""
+    (folder / f"go-{number}").touch()
+    done = folder / f"done-{number}"
+    while not done.exists():
+        time.sleep(0.05)
+    return float(done.read_text())
+
+
+@contextmanager
+def torchrun(spec: MLPSpec, options: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """``plain_ddp.py`` on as many ranks, waiting for its turns."""
+    sizes = [spec.input_dim, spec.hidden_dim, spec.output_dim, spec.num_layers, options.batch_size]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc_per_node={options.world_size}", str(Path(__file__).parent / "plain_ddp.py")]
-    command += [str(number) for number in (*sizes, options.batch_size, BLOCKS, options.steps)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
-    return float(json.loads(line)["step_time_s"])
+    command += [str(number) for number in (*sizes, BLOCKS, options.steps)] + [str(folder)]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        yield
+    finally:
+        (folder / "stop").touch()
+        process.wait(60)
 
 
 if __name__ == "__main__":

@@ -230,7 +230,9 @@ class Execution:
         self.watcher.trial(self._words(request), done=done, total=total, left_s=left)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = self._outcome(request)
-        record = self._record(task, outcome, started)
+        record = outcome.to_record(
+            request, study=self.plan.study.name, suggestion=task.suggestion, started_at=started
+        )
         self.store.append(record, outcome.samples)
         if record.state == "complete":
             costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
@@ -259,23 +261,6 @@ class Execution:
                 continue
             self._lost_starts = 0
             return outcome
-
-    def _record(self, task: Task, outcome: Outcome, started: str) -> TrialRecord:
-        return TrialRecord(
-            study=self.plan.study.name,
-            trial_id=task.request.trial_id,
-            suggestion=task.suggestion,
-            request=task.request,
-            state=outcome.state,
-            reason=outcome.reason,
-            ranks=outcome.ranks,
-            nodes=outcome.nodes,
-            device_name=outcome.device_name,
-            group=outcome.group,
-            started_at=started,
-            wall_time_s=outcome.wall_time_s,
-            measurement=outcome.measurement,
-        )
 
     def _time_for(self, seconds: float) -> bool:
         return self.deadline is None or monotonic() + seconds <= self.deadline

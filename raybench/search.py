@@ -22,6 +22,7 @@ from raybench.spec.knobs import KnobValue, Setting
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 ENVIRONMENT_PREFIX = "environment."
+FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in one knob
 STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
@@ -33,7 +34,8 @@ class Search:
     """Which suggestion next, given what is known.
 
     The first ones are the default, then the default at each other batch size (efficiency against batch is
-    what every scaling study is asked for), then the sampler's. What was out of memory is told as pruned,
+    what every scaling study is asked for), then one other knob at a time, from which the sampler's own
+    combinations learn most. What was out of memory is told as pruned,
     which the samplers rank below everything complete, and larger batches beside it are not tried; what
     crashed or timed out is told as failed, which they leave out.
     """
@@ -112,9 +114,16 @@ class Search:
         return explored
 
     def _first_row(self) -> list[dict[str, KnobValue]]:
+        """The default, every other batch size, then the other knobs' values one at a time.
+
+        The knobs with the fewest values first, and no more than leaves the sampler its share.
+        """
         default = {name: values[0] for name, values in self._space.items()}
-        batches = self._space.get("batch_size", ())
-        return [default, *({**default, "batch_size": batch} for batch in batches[1:])]
+        knobs = sorted(self._space, key=lambda name: (name != "batch_size", len(self._space[name])))
+        changed = [{**default, name: value} for name in knobs for value in self._space[name][1:]]
+        batches = len(self._space.get("batch_size", (None,))) - 1
+        share = int(FIRST_ROW_SHARE * self._study_spec.search.trials) - 1
+        return [default, *changed[: max(batches, share)]]
 
     def _unseen(self) -> Iterator[dict[str, KnobValue]]:
         """The combinations that are not known and may fit. Lazily: a space may have a million."""

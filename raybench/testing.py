@@ -385,21 +385,7 @@ def to_record(
     request: TrialRequest, outcome: Outcome, study: str = "fake", suggestion: int | None = None
 ) -> TrialRecord:
     """The record of an outcome, as the driver writes it."""
-    return TrialRecord(
-        study=study,
-        trial_id=request.trial_id,
-        suggestion=suggestion,
-        request=request,
-        state=outcome.state,
-        reason=outcome.reason,
-        ranks=outcome.ranks,
-        nodes=outcome.nodes,
-        device_name=outcome.device_name,
-        group=outcome.group,
-        started_at=STARTED_AT,
-        wall_time_s=outcome.wall_time_s,
-        measurement=outcome.measurement,
-    )
+    return outcome.to_record(request, study=study, suggestion=suggestion, started_at=STARTED_AT)
 
 
 def run_all(

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.record import Measurement, State, TrialRequest
+from raybench.record import Measurement, State, TrialRecord, TrialRequest
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,26 @@ class Outcome:
     nodes: int | None = None
     device_name: str | None = None
     group: int = 0
+
+    def to_record(
+        self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
+    ) -> TrialRecord:
+        """The record of the trial that ended so; ``started_at`` is ISO 8601."""
+        return TrialRecord(
+            study=study,
+            trial_id=request.trial_id,
+            suggestion=suggestion,
+            request=request,
+            state=self.state,
+            reason=self.reason,
+            ranks=self.ranks,
+            nodes=self.nodes,
+            device_name=self.device_name,
+            group=self.group,
+            started_at=started_at,
+            wall_time_s=self.wall_time_s,
+            measurement=self.measurement,
+        )
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ def _look_inside(asked: dict[str, Any], communicators: Communicators) -> dict[st
     """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
     request, team = TrialRequest.model_validate(asked), communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
-    trial = Trial(request, team, CPU, {})
+    trial = Trial(request, team, CPU, Kept())
     trial.run(lambda _: None)
     bench = trial._bench
     assert bench is not None
