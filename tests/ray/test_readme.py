@@ -27,7 +27,7 @@ def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "my_study.toml").write_text(block("toml", 'name = "my_study"'))
     line = next(line for line in README.read_text().splitlines() if line.endswith("scaling my_study.toml"))
     arguments = line.removeprefix("python -m raybench.study ").split()
-    command = Command(*arguments, "--output", "out", "--set", "measure.max_seconds=2", folder=tmp_path)
+    command = Command(*arguments, "--output", "out", "--steps", "3", folder=tmp_path)
     assert command.wait() == 0, command.output
     with ResultsDirectory.open_readonly(tmp_path / "out") as store:
         frame = to_pandas(store.records())
