@@ -20,7 +20,7 @@ from raybench import interrupt, machine
 from raybench.display import Display, clock_words, own_output
 from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
 from raybench.launch.cluster import Cluster
-from raybench.launch.runner import Resources, TrialRunner
+from raybench.launch.runner import TrialRunner
 from raybench.plan import Plan, make_plan
 from raybench.record import State
 from raybench.spec.load import find_study, load_study
@@ -52,9 +52,8 @@ class Options:
 
 def conduct(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    study, base = _study(options)
-    resources = _resources(study, options)
-    plan = make_plan(study, resources)
+    study = _study(options)
+    plan = make_plan(study, _cluster(study, options, None).resources())
     study = _resolved(plan)
     if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
         from raybench import workloads
@@ -65,24 +64,24 @@ def conduct(options: Options, console: Console) -> int:
         return DONE
     with interrupt.raising():
         try:
-            with _results(options, study, base) as store:
+            with _results(options, study) as store:
                 return _run(options, plan, store)
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
-def _study(options: Options) -> tuple[Study, Path | None]:
-    """The study with its overrides; with ``--resume`` the one of the directory, which comes second."""
+def _study(options: Options) -> Study:
+    """The study with its overrides; with ``--resume`` and no name, the one of the directory."""
     if options.resume:
         if options.output is None:
             raise RequestError("--resume: needs --output DIR, the directory to go on in")
         if options.study is None:
             with ResultsDirectory.open_readonly(options.output) as store:
                 path = store.path / "study.toml"
-            return load_study(path, device=_device(options, None), overrides=options.overrides), path
+            return load_study(path, device=_device(options, None), overrides=options.overrides)
     path = find_study(options.study)
     device = _device(options, path)
-    return load_study(path, device=device, smoke=options.smoke, overrides=options.overrides), None
+    return load_study(path, device=device, smoke=options.smoke, overrides=options.overrides)
 
 
 def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
@@ -93,11 +92,6 @@ def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
     if asked in (None, "auto"):
         return "cuda" if machine.gpu_names() else "cpu"
     return cast(Literal["cpu", "cuda"], asked)
-
-
-def _resources(study: Study, options: Options) -> Resources:
-    cluster = _cluster(study, options, None)
-    return cluster.resources()
 
 
 def _cluster(
@@ -131,7 +125,7 @@ def _resolved(plan: Plan) -> Study:
     return study.model_copy(update={"scaling": scaling, "resources": resources, "data": data})
 
 
-def _results(options: Options, study: Study, base: Path | None) -> ResultsDirectory:
+def _results(options: Options, study: Study) -> ResultsDirectory:
     now = environments.capture()
     if options.resume:
         assert options.output is not None

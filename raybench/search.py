@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,3 @@ def _storage(journal: Path | None) -> BaseStorage:
         leftover.unlink(missing_ok=True)
     # a lock by open(O_EXCL): symbolic links are not to be had on every shared file system
     return JournalStorage(JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal))))
-
-
-__all__: Sequence[str] = ("Search", "objective_values")

@@ -91,10 +91,10 @@ class WorkerGroupRunner:
         self._group = None
         self._cluster.abandon()
 
-    def _stop_group(self, at_once: bool = False) -> None:
+    def _stop_group(self) -> None:
         group, self._group = self._group, None
         if group is not None:
-            group.stop(at_once=at_once)
+            group.stop()
 
 
 class _Group:
@@ -157,7 +157,7 @@ class _Group:
             elif kind == "outcome":
                 return cast(Outcome, value)
 
-    def stop(self, *, at_once: bool) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
         """End the workers, kindly unless ``at_once``, and wait until their processes are gone."""
         if self.alive and not at_once:
             self._mailbox.post.remote(None)
