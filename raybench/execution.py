@@ -20,12 +20,12 @@ from raybench.search import Search, objective_values
 
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
-# has all variants, a confirmation has two synchronised ones.
+# has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals.
 COST_IN_SEARCHES: dict[Role, float] = {
     "search": 1.0,
-    "scaling": 2.5,
-    "confirmation": 1.2,
-    "verification": 1.2,
+    "scaling": 3.0,
+    "confirmation": 1.7,
+    "verification": 1.7,
 }
 
 

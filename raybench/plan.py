@@ -10,7 +10,7 @@ from raybench.errors import RequestError
 from raybench.launch.runner import Resources
 from raybench.record import Role, TrialRequest, Variant
 from raybench.spec.knobs import Setting
-from raybench.spec.study import Placement, Study
+from raybench.spec.study import MeasureSpec, Placement, Study
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
@@ -119,13 +119,19 @@ class Plan:
             world_size=world_size,
             placement=placement,
             variants=self._variants(role, world_size),
-            measure=study.measure,
+            measure=self._measure(role),
             data=study.data,
             device="cuda" if self.device == "cuda" else "cpu",
             cpus_per_worker=study.resources.cpus_per_worker,
             oversubscribed=self.oversubscribed,
             seed=study.seed,
         )
+
+    def _measure(self, role: Role) -> MeasureSpec:
+        half_width = self.study.search.half_width
+        if role != "search" or half_width is None:
+            return self.study.measure
+        return self.study.measure.model_copy(update={"half_width": half_width})
 
     def _variants(self, role: Role, world_size: int) -> tuple[Variant, ...]:
         if world_size == 1:

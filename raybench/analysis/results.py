@@ -16,7 +16,7 @@ from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.analysis.words import setting_words
 from raybench.record import TrialRecord, TrialRequest
 from raybench.spec.knobs import Setting
-from raybench.spec.study import Study
+from raybench.spec.study import MeasureSpec, Study
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,7 @@ def _without_batch(request: TrialRequest) -> TrialRequest:
             "setting": request.setting.model_copy(update={"batch_size": 1}),
             "role": "scaling",
             "variants": (),
+            "measure": MeasureSpec(),
         }
     )
 

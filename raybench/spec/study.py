@@ -85,6 +85,11 @@ class SearchSpec(Model):
         tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
     ] = Field(("throughput",), description="what is best; several: the Pareto front")
     minimum_gain: Fraction = Field(0.02, description='relative; less is "no significant gain"')
+    half_width: Fraction | None = Field(
+        None,
+        description="of a suggestion's interval, relative: a search ranks, curve and confirmation are exact; "
+        "none: measure.half_width",
+    )
 
 
 class MeasureSpec(Model):
