@@ -258,6 +258,7 @@ class _Trial:
         self.rounds: list[Round] = []
         self.samples: list[Samples] = []
         self.ratios: list[float] = []
+        self.devices: list[int] = []
         self.clock_s = 0.0
         self.stopped_by: str = "max_seconds"
 
@@ -274,7 +275,7 @@ class _Trial:
             self.stopped_by = "steps"
             return True
         asked = measure.half_width or DEFAULT_HALF_WIDTH[self.request.device]
-        if relative_half_width(self.ratios) <= asked:
+        if relative_half_width(self.ratios, self.devices) <= asked:
             self.stopped_by = "half_width"
             return True
         return self.clock_s >= measure.max_seconds
@@ -284,15 +285,19 @@ class _Trial:
         order = self.runner.random.permutation(len(self.variants))
         blocks = {self.variants[i]: self._block(self.variants[i], index) for i in order}
         self.rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s, load_average=None))
-        self.ratios.append(self._watched_ratio(blocks))
+        ratio, device = self._watched_ratio(blocks)
+        self.ratios.append(ratio)
+        self.devices.append(device)
 
-    def _watched_ratio(self, blocks: dict[Variant, Block]) -> float:
-        """What the stopping rule watches: the efficiency, else the gain, else the step time itself."""
+    def _watched_ratio(self, blocks: dict[Variant, Block]) -> tuple[float, int]:
+        """What the stopping rule watches (the efficiency, else the gain, else the step time), and where."""
         over = next((name for name in ("base", "plain", "versus") if name in blocks), None)
         under = blocks.get("synced")
         if under is None:
-            return max(blocks[over or self.variants[0]].step_time_s)
-        return (max(blocks[over].step_time_s) if over else 1.0) / max(under.step_time_s)
+            block = blocks[over or self.variants[0]]
+            return max(block.step_time_s), block.ranks[0]
+        upper = max(blocks[over].step_time_s) if over else 1.0
+        return upper / max(under.step_time_s), blocks[over].ranks[0] if over else 0
 
     def _block(self, variant: Variant, index: int) -> Block:
         alone = variant in ("plain", "base")

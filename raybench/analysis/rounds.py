@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.statistics import Estimate, geometric
+from raybench.analysis.statistics import Estimate, device_factors, geometric
 from raybench.record import Block, Measurement, TrialRequest, Variant
 
 Series = NDArray[np.float64]
+ALONE: tuple[Variant, ...] = ("plain", "base")  # on one device at a time, which changes in turn
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
 
 
@@ -32,10 +33,27 @@ def slowest_step_s(block: Block) -> float:
 def series(
     measurement: Measurement, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
 ) -> Series | None:
-    """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them."""
+    """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them.
+
+    Of a variant that runs on one device at a time, what that device differs by is taken out.
+    """
     blocks = [each.block(variant) for each in measurement.rounds]
     values = np.array([value(block) if block else np.nan for block in blocks], dtype=np.float64)
-    return values if int(np.isfinite(values).sum()) >= 2 else None
+    if int(np.isfinite(values).sum()) < 2:
+        return None
+    return values * _turns(measurement, blocks, values) if variant in ALONE else values
+
+
+def _turns(measurement: Measurement, blocks: Sequence[Block | None], values: Series) -> Series:
+    """The factors of ``device_factors``, from the ratio to synced where there is one; 1 without a block."""
+    measured = [each.block("synced") for each in measurement.rounds]
+    beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
+    divisors = [slowest_rank_s(other) if other and beside else 1.0 for other in measured]
+    kept = np.isfinite(values)
+    devices = [block.ranks[0] for block in blocks if block is not None]
+    factors = np.ones(len(values))
+    factors[kept] = device_factors((values / divisors)[kept], devices)
+    return factors
 
 
 def level(values: Series) -> Estimate:

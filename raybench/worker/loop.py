@@ -100,12 +100,14 @@ class Loop:
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent."""
         self._began = perf_counter()
-        ratios: list[float] = []
+        ratios, devices = list[float](), list[int]()
         while True:
             round_, elapsed = self._round()
             self.result.rounds.append(round_)
-            ratios.append(self._ratio(round_))
-            half_width = relative_half_width(ratios) if len(ratios) >= LEAST_ROUNDS else None
+            ratio, device = self._ratio(round_)
+            ratios.append(ratio)
+            devices.append(device)
+            half_width = relative_half_width(ratios, devices) if len(ratios) >= LEAST_ROUNDS else None
             self._on_round(len(ratios), half_width)
             stop = self._stop(len(ratios), half_width, elapsed)
             if stop:
@@ -127,14 +129,15 @@ class Loop:
             return "half_width"
         return "max_seconds" if elapsed >= measure.max_seconds else None
 
-    def _ratio(self, round_: Round) -> float:
+    def _ratio(self, round_: Round) -> tuple[float, int]:
+        """What the interval is of, and the first rank of the reference: its only one where it is alone."""
         measured = round_.block(self._measured)
         assert measured is not None
         if self._reference is None or self._reference == self._measured:
-            return max(measured.step_time_s)
+            return max(measured.step_time_s), measured.ranks[0]
         reference = round_.block(self._reference)
         assert reference is not None
-        return max(reference.step_time_s) / max(measured.step_time_s)
+        return max(reference.step_time_s) / max(measured.step_time_s), reference.ranks[0]
 
     def _round(self) -> tuple[Round, float]:
         """One block of each variant; the elapsed time comes from the leader, so that all ranks stop alike."""

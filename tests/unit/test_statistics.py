@@ -11,6 +11,7 @@ from scipy import stats
 from raybench.analysis.efficiency import Verdict, gain, scaling
 from raybench.analysis.statistics import (
     Estimate,
+    device_factors,
     geometric,
     relative_half_width,
     trimmed_mean,
@@ -23,6 +24,7 @@ from raybench.spec.workloads import MLPSpec
 from raybench.testing import FakeRunner, Noise, StepCosts, to_record
 
 REPETITIONS = 600
+EVEN = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002)
 HEAVY = Noise(block=0.04, step=0.0, preemption=0.08, preemption_size=0.6)
 
 
@@ -90,9 +92,43 @@ def test_estimate_scaled_by_a_negative_factor_keeps_its_order() -> None:
     assert not found.excludes(-3)
 
 
-def covered(noise: Noise, half_width: float, min_rounds: int, seed: int) -> tuple[float, float]:
+def test_what_a_slow_device_differs_by_is_taken_out() -> None:
+    wobble = np.array([1.01, 0.99, 1.0, 1.005, 0.995])
+    devices = [0, 1] * 5
+    ratios = np.column_stack([wobble, 1.3 * wobble]).ravel()
+    evened = ratios * device_factors(ratios, devices)
+    assert np.exp(np.log(evened).mean()) == pytest.approx(math.sqrt(1.3), rel=1e-3)
+    wide, narrow = geometric(ratios), geometric(evened)
+    assert wide.relative_half_width > 0.1
+    # two means were fitted to ten values
+    both = np.exp(np.log(np.repeat(wobble, 2)) * 9 / 8)
+    assert narrow.relative_half_width == pytest.approx(geometric(both).relative_half_width, rel=0.01)
+    assert relative_half_width(list(ratios), devices) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("ratios", "devices"),
+    [
+        ([1.0, 1.3] * 4, [0, 1] * 4),  # four rounds each are too few
+        ([1.0, 1.02, 1.05, 0.97, 0.99, 1.01, 1.03, 1.0, 0.96, 1.04], [0, 1] * 5),  # they do not differ
+        ([1.0, 1.3] * 5, [0] * 10),
+    ],
+    ids=["few rounds", "alike", "one device"],
+)
+def test_devices_are_left_alone_where_they_do_not_show_a_difference(
+    ratios: list[float], devices: list[int]
+) -> None:
+    assert device_factors(ratios, devices).tolist() == [1.0] * len(ratios)
+
+
+def covered(
+    noise: Noise,
+    half_width: float,
+    min_rounds: int,
+    seed: int,
+    costs: StepCosts = EVEN,
+) -> tuple[float, float]:
     """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
-    costs = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002)
     runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=2)
     asked = request(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
     truth = runner.truth(asked)["efficiency"]
@@ -112,7 +148,7 @@ def covered(noise: Noise, half_width: float, min_rounds: int, seed: int) -> tupl
         (Noise(block=0.06, step=0.0), 0.05),
         (HEAVY, 0.05),
         (HEAVY, 0.03),
-        (Noise(block=0.03, step=0.0, preemption=0.12, preemption_size=1.0), 0.05),
+        (Noise(block=0.03, step=0.0, preemption=0.10, preemption_size=1.0), 0.05),
         (Noise(block=0.03, step=0.0, preemption=0.05, drift_per_minute=0.5), 0.05),
     ],
     ids=["quiet", "noisy", "heavy", "heavy and exact", "very heavy", "drifting"],
@@ -120,6 +156,15 @@ def covered(noise: Noise, half_width: float, min_rounds: int, seed: int) -> tupl
 def test_the_interval_covers_95_percent_with_the_stopping_rule(noise: Noise, half_width: float) -> None:
     share, _ = covered(noise, half_width, 10, seed=12)
     assert 0.92 <= share <= 0.97
+
+
+def test_a_constantly_slow_device_costs_neither_coverage_nor_rounds() -> None:
+    noise = Noise(block=0.04, step=0.0, preemption=0.05)
+    slow = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002, offset_s=(0.0, 0.003))
+    _, needed = covered(noise, 0.05, 10, 12)
+    share, rounds = covered(noise, 0.05, 10, 12, slow)
+    assert 0.92 <= share <= 0.97
+    assert rounds <= 1.2 * needed
 
 
 def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
