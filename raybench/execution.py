@@ -183,11 +183,7 @@ class Execution:
                     "it cannot be measured interleaved with the default, and is not confirmed"
                 )
                 continue
-            if self.plan.target == 1:
-                if winner.setting.on_one_device() != default.setting.on_one_device():
-                    self.notes.append(
-                        "on one device the best suggestion is not confirmed against the default"
-                    )
+            if self.plan.target == 1 and winner.setting.on_one_device() == default.setting.on_one_device():
                 continue
             request = self.plan.confirmation(winner, default)
             if self._is_open(request) and not self._time_for(self._cost("confirmation", self.plan.target)):

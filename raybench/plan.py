@@ -113,7 +113,7 @@ class Plan:
             workload=study.workload,
             optimizer=study.optimizer,
             setting=setting.on_one_device() if world_size == 1 else setting,
-            versus=versus,
+            versus=versus.on_one_device() if versus and world_size == 1 else versus,
             environment=suggestion.environment,
             scaling=study.scaling.mode,
             world_size=world_size,
@@ -134,10 +134,10 @@ class Plan:
         return self.study.measure.model_copy(update={"half_width": half_width})
 
     def _variants(self, role: Role, world_size: int) -> tuple[Variant, ...]:
-        if world_size == 1:
-            return ("plain",)
         if role == "confirmation":
             return ("synced", "versus")
+        if world_size == 1:
+            return ("plain",)
         variants = SEARCH_VARIANTS if role == "search" else ALL_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants
 

@@ -335,7 +335,7 @@ class _Trial:
         delay_s = np.repeat(costs.offsets(n)[:, None], num_steps, axis=1)
         if costs.jitter_s:
             delay_s[self.runner.random.integers(n, size=num_steps), np.arange(num_steps)] += costs.jitter_s
-        if variant in ("plain", "base"):
+        if variant in ("plain", "base") or n == 1:
             alone_s = costs.base_s if variant == "base" else costs.plain_s
             assert alone_s is not None
             return alone_s + delay_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 
@@ -193,6 +193,11 @@ class Trial:
         asked, team, runs = self._request.variants, self._team, list[VariantRun]()
         bare = bench.bare
         shared = {"activate": bench.activate, "warm": bare.batches.warm}
+        if team.size == 1 and self._versus is not None:
+            return [
+                VariantRun("synced", bare.step, loss=lambda: bare.loss, **shared),  # type: ignore[arg-type]
+                _versus(self._versus, self._versus.bare),
+            ]
         if team.size == 1:
             return [VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared)]  # type: ignore[arg-type]
         if "plain" in asked:
@@ -209,16 +214,7 @@ class Trial:
         )
         if self._versus is not None:
             other = self._versus.wrap(team)
-            runs.append(
-                VariantRun(
-                    "versus",
-                    other.step,
-                    self._versus.activate,
-                    lambda: other.loss,
-                    warm=other.batches.warm,
-                    drifting=other.tensors,
-                )
-            )
+            runs.append(replace(_versus(self._versus, other), drifting=other.tensors))
         return runs
 
     def _base(self, bench: Bench) -> VariantRun | None:
@@ -394,6 +390,10 @@ def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) 
     team.agree(failure)
     assert trial is not None
     return trial
+
+
+def _versus(bench: Bench, lane: Lane) -> VariantRun:
+    return VariantRun("versus", lane.step, bench.activate, lambda: lane.loss, warm=lane.batches.warm)
 
 
 def _round_progress(number: int, half_width: float | None) -> Progress:

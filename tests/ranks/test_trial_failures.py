@@ -242,6 +242,7 @@ TEAMS = {
     "0 1 2": ((0, 1, 2), ALL),
     "0 1 2 3": ((0, 1, 2, 3), ALL),
     "2": ((2,), ("plain",)),
+    "2 confirms": ((2,), ("synced", "versus")),
     "1 2 3": ((1, 2, 3), ALL),
 }
 
@@ -251,6 +252,9 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
         name: (_request(world_size=len(ranks), variants=variants, oversubscribed=True), ranks)
         for name, (ranks, variants) in TEAMS.items()
     }
+    confirms, ranks = requests["2 confirms"]
+    versus = {"role": "confirmation", "versus": Setting(batch_size=16, num_threads=1)}
+    requests["2 confirms"] = (confirms.model_copy(update=versus), ranks)
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "lane": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests

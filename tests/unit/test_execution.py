@@ -253,7 +253,10 @@ def test_one_device_only():
     plan = planned(1, knobs={"batch_size": [32, 64], "bucket_cap_mb": [1, 25]})
     executed, store, _ = run(plan)
     assert {record.request.world_size for record in store.records} == {1}
-    assert "not confirmed" in executed.notes[0]  # batch 64 is faster, and nothing says that it truly is
+    assert not executed.notes
+    (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
+    assert confirmed.request.versus == confirmed.request.setting.model_copy(update={"batch_size": 32})
+    assert gain(confirmed, 0.02).verdict is Verdict.BETTER
     assert {record.request.setting.strategy for record in store.records} == {"single"}
     batches = [r.request.setting.batch_size for r in store.records if r.request.role == "search"]
     assert sorted(batches) == [32, 64]
