@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raybench.analysis.words import duration_words
+from raybench.analysis.words import duration_words, rounded_batch
 from raybench.report.plot_values import BatchPlot, Line, ScalingPlot, StepTimePlot, WaterfallPlot
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def draw_batches(plot: BatchPlot) -> Figure:
     _percent_axis(axes, plot.lines)
     axes.set_xlabel("global batch (samples)" if plot.strong else "batch per device (samples)")
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
-    where = "" if plot.crossover is None else f" (about batch {plot.crossover:,.0f}, interpolated)"
+    where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
     words = f"Efficiency against batch: mean and 95% interval, {_n_words(plot.rounds)}"
     _title(figure, f"{words}\nshaded: slower than one device{where}")
     if len(plot.lines) > 1:
