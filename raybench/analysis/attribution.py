@@ -63,12 +63,8 @@ def attribution(results: StudyResults) -> Attribution | None:
     base = _efficiency(results, default) if default else None
     if default is None or base is None:
         return None
-    effects = [
-        effect
-        for record in by_setting
-        if record is not default
-        if (effect := _effect(results, default, record))
-    ]
+    others = [_effect(results, default, record) for record in by_setting if record is not default]
+    effects = [effect for effect in others if effect is not None]
     singles = [each for each in effects if len(each.changes) == 1]
     together = [_with_interaction(each, singles, base) for each in effects if len(each.changes) > 1]
     if not effects:

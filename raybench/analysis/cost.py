@@ -79,14 +79,10 @@ def when_to_use(results: StudyResults) -> str:
     many, ratio = devices_words(size), _inverse(found.speedup).scaled(size)
     more = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
     here = f"({results.headline_label})"
-    if found.speedup.high < 1:
-        words = f"Use one device: {many} {here} are slower, {times(found.speedup)}, and each sample costs "
-        return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
     if found.speedup.low <= 1:
-        words = f"Use one device: {many} {here} are not measurably faster, {times(found.speedup)}, "
-        return f"{words}and each sample costs {percent(more, sign=True)} device time." + _batch_words(
-            results, many
-        )
+        slower = "slower" if found.speedup.high < 1 else "not measurably faster"
+        words = f"Use one device: {many} {here} are {slower}, {times(found.speedup)}, and each sample takes "
+        return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
     words = f"Use {many} {here} where time counts: {times(found.speedup)} as fast, at "
     if more.low <= 0:
         return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raybench.analysis.efficiency import same_question
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, rest_label
 from raybench.analysis.rounds import level, series
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.waterfall import waterfall
@@ -65,10 +65,8 @@ def hiding(results: StudyResults) -> tuple[Hiding, ...]:
         else:
             joined.append(record)
     found = [_of_group(results, group) for group in groups]
-    first = results.label(headline)
-    return tuple(
-        sorted((each for each in found if each), key=lambda each: each.label != _rest(first, headline))
-    )
+    first = rest_label(results.study, headline.request)
+    return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))
 
 
 def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
@@ -94,16 +92,12 @@ def _but_for_batch(one: TrialRecord, other: TrialRecord) -> bool:
     )
 
 
-def _rest(label: str, record: TrialRecord) -> str:
-    batch = f"batch {record.request.setting.batch_size:,}"
-    return label.removeprefix(batch).removeprefix(", ")
-
-
 def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | None:
-    exposed = _points(group, "exposed communication")
-    points, measure = (
-        (exposed, "exposed communication") if len(exposed) > 1 else (_points(group, "T_comm"), "T_comm")
-    )
+    measure: Measure = "exposed communication"
+    points = _points(group, measure)
+    if len(points) < 2:  # a search measures only what the whole loss needs
+        measure = "T_comm"
+        points = _points(group, measure)
     if len(points) < 2:
         return None
 
@@ -113,8 +107,8 @@ def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | N
     found, low, high = crossing("value"), crossing("low"), crossing("high")
     return Hiding(
         world_size=group[0].request.world_size,
-        label=_rest(results.label(group[0]), group[0]),
-        measure="T_comm" if measure == "T_comm" else "exposed communication",
+        label=rest_label(results.study, group[0].request),
+        measure=measure,
         points=tuple(points),
         compute_s=found[0] if found else None,
         low_s=low[0] if found and low else None,
@@ -131,9 +125,8 @@ def _points(group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]
         found, measurement = waterfall(record), record.measurement
         if found is None or measurement is None:
             continue
-        fraction = (
-            found.communication_fraction if measure == "exposed communication" else found.t_comm_fraction
-        )
+        exposed = measure == "exposed communication"
+        fraction = found.communication_fraction if exposed else found.t_comm_fraction
         alone = series(measurement, "plain")
         if fraction is not None and alone is not None:
             batch = record.request.batch_size
