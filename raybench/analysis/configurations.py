@@ -15,7 +15,7 @@ from raybench.spec.knobs import KnobValue
 
 @dataclass(frozen=True)
 class Change:
-    """Another measured configuration that differs in one knob and scales better, beyond the intervals."""
+    """Another measured configuration that differs in one knob and scales better: beyond the intervals and by search.minimum_gain."""
 
     knob: str
     value: KnobValue
@@ -81,7 +81,8 @@ def _configuration(
             continue
         ratio = unpaired_ratio(theirs.efficiency, mine.efficiency)
         ((knob, value),) = difference.items()
-        if ratio.low > 1 and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
+        helps = ratio.low > 1 and ratio.value - 1 >= results.study.search.minimum_gain
+        if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
             best[knob] = Change(knob, value, results.label(other), theirs.efficiency, theirs.speedup, ratio)
     return Configuration(
         record=record,

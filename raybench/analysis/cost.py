@@ -49,11 +49,11 @@ class CostPoint:
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
     """A million samples, and an epoch and a run where their samples are known; the last one is a run."""
-    found = [Work("1M samples", MILLION)]
+    found = [Work("a million samples", MILLION)]
     if epoch_samples:
-        found.append(Work("epoch", epoch_samples))
+        found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
     if epoch_samples and epochs:
-        found.append(Work("run", epoch_samples * epochs))
+        found.append(Work(f"a run of {epochs:g} epochs", epoch_samples * epochs))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.efficiency import same_question, scaling
 from raybench.analysis.statistics import Estimate, trimmed_mean, unpaired_ratio
@@ -51,21 +51,21 @@ class PhaseTable:
 def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
     """The phases of a complete record on several devices, beside one device's.
 
-    Weak scaling: one device takes world size steps for the same samples. Strong scaling: its step at the
-    global batch is in a trial of its own, among ``others``. None where phases, the level without transfers
-    or the step of one device are missing.
+    Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
+    step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
+    transfers or the step of one device are missing.
     """
     measurement, size = record.measurement, record.request.world_size
     if measurement is None or size == 1:
         return None
-    found, alone = waterfall(record), _alone(record, others)
+    found, one_blocks = waterfall(record), _blocks_alone(record, others)
     many_blocks = _blocks(measurement, "local")
-    if found is None or alone is None or len(many_blocks) < 2:
+    if found is None or len(one_blocks) < 2 or len(many_blocks) < 2:
         return None
-    one_blocks, one_total_s = alone
-    exposed, skew = found.parts.exposed_communication, found.parts.skew
-    if exposed is None or skew is None:
+    exposed, skew, ideal = found.parts.exposed_communication, found.parts.skew, found.parts.ideal
+    if exposed is None or skew is None or ideal is None:
         return None
+    one_total_s = ideal.scaled(size)
     level = _without(found)
     one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
     many = {name: _times(share, level) for name, share in _shares(many_blocks).items()}
@@ -81,33 +81,23 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
         measurement.samples_per_step,
         tuple(rows),
         _row("backward with synchronization", one["backward"], together, totals, gain),
-        _row("step", *totals, totals, gain),
+        replace(_row("step", *totals, totals, gain), speedup=scaling(record).speedup),
         None if gain is None else gain.value > 0,
     )
 
 
-def _alone(
-    record: TrialRecord, others: Sequence[TrialRecord]
-) -> tuple[tuple[PhaseBlock, ...], Estimate] | None:
-    """Blocks of phases of one device, and its time for the samples of a step of all devices, in s."""
+def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
+    """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
     measurement, baseline = record.measurement, scaling(record).baseline
     if measurement is None or baseline is None or baseline.world_size != 1:
-        return None
+        return ()
     if record.request.scaling == "weak":
-        blocks, steps = _blocks(measurement, "plain"), record.request.world_size
-    else:
-        single = next(
-            (
-                other.measurement
-                for other in others
-                if other.measurement is not None
-                and other.request.world_size == 1
-                and same_question(other.request, record.request)
-            ),
-            None,
-        )
-        blocks, steps = _blocks(single, "plain") if single else (), 1
-    return (blocks, baseline.step_time_s.scaled(steps)) if len(blocks) >= 2 else None
+        return _blocks(measurement, "plain")
+    for other in others:
+        alone = other.measurement is not None and other.request.world_size == 1
+        if alone and other.measurement and same_question(other.request, record.request):
+            return _blocks(other.measurement, "plain")
+    return ()
 
 
 def _blocks(measurement: Measurement, variant: str) -> tuple[PhaseBlock, ...]:
@@ -142,7 +132,7 @@ def _gain(
     if speedup is None or not speedup.excludes(1.0):
         return None
     one, many = totals
-    low, high = (many.value * (each - 1) for each in (speedup.low, speedup.high))
+    low, high = (many.value * (end - 1) for end in (speedup.low, speedup.high))
     return Estimate(one.value - many.value, low, high, speedup.n)
 
 

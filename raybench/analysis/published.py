@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raybench.analysis.efficiency import scaling, step_time, throughput
+from raybench.analysis.hiding import hiding
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.results import StudyResults
 from raybench.analysis.statistics import Estimate
@@ -141,6 +142,12 @@ def fact(figures: Sequence[Figure], quantity: str) -> float | None:
     return next((each.value for each in figures if each.quantity == quantity), None)
 
 
+def epoch_samples(results: StudyResults, figures: Sequence[Figure]) -> float | None:
+    """Samples of an epoch: as many as the workload uses, else of the published experiment."""
+    asked: int | None = getattr(results.study.workload, "samples", None)
+    return float(asked) if asked else fact(figures, "samples")
+
+
 def _figure(row: dict[str, str]) -> Figure:
     return Figure(
         source=row["source"],
@@ -185,9 +192,8 @@ class _Facts:
         if figure.epoch is not None or figure.world_size is None:
             return None
         record = self._record(figure)
-        if record is None:
-            return None
-        found, derived = self._value(figure, record)
+        size = record.request.world_size if record else figure.world_size
+        found, derived = self._value(figure, record) if record else (self._in_rounds(figure), "")
         if found is None or not math.isfinite(found.value):
             return None
         scaled, has_interval = found.scaled(1 / UNITS[figure.unit]), found.n > 0
@@ -196,9 +202,24 @@ class _Facts:
             scaled.low if has_interval else None,
             scaled.high if has_interval else None,
             found.n if has_interval else None,
-            record.request.world_size,
+            size,
             derived,
         )
+
+    def _in_rounds(self, figure: Figure) -> Estimate | None:
+        """One device without a trial of its own, in the rounds of a trial on several."""
+        if figure.world_size != 1 or figure.quantity not in ("step_time", "throughput"):
+            return None
+        for record in self._results.complete:
+            request, found = record.request, scaling(record)
+            batch = request.batch_size * (1 if request.scaling == "weak" else request.world_size)
+            if batch == figure.batch_size and found.baseline and found.baseline.world_size == 1:
+                step_s, samples = found.baseline.step_time_s, batch * request.setting.gradient_accumulation
+                if figure.quantity == "step_time":
+                    return step_s
+                value, low, high = (samples / each for each in (step_s.value, step_s.high, step_s.low))
+                return Estimate(value, low, high, step_s.n)
+        return None
 
     def _record(self, figure: Figure) -> TrialRecord | None:
         assert figure.world_size is not None
@@ -227,12 +248,22 @@ class _Facts:
             return _FROM_RECORD[figure.quantity](record, self._results.records), ""
         if figure.quantity in ("phase_share", "phase_speedup", "gain_share"):
             return self._phase(figure, record), ""
+        if figure.quantity == "hiding_compute":
+            return self._hiding(), ""
         row = self._rows[record.trial_id]
         if figure.quantity in ("accuracy", "memory", "utilization"):
             named = {"memory": "peak_memory_bytes", "utilization": "device_utilization"}
             value = getattr(row, named.get(figure.quantity, figure.quantity))
             return None if value is None else _bare(value), ""
         return self._over_epochs(figure, record)
+
+    def _hiding(self) -> Estimate | None:
+        found = next((each for each in hiding(self._results) if each.compute_s is not None), None)
+        if found is None or found.compute_s is None:
+            return None
+        if found.low_s is None or found.high_s is None:
+            return _bare(found.compute_s)
+        return Estimate(found.compute_s, found.low_s, found.high_s, min(p.fraction.n for p in found.points))
 
     def _over_epochs(self, figure: Figure, record: TrialRecord) -> tuple[Estimate | None, str]:
         """Times and costs of epochs: of a training trial, else of its steps where the samples are known."""
