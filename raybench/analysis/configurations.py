@@ -15,7 +15,11 @@ from raybench.spec.knobs import KnobValue
 
 @dataclass(frozen=True)
 class Change:
-    """Another measured configuration that differs in one knob and scales better: beyond the intervals and by search.minimum_gain."""
+    """Another measured configuration that differs in one knob, scales better and is faster.
+
+    Both beyond the intervals: a slower model scales better too. The efficiency by search.minimum_gain at
+    least.
+    """
 
     knob: str
     value: KnobValue
@@ -23,6 +27,7 @@ class Change:
     efficiency: Estimate
     speedup: Estimate
     efficiency_ratio: Estimate
+    throughput_ratio: Estimate
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,12 @@ def _configuration(
             continue
         ratio = unpaired_ratio(theirs.efficiency, mine.efficiency)
         ((knob, value),) = difference.items()
-        helps = ratio.low > 1 and ratio.value - 1 >= results.study.search.minimum_gain
+        faster = unpaired_ratio(theirs.throughput_samples_per_s, mine.throughput_samples_per_s)
+        least = 1 + results.study.search.minimum_gain
+        helps = min(ratio.low, faster.low) > 1 and ratio.value >= least
         if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
-            best[knob] = Change(knob, value, results.label(other), theirs.efficiency, theirs.speedup, ratio)
+            label = results.label(other)
+            best[knob] = Change(knob, value, label, theirs.efficiency, theirs.speedup, ratio, faster)
     return Configuration(
         record=record,
         label=results.label(record),

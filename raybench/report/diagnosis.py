@@ -66,8 +66,8 @@ def _status_lines(found: Sequence[Configuration]) -> list[str]:
     )
     words = (
         f"On {devices_words(size)}, mean with 95% interval over n rounds. Excellent: efficiency at least "
-        f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. A batch is a choice about speed alone: how many "
-        "epochs it needs is another question."
+        f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
+        "A batch is a choice about speed alone: how many epochs it needs is another question."
     )
     return ["## Configurations", "", formats.to_markdown(table), words, ""]
 
@@ -107,7 +107,7 @@ def _advice(each: Configuration) -> str:
     if each.changes and efficiency is not None:
         words = [
             f"{_change_words(change)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
-            f"where this has {percent(efficiency)}"
+            f"where this has {percent(efficiency)}, with {times(change.throughput_ratio)} the samples/s"
             for change in each.changes
         ]
         keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
@@ -118,7 +118,10 @@ def _advice(each: Configuration) -> str:
         return "What to change: nothing was measured that differs from it in one knob only."
     number = f"{each.num_tried} measured configuration{'s' if each.num_tried > 1 else ''}"
     verb = "differ" if each.num_tried > 1 else "differs"
-    return f"Nothing measured helps: {number} {verb} from it in one knob, none beyond the intervals."
+    return (
+        f"Nothing measured helps: {number} {verb} from it in one knob, none of them faster and more "
+        "efficient beyond the intervals."
+    )
 
 
 def _change_words(change: Change) -> str:
@@ -138,8 +141,10 @@ def _ranking_lines(found: Attribution | None) -> list[str]:
     lines.append("")
     for effect in found.singles:
         sure = "" if effect.efficiency_ratio.excludes(1.0) else " (no difference beyond the interval)"
-        ratio = times(effect.efficiency_ratio)
-        lines.append(f"- {effect.label}: {ratio} the efficiency, {percent(effect.efficiency)}{sure}.")
+        lines.append(
+            f"- {effect.label}: {times(effect.efficiency_ratio)} the efficiency, "
+            f"{percent(effect.efficiency)}{sure}; {times(effect.throughput_ratio)} the samples/s."
+        )
     return [*lines, ""]
 
 
