@@ -15,7 +15,7 @@ from raybench.analysis.efficiency import scaling
 from raybench.analysis.results import StudyResults, difference_words
 from raybench.analysis.statistics import Estimate, unpaired_ratio
 from raybench.record import TrialRecord
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.knobs import KnobValue
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,11 @@ class ModelChange:
 
 def attribution(results: StudyResults) -> Attribution | None:
     """What each knob does at the target world size; None without the default or anything beside it."""
-    by_setting = _at_target(results)
-    default = next((r for r in by_setting if not _changes(results, r)), None)
+    default = _default(results)
     base = _efficiency(results, default) if default else None
     if default is None or base is None:
         return None
-    others = [_effect(results, default, record) for record in by_setting if record is not default]
+    others = [_effect(results, default, record) for record in _at_target(results) if record is not default]
     effects = [effect for effect in others if effect is not None]
     singles = [each for each in effects if len(each.changes) == 1]
     together = [_with_interaction(each, singles, base) for each in effects if len(each.changes) > 1]
@@ -118,7 +117,8 @@ def _at_target(results: StudyResults) -> list[TrialRecord]:
     fitting = [
         record
         for record in results.complete
-        if record.request.world_size == results.target_world_size
+        if record.request.world_size == results.target_world_size > 1
+        and record.measurement is not None
         and record.request.role in ("scaling", "search")
         and record.request.placement == placement
     ]
@@ -134,18 +134,19 @@ def _same_setting(one: TrialRecord, other: TrialRecord) -> bool:
 
 
 def _default(results: StudyResults) -> TrialRecord | None:
-    return next((record for record in _at_target(results) if not _changes(results, record)), None)
+    """The study's default at the target."""
+    return next(
+        (r for r in _at_target(results) if difference_words(results.study, r.request) == "the default"), None
+    )
 
 
-def _changes(results: StudyResults, record: TrialRecord) -> dict[str, KnobValue]:
-    """Knobs and variables in which a record differs from the study's default."""
-    default: Setting = results.study.knobs.default()
-    if record.request.world_size == 1:
-        default = default.on_one_device()
-    changes = dict(record.request.setting.differences(default))
-    for name, values in results.study.environment.items():
-        if record.request.environment.get(name) != values[0]:
-            changes[name] = record.request.environment.get(name)
+def _changes(record: TrialRecord, default: TrialRecord) -> dict[str, KnobValue]:
+    """Knobs and variables in which a record differs from the default's."""
+    mine, theirs = record.request, default.request
+    changes: dict[str, KnobValue] = dict(mine.setting.differences(theirs.setting))
+    for name in sorted({*mine.environment, *theirs.environment}):
+        if mine.environment.get(name) != theirs.environment.get(name):
+            changes[name] = mine.environment.get(name)
     return changes
 
 
@@ -158,7 +159,7 @@ def _effect(results: StudyResults, default: TrialRecord, record: TrialRecord) ->
     if mine.efficiency is None or base.efficiency is None:
         return None
     return Effect(
-        changes=_changes(results, record),
+        changes=_changes(record, default),
         label=difference_words(results.study, record.request),
         record=record,
         efficiency=mine.efficiency,

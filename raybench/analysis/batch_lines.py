@@ -43,7 +43,9 @@ def batch_lines(results: StudyResults) -> tuple[BatchLine, ...]:
     by_batch: dict[int, list[TrialRecord]] = {}
     for record in results.complete:
         request = record.request
-        if request.world_size > 1 and request.role != "confirmation" and not request.oversubscribed:
+        if record.measurement is None or request.role == "confirmation" or request.oversubscribed:
+            continue
+        if request.world_size > 1:
             by_batch.setdefault(request.setting.batch_size, []).append(record)
     lines = []
     for batch, records in sorted(by_batch.items()):

@@ -55,7 +55,9 @@ def configurations(results: StudyResults) -> tuple[Configuration, ...]:
     several = [
         record
         for record in results.complete
-        if record.request.world_size > 1 and record.request.role != "confirmation"
+        if record.measurement is not None
+        and record.request.world_size > 1
+        and record.request.role != "confirmation"
     ]
     at = results.headline.request.world_size if results.headline else 0
     kept: list[TrialRecord] = []

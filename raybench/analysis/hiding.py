@@ -57,7 +57,9 @@ def hiding(results: StudyResults) -> tuple[Hiding, ...]:
     size = headline.request.world_size
     groups: list[list[TrialRecord]] = []
     for record in results.complete:
-        if record.request.world_size != size or record.request.role == "confirmation":
+        if record.measurement is None or record.request.role == "confirmation":
+            continue
+        if record.request.world_size != size:
             continue
         joined = next((group for group in groups if _but_for_batch(group[0], record)), None)
         if joined is None:

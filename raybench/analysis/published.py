@@ -40,6 +40,9 @@ UNITS = {  # of the file, in the units of a record
     "USD/h": 1 / 3600.0,
 }
 
+# What a training trial says of an epoch; without one, what follows from the step time.
+TRAINED = frozenset({"epoch_time", "total_time", "device_minutes", "cost", "accuracy"})
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -211,6 +214,8 @@ class _Facts:
         if figure.world_size != 1 or figure.quantity not in ("step_time", "throughput"):
             return None
         for record in self._results.complete:
+            if record.measurement is None:
+                continue
             request, found = record.request, scaling(record)
             batch = request.batch_size * (1 if request.scaling == "weak" else request.world_size)
             if batch == figure.batch_size and found.baseline and found.baseline.world_size == 1:
@@ -233,6 +238,11 @@ class _Facts:
             and (size == 1 or figure.strategy in (None, record.request.setting.strategy))
             and figure.batch_size in (None, record.request.batch_size)
         ]
+        if figure.quantity in TRAINED:  # a training trial, where there is one, else the steps
+            trained = [record for record in fitting if self._rows[record.trial_id].epoch_time_s is not None]
+            fitting = trained or [record for record in fitting if record.measurement is not None]
+        else:
+            fitting = [record for record in fitting if record.measurement is not None]
         # Of several settings the one nearest to the study's default, and a trial with all variants first.
         return min(
             fitting,
