@@ -10,13 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.statistics import relative_half_width
 from raybench.launch.runner import GroupInfo, Member, Outcome, Progress, Resources, Samples
-from raybench.record import Block, Measurement, PhaseBlock, Round, State, TrialRecord, TrialRequest, Variant
+from raybench.record import (
+    Block,
+    Measurement,
+    Phase,
+    PhaseBlock,
+    Round,
+    State,
+    TrialRecord,
+    TrialRequest,
+    Variant,
+)
 from raybench.spec.knobs import Setting
 
 MIN_BLOCK_STEPS = 5
@@ -352,11 +363,18 @@ class _Trial:
         wanted = asked or max(MIN_BLOCK_STEPS, math.ceil(MIN_BLOCK_S / self.costs.plain_s))
         return wanted if asked else min(wanted, self.runner.max_block_steps)
 
+    def _phases(self) -> tuple[PhaseBlock, ...]:
+        """Five blocks of each lane; in ``local`` the wrapper and the contention slow all phases alike."""
+        costs = self.costs
+        blocks = [_phase_block("plain", costs.plain_s)]
+        if "local" in self.variants:
+            blocks.append(_phase_block("local", costs.plain_s + costs.contention_s + costs.wrapper_s))
+        return tuple(blocks * 5)
+
     def measurement(self) -> Measurement:
         """All that the worker would return."""
         request, costs, n = self.request, self.costs, self.request.world_size
         versus = request.versus
-        shares = {"data": 0.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.08, "other": 0.02}
         return Measurement(
             rounds=tuple(self.rounds),
             stopped_by=self.stopped_by,
@@ -373,17 +391,23 @@ class _Trial:
             gradient_bytes=costs.gradient_bytes if n > 1 else None,
             bucket_bytes=(costs.gradient_bytes,) if n > 1 else (),
             missing={name: why for name, why in costs.missing.items() if name in request.variants},
-            phases=(
-                PhaseBlock(
-                    variant="plain",
-                    seconds={name: share * costs.plain_s for name, share in shares.items()},
-                    num_steps=5,
-                ),
-            ),
+            phases=self._phases() if request.role == "scaling" else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + (256 << 20),) * n,
             loss=1.0,
         )
+
+
+def _phase_block(variant: Literal["plain", "local"], step_s: float) -> PhaseBlock:
+    shares: dict[Phase, float] = {
+        "data": 0.0,
+        "forward": 0.3,
+        "backward": 0.6,
+        "optimizer": 0.08,
+        "other": 0.02,
+    }
+    seconds = {name: share * step_s for name, share in shares.items()}
+    return PhaseBlock(variant=variant, seconds=seconds, num_steps=5)
 
 
 def to_record(

@@ -1,6 +1,11 @@
 """From records to conclusions: pure functions, frozen values. Imports neither torch, ray nor pandas."""
 
 from raybench.analysis.answer import answer, failures_words
+from raybench.analysis.attribution import Attribution, ModelChange, attribution, between
+from raybench.analysis.batch_lines import BatchLine, batch_lines
+from raybench.analysis.configurations import Configuration, configurations
+from raybench.analysis.contradictions import Contradiction, contradictions
+from raybench.analysis.cost import CostPoint, costs, when_to_use, works
 from raybench.analysis.crossover import Crossover, crossover
 from raybench.analysis.efficiency import (
     Baseline,
@@ -14,7 +19,10 @@ from raybench.analysis.efficiency import (
     throughput,
 )
 from raybench.analysis.findings import Finding, FindingName, Severity
+from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
+from raybench.analysis.phases import PhaseTable, phase_table
+from raybench.analysis.published import Figure, Pair, load_figures, pairs
 from raybench.analysis.results import (
     BatchCurve,
     BatchPoint,
@@ -31,21 +39,31 @@ from raybench.analysis.summary import TrialSummary, summarize, to_pandas
 from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
 __all__ = [
+    "Attribution",
     "Baseline",
     "BatchCurve",
+    "BatchLine",
     "BatchPoint",
     "Best",
     "Candidate",
+    "Configuration",
     "Confirmation",
+    "Contradiction",
+    "CostPoint",
     "Crossover",
     "Curve",
     "CurvePoint",
     "Estimate",
+    "Figure",
     "Finding",
     "FindingName",
     "Gain",
+    "Hiding",
     "LoggerCheck",
+    "ModelChange",
+    "Pair",
     "Parts",
+    "PhaseTable",
     "Scaling",
     "Severity",
     "Status",
@@ -55,14 +73,24 @@ __all__ = [
     "Waterfall",
     "analyse",
     "answer",
+    "attribution",
+    "batch_lines",
+    "between",
+    "configurations",
+    "contradictions",
+    "costs",
     "crossover",
     "failures_words",
     "findings",
     "gain",
     "geometric",
+    "hiding",
     "karp_flatt",
+    "load_figures",
     "objective_value",
+    "pairs",
     "pareto_front",
+    "phase_table",
     "relative_half_width",
     "scaling",
     "step_time",
@@ -72,4 +100,6 @@ __all__ = [
     "to_pandas",
     "trimmed_mean",
     "waterfall",
+    "when_to_use",
+    "works",
 ]

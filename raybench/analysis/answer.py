@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.efficiency import Verdict
 from raybench.analysis.statistics import Estimate
-from raybench.analysis.words import PART_WORDS, devices_words, interval, percent, times
+from raybench.analysis.words import PART_WORDS, devices_words, interval, percent, rounded_batch, times
 from raybench.record import TrialRecord
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _crossover_of(curve: BatchCurve) -> str:
     if passage is not None:
         with_what = "" if curve.is_headline else f", with {curve.label}"
         return (
-            f"slower than one below about batch {_round_batch(passage.batch)} "
+            f"slower than one below about batch {rounded_batch(passage.batch)} "
             f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
         )
     if all(point.speedup.high < 1 for point in curve.points):
@@ -123,12 +123,6 @@ def _crossover_of(curve: BatchCurve) -> str:
             f"{curve.points[-1].batch_size:,})"
         )
     return ""
-
-
-def _round_batch(batch: float) -> str:
-    """Two significant figures: it is interpolated."""
-    digits = max(len(str(int(batch))) - 2, 0)
-    return f"{int(round(batch, -digits)):,}"
 
 
 def _lost(results: StudyResults) -> list[str]:

@@ -267,7 +267,7 @@ def _batch_curves(
             points.append((key, group := {}))
         group[point.batch_size] = point
     curves = [
-        _batch_curve(_rest_label(study, key), size, list(group.values()), key == here)
+        _batch_curve(rest_label(study, key), size, list(group.values()), key == here)
         for key, group in sorted(points, key=lambda item: item[0] != here)
         if len(group) > 1
     ]
@@ -295,7 +295,8 @@ def _without_batch(request: TrialRequest) -> TrialRequest:
     )
 
 
-def _rest_label(study: Study, request: TrialRequest) -> str:
+def rest_label(study: Study, request: TrialRequest) -> str:
+    """A request's setting by what the study explores, but for the batch."""
     knobs = [name for name in study.knobs.explored() if name != "batch_size"]
     environment = {name: request.environment.get(name) for name in _explored_variables(study)}
     return setting_words(request.setting, knobs, environment)

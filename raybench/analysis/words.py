@@ -47,6 +47,12 @@ def setting_words(
     return ", ".join(words) or "default"
 
 
+def rounded_batch(batch: float) -> str:
+    """A batch between two that were measured: two significant figures, it is interpolated."""
+    digits = max(len(str(int(batch))) - 2, 0)
+    return f"{int(round(batch, -digits)):,}"
+
+
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
     return f"{number} device" if number == 1 else f"{number} devices"

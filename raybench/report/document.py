@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.findings import Finding
+from raybench.analysis.published import load_figures
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.rounds import asked_half_width
 from raybench.record import TrialRecord
-from raybench.report import formats, plot_values, plots, tables
+from raybench.report import formats, plot_values, plots, published_tables, study_tables, tables
+from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.spec.study import Study
 
 if TYPE_CHECKING:
@@ -80,6 +81,18 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
     values: list[tuple[str, str, Any, Callable[[Any], Figure]]] = [
         ("scaling", "Scaling", plot_values.scaling_plot(results), plots.draw_scaling),
         ("batches", "Efficiency against batch", plot_values.batch_plot(results), plots.draw_batches),
+        (
+            "batch_scaling",
+            "Throughput and speed-up for each batch",
+            plot_values.batch_scaling_plot(results),
+            plots.draw_batch_scaling,
+        ),
+        (
+            "configurations",
+            "Configurations",
+            plot_values.configurations_plot(results),
+            plots.draw_configurations,
+        ),
         ("waterfall", "Where the time goes", plot_values.waterfall_plot(results), plots.draw_waterfall),
         (
             "step_times",
@@ -110,29 +123,23 @@ def report_markdown(
     return _template("template.md.j2").render(**_context(results, drawn, environment, directory))
 
 
-def diagnosis_markdown(results: StudyResults) -> str:
-    """``diagnosis.md``: every finding with its evidence and the next step, the gravest first."""
-    lines = [f"# Diagnosis: {results.study.name}", "", results.answer() + ".", ""]
-    if not results.findings:
-        lines.append("No findings: the measurements are steady and the devices alike.")
-    for name, group in _grouped(results.findings):
-        lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
-        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group]
-        lines += ["", f"Next step: {group[0].next_step}.", ""]
-    if results.failed:
-        lines += ["## Trials without numbers", "", formats.to_markdown(tables.failures_table(results))]
-    return "\n".join(lines).rstrip() + "\n"
-
-
 def _context(
     results: StudyResults, drawn: Sequence[DrawnPlot], environment: Mapping[str, Any], directory: Path
 ) -> dict[str, Any]:
+    published = load_figures(results.study.name)
     shown = [
         tables.scaling_table(results),
         tables.waterfall_table(results),
         tables.communication_table(results),
+        study_tables.overheads_table(results),
+        study_tables.hiding_table(results),
+        study_tables.phases_table(results, published),
+        study_tables.cost_table(results, published),
+        study_tables.attribution_table(results),
         tables.confirmation_table(results),
         tables.suggestions_table(results),
+        published_tables.published_table(results, published),
+        published_tables.contradictions_table(published),
         tables.failures_table(results),
     ]
     return {
@@ -140,7 +147,7 @@ def _context(
         "answer": results.answer(),
         "plots": drawn,
         "tables": [table for table in shown if table.rows],
-        "findings": list(_grouped(results.findings)),
+        "findings": list(grouped(results.findings)),
         "environment": list(_flat(environment)),
         "method": method_words(results),
         "command": f"python -m raybench.study scaling {_quoted(directory / 'study.toml')}",
@@ -186,15 +193,6 @@ def method_words(results: StudyResults) -> list[str]:
 def _range(numbers: Sequence[int]) -> str:
     few, many = min(numbers), max(numbers)
     return str(few) if few == many else f"{few} to {many}"
-
-
-def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings of one name and severity together, the gravest first, in a group the longest."""
-    order = {"problem": 0, "warning": 1, "note": 2}
-    keys = dict.fromkeys((each.severity, each.name) for each in findings)
-    for severity, name in sorted(keys, key=lambda key: order[key[0]]):
-        group = [each for each in findings if (each.severity, each.name) == (severity, name)]
-        yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.analysis.batch_lines import batch_lines
+from raybench.analysis.configurations import configurations
 from raybench.analysis.results import Curve, StudyResults
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.words import PART_WORDS
 from raybench.record import Variant
 
 MOST_CURVES = 6  # more cannot be told apart
+MOST_CONFIGURATIONS, WORST_CONFIGURATIONS = 14, 4
 VARIANT_WORDS: dict[Variant, str] = {
     "base": "one device, global batch",
     "plain": "one device alone",
@@ -67,6 +70,33 @@ class BatchPlot:
     def break_even(self) -> float:
         """The efficiency at which more devices are as fast as one."""
         return 1 / self.world_size
+
+
+@dataclass(frozen=True)
+class BatchScalingPlot:
+    """Throughput in samples/s and speed-up over the devices, a line for each batch."""
+
+    world_sizes: tuple[int, ...]
+    strong: bool
+    throughput: tuple[Line, ...]
+    speedup: tuple[Line, ...]
+    ideal: tuple[float, ...]  # of each line, samples/s for each device
+    serial_fraction: tuple[float, ...]  # of each line at its largest world size: Amdahl's f
+    num_left_out: int
+    rounds: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ConfigurationsPlot:
+    """Speed-up, efficiency and throughput of each configuration on so many devices, the best first."""
+
+    world_size: int
+    labels: tuple[str, ...]
+    speedup: tuple[Estimate, ...]
+    efficiency: tuple[Estimate, ...]
+    throughput: tuple[Estimate, ...]  # samples/s
+    num_left_out: int
+    rounds: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -141,6 +171,61 @@ def batch_plot(results: StudyResults) -> BatchPlot | None:
     strong = results.study.scaling.mode == "strong"
     batch = passage.batch if passage else None
     return BatchPlot(curves[0].world_size, strong, lines, batch, _rounds(lines))
+
+
+def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
+    """Every batch over the devices; None where fewer than two batches were measured on several."""
+    every = batch_lines(results)
+    if len(every) < 2:
+        return None
+    places = np.unique(np.linspace(0, len(every) - 1, min(len(every), MOST_CURVES)).round().astype(int))
+    shown = [every[place] for place in places]  # the smallest, the largest, and some between
+    labels = [f"batch {line.batch_size:,}" for line in shown]
+    if len({line.label for line in shown}) > 1:
+        labels = [f"{label}, {line.label}" for label, line in zip(labels, shown, strict=True)]
+    throughput, speedup = (
+        tuple(
+            _line(label, [(point.world_size, getattr(point, name)) for point in line.points])
+            for label, line in zip(labels, shown, strict=True)
+        )
+        for name in ("throughput_samples_per_s", "speedup")
+    )
+    last = [line.points[-1].serial_fraction for line in shown]
+    return BatchScalingPlot(
+        world_sizes=tuple(sorted({point.world_size for line in shown for point in line.points})),
+        strong=results.study.scaling.mode == "strong",
+        throughput=throughput,
+        speedup=speedup,
+        ideal=tuple(line.points[0].throughput_samples_per_s.value for line in shown),
+        serial_fraction=tuple(fraction.value for fraction in last if fraction is not None),
+        num_left_out=len(every) - len(shown),
+        rounds=_rounds(throughput),
+    )
+
+
+def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
+    """The configurations, the best first; None where fewer than two have a baseline."""
+    every = configurations(results)
+    known = [
+        (each, each.scaling.speedup, each.scaling.efficiency)
+        for each in every
+        if each.scaling.speedup is not None and each.scaling.efficiency is not None
+    ]
+    if len(known) < 2:
+        return None
+    shown = known
+    if len(known) > MOST_CONFIGURATIONS:  # the slowest stay: they are why one looks
+        shown = [*known[: MOST_CONFIGURATIONS - WORST_CONFIGURATIONS], *known[-WORST_CONFIGURATIONS:]]
+    throughput = tuple(each.scaling.throughput_samples_per_s for each, _, _ in shown)
+    return ConfigurationsPlot(
+        world_size=shown[0][0].record.request.world_size,
+        labels=tuple(each.label for each, _, _ in shown),
+        speedup=tuple(speedup for _, speedup, _ in shown),
+        efficiency=tuple(efficiency for _, _, efficiency in shown),
+        throughput=throughput,
+        num_left_out=len(known) - len(shown),
+        rounds=(min(each.n for each in throughput), max(each.n for each in throughput)),
+    )
 
 
 def waterfall_plot(results: StudyResults) -> WaterfallPlot | None:

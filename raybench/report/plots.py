@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raybench.analysis.words import duration_words
-from raybench.report.plot_values import BatchPlot, Line, ScalingPlot, StepTimePlot, WaterfallPlot
+from raybench.analysis.batch_lines import amdahl_speedup
+from raybench.analysis.efficiency import GOOD
+from raybench.analysis.words import duration_words, rounded_batch
+from raybench.report.plot_values import (
+    BatchPlot,
+    BatchScalingPlot,
+    ConfigurationsPlot,
+    Line,
+    ScalingPlot,
+    StepTimePlot,
+    WaterfallPlot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,11 +97,84 @@ def draw_batches(plot: BatchPlot) -> Figure:
     _percent_axis(axes, plot.lines)
     axes.set_xlabel("global batch (samples)" if plot.strong else "batch per device (samples)")
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
-    where = "" if plot.crossover is None else f" (about batch {plot.crossover:,.0f}, interpolated)"
+    where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
     words = f"Efficiency against batch: mean and 95% interval, {_n_words(plot.rounds)}"
     _title(figure, f"{words}\nshaded: slower than one device{where}")
     if len(plot.lines) > 1:
         _legend_below(figure, axes)
+    return figure
+
+
+def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
+    """Throughput and speed-up over the devices for each batch, with ideal lines and Amdahl's curves."""
+    figure, (left, right) = _figure(9.0, 3.9 + _legend_height(9.0, plot.throughput), columns=2)
+    sizes = np.array(plot.world_sizes)
+    dense = np.geomspace(sizes[0], sizes[-1], 60)
+    for index, per_device in enumerate(plot.ideal):
+        color = COLORS[index % len(COLORS)]
+        left.plot(sizes, sizes * per_device, color=color, linestyle=(0, (1, 2)), linewidth=1.1)
+    for index, fraction in enumerate(plot.serial_fraction):
+        curve = [amdahl_speedup(fraction, size) for size in dense]
+        right.plot(dense, curve, color=COLORS[index % len(COLORS)], linewidth=3.5, alpha=0.25)
+    right.plot(dense, dense, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    right.axhline(1, color=GREY, linewidth=0.9)
+    _lines(left, plot.throughput, log_x=True)
+    _lines(right, plot.speedup, log_x=True)
+    values = [
+        end for line in plot.throughput for p in line.points for end in (p.estimate.low, p.estimate.high)
+    ]
+    _log_y(left, [*values, *(per_device * sizes[-1] for per_device in plot.ideal)])
+    highest = max(sizes[-1], *(p.estimate.high for line in plot.speedup for p in line.points))
+    right.set_ylim(0, highest * 1.05)
+    for axes, label in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
+        _log2_axis(axes, plot.world_sizes)
+        axes.set_xlabel("world size (devices)")
+        axes.set_ylabel(label)
+    note = f" · {plot.num_left_out} batches more in the tables" if plot.num_left_out else ""
+    kind = "global batch" if plot.strong else "batch per device"
+    words = f"Each {kind}: mean and 95% interval, {_n_words(plot.rounds)}{note}"
+    _title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size")
+    _legend_below(figure, left)
+    return figure
+
+
+def draw_configurations(plot: ConfigurationsPlot) -> Figure:
+    """Speed-up, efficiency and throughput of each configuration, with the ideal and the good as lines."""
+    rows = len(plot.labels)
+    figure, axes = _figure(9.6, 1.5 + 0.4 * rows, columns=3)
+    panels = (
+        (axes[0], plot.speedup, 1.0, "speed-up over one device", (1.0, float(plot.world_size))),
+        (axes[1], plot.efficiency, 100.0, "scaling efficiency (%)", (100 * GOOD, 100.0)),
+        (axes[2], plot.throughput, 1.0, "throughput (samples/s)", ()),
+    )
+    for index, (panel, estimates, scale, label, lines) in enumerate(panels):
+        for row, estimate in enumerate(estimates):
+            value = estimate.value * scale
+            color = COLORS[1] if plot.speedup[row].value < 1 else COLORS[0]
+            hatch = "///" if plot.speedup[row].value < 1 else ""
+            _bar(panel, row, 0, value, color, hatch)
+            error = np.array([[value - estimate.low * scale], [estimate.high * scale - value]])
+            panel.errorbar(value, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
+        for place, line in enumerate(lines):
+            panel.axvline(line, color=GREY, linestyle="--" if place == 0 else (0, (1, 2)), linewidth=1.2)
+        highest = max([each.high * scale for each in estimates] + list(lines))
+        panel.set_xlim(0, highest * 1.06)
+        panel.set_xlabel(label)
+        panel.set_yticks(
+            range(rows), [_wrapped(each, 34) for each in plot.labels] if index == 0 else [""] * rows
+        )
+        panel.set_ylim(rows - 0.4, -0.6)
+        panel.grid(visible=False, axis="y")
+        panel.tick_params(axis="y", length=0)
+    _few_numbers(axes[2])
+    note = f" · {plot.num_left_out} configurations between them in diagnosis.md" if plot.num_left_out else ""
+    words = (
+        f"Configurations on {plot.world_size} devices: mean and 95% interval, {_n_words(plot.rounds)}{note}"
+    )
+    _title(
+        figure,
+        f"{words}\ndashed: as fast as one device, good ({GOOD:.0%}); dotted: ideal; hatched: slower than one",
+    )
     return figure
 
 
@@ -263,6 +346,14 @@ def _log_y(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_ylim(low, high)
+
+
+def _few_numbers(axes: Axes) -> None:
+    """Large numbers with separators, so few that they do not meet."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _percent_axis(axes: Axes, lines: Sequence[Line]) -> None:

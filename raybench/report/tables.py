@@ -49,13 +49,13 @@ class Table:
 def scaling_table(results: StudyResults) -> Table:
     """Every trial that is complete, suggestions and confirmations apart, by setting and world size."""
     rows = []
-    for record in _in_order(results, "scaling", "verification"):
+    for record in in_order(results, "scaling", "verification"):
         found = scaling(record, results.records)
         rows.append(
             (
                 str(record.request.world_size),
                 results.label(record) + _mark(record),
-                _milliseconds(found.step_time_s),
+                milliseconds(found.step_time_s),
                 interval(found.throughput_samples_per_s),
                 *_efficiency_cells(found),
                 str(found.step_time_s.n),
@@ -83,7 +83,7 @@ def scaling_table(results: StudyResults) -> Table:
 def suggestions_table(results: StudyResults) -> Table:
     """The suggestions of a search at the target world size, the fastest first."""
     rows = []
-    for record in _in_order(results, "search"):
+    for record in in_order(results, "search"):
         found = scaling(record, results.records)
         memory = record.measurement.peak_memory_bytes if record.measurement else None
         rows.append(
@@ -149,8 +149,8 @@ def waterfall_table(results: StudyResults) -> Table:
     if found is not None and found.world_size > 1:
         total_s = found.step_time_s.value
         for name, part in found.parts.present().items():
-            rows.append((PART_WORDS[name], _milliseconds(part), f"{part.value / total_s:.1%}", str(part.n)))
-        rows.append(("step time", _milliseconds(found.step_time_s), "100%", str(found.step_time_s.n)))
+            rows.append((PART_WORDS[name], milliseconds(part), f"{part.value / total_s:.1%}", str(part.n)))
+        rows.append(("step time", milliseconds(found.step_time_s), "100%", str(found.step_time_s.n)))
     columns = (Column("part"), Column("ms", True), Column("share", True), Column("n", True))
     where = devices_words(results.headline.request.world_size) if results.headline else ""
     caption = " ".join(
@@ -178,7 +178,7 @@ def communication_table(results: StudyResults) -> Table:
         ("all-reduces alone (replay), ms", found.replay_s),
         ("hidden by overlap (replay - exposed), ms", found.hidden_communication_s),
     ]
-    rows = [(name, _milliseconds(part), str(part.n)) for name, part in durations if part]
+    rows = [(name, milliseconds(part), str(part.n)) for name, part in durations if part]
     rows += [(name, percent(part), str(part.n)) for name, part in percents if part]
     ratio, bandwidth = found.compute_to_communication, found.bus_bandwidth_bytes_per_s
     if ratio:
@@ -230,7 +230,7 @@ def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTa
     for heading in ("step time", "samples/s", "efficiency"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("n", justify="right", no_wrap=True)
-    shown = _in_order(results, "scaling", "verification") or _in_order(results, "search")
+    shown = in_order(results, "scaling", "verification") or in_order(results, "search")
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     for record in shown:
@@ -276,7 +276,7 @@ def print_summary(results: StudyResults, console: Console) -> None:
     console.print(Text(results.answer(), style="bold"))
 
 
-def _in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
+def in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
     chosen = [record for record in results.complete if record.request.role in roles]
     curve_of: dict[str, int] = {}
@@ -300,6 +300,7 @@ def _mark(record: TrialRecord) -> str:
     return " *" if record.request.oversubscribed else ""
 
 
-def _milliseconds(estimate: Estimate) -> str:
+def milliseconds(estimate: Estimate) -> str:
+    """A time in s as ms, with its interval."""
     value, low, high = aligned(*(each * 1e3 for each in (estimate.value, estimate.low, estimate.high)))
     return f"{value} [{low}, {high}]"

@@ -18,13 +18,18 @@ from raybench.spec.toml import received
 DEFAULT_STUDY = "default"
 
 
-def studies() -> dict[str, Path]:
-    """The studies that come with raybench, by name, sorted: of ``studies/``, or of the wheel."""
+def studies_folder() -> Path | None:
+    """Where the studies that come with raybench lie: ``studies/``, or its copy in the wheel."""
     package = Path(raybench.__file__).parent
-    for folder in (package / "_studies", package.parent / "studies"):
-        if folder.is_dir():
-            return {path.stem: path for path in sorted(folder.glob("*.toml")) if path.is_file()}
-    return {}
+    folders = (package / "_studies", package.parent / "studies")
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def studies() -> dict[str, Path]:
+    """The studies that come with raybench, by name, sorted."""
+    folder = studies_folder()
+    paths = sorted(folder.glob("*.toml")) if folder else []
+    return {path.stem: path for path in paths if path.is_file()}
 
 
 def find_study(name_or_path: str | None) -> Path:

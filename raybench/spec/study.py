@@ -121,6 +121,9 @@ class CostSpec(Model):
     """Prices."""
 
     price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency")
+    runs: PositiveInt = Field(
+        10, description="runs that savings are given for; a run whose samples are unknown is a million"
+    )
 
 
 class ResourcesSpec(Model):

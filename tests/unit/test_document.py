@@ -60,7 +60,7 @@ def test_every_file_of_the_contract_is_there(directory: Path) -> None:
     names = {str(path.relative_to(directory / "report")) for path in (directory / "report").rglob("*.*")}
     plots = {
         f"plots/{name}.{kind}"
-        for name in ("scaling", "batches", "waterfall", "step_times")
+        for name in ("scaling", "batches", "batch_scaling", "configurations", "waterfall", "step_times")
         for kind in ("png", "svg")
     }
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"} | plots
@@ -71,7 +71,7 @@ def test_html_needs_nothing_else(directory: Path) -> None:
     assert not re.search(r"""(src|href)=["'](?!data:)""", html)
     assert "<script" not in html
     assert "http://" not in re.sub(r"base64,[^\"]*", "", html)
-    assert html.count("data:image/svg+xml;base64,") == 4
+    assert html.count("data:image/svg+xml;base64,") == 6
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
 
 

@@ -8,35 +8,14 @@ import numpy as np
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
+from raybench.analysis.words import rounded_batch
 from raybench.report import plot_values, plots
 from raybench.report.plot_values import MOST_CURVES
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeRunner, StepCosts
-from studies import grid, measured, searched, study
-
-SPEC = study(
-    knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
-    search={"method": "optuna", "trials": 6},
-)
-
-
-@pytest.fixture(scope="module")
-def results() -> StudyResults:
-    return analyse(SPEC, searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16")))
-
-
-@pytest.fixture(scope="module")
-def wide() -> StudyResults:
-    spec = study(
-        knobs={
-            "batch_size": [64, 256],
-            "gradient_compression": ["none", "fp16"],
-            "gradient_as_bucket_view": [False, True],
-        }
-    )
-    runner = FakeRunner(FakeHardware(offset_s=(0, 0, 0, 0.002), jitter_s=0.001).costs, seed=4)
-    return analyse(spec, grid(spec, (1, 2, 4, 8), runner)[0])
+from raybench.testing import StepCosts
+from studies import measured, study
 
 
 def test_scaling_values(results: StudyResults) -> None:
@@ -67,6 +46,40 @@ def test_batch_values(results: StudyResults) -> None:
     assert plot.crossover is not None
     assert 32 < plot.crossover < 128
     assert [point.x for point in plot.lines[0].points] == sorted(point.x for point in plot.lines[0].points)
+
+
+def test_every_batch_has_a_line_from_one_device_and_its_own_ideal(results: StudyResults) -> None:
+    plot = plot_values.batch_scaling_plot(results)
+    assert plot is not None
+    assert [line.label for line in plot.throughput] == ["batch 32", "batch 128", "batch 512"]
+    for line, ideal in zip(plot.throughput, plot.ideal, strict=True):
+        assert [point.x for point in line.points] == [1, 2]
+        assert line.points[0].estimate.value == ideal
+    for line, fraction in zip(plot.speedup, plot.serial_fraction, strict=True):
+        assert line.points[0].estimate.value == 1
+        assert amdahl_speedup(fraction, 2) == pytest.approx(line.points[1].estimate.value)
+
+
+def test_configurations_keep_the_best_and_the_worst(wide: StudyResults) -> None:
+    plot = plot_values.configurations_plot(wide)
+    assert plot is not None
+    assert plot.world_size == 8
+    assert len(plot.labels) == 8
+    values = [each.value for each in plot.efficiency]
+    assert values == sorted(values, reverse=True)
+    assert plot.speedup[0].value == pytest.approx(8 * values[0])
+
+
+def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: StudyResults) -> None:
+    plot = plot_values.batch_plot(results)
+    assert plot is not None
+    assert plot.crossover is not None
+    words = f"about batch {rounded_batch(plot.crossover)}"
+    assert words in results.answer()
+    assert words in plots.draw_batches(plot).get_suptitle()
+    assert rounded_batch(104.4) == "100"
+    assert rounded_batch(1_849) == "1,800"
+    assert rounded_batch(7.4) == "7"
 
 
 def test_waterfall_bars_start_where_the_last_one_ended(results: StudyResults) -> None:
@@ -123,6 +136,8 @@ def test_nothing_to_draw_is_none() -> None:
         assert plot_values.scaling_plot(results) is None
         assert plot_values.batch_plot(results) is None
         assert plot_values.waterfall_plot(results) is None
+        assert plot_values.batch_scaling_plot(results) is None
+        assert plot_values.configurations_plot(results) is None
     assert plot_values.step_time_plot(empty, None) is None
 
 
@@ -132,6 +147,8 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
     pairs = (
         (plot_values.scaling_plot(results), plots.draw_scaling),
         (plot_values.batch_plot(results), plots.draw_batches),
+        (plot_values.batch_scaling_plot(results), plots.draw_batch_scaling),
+        (plot_values.configurations_plot(results), plots.draw_configurations),
         (plot_values.waterfall_plot(results), plots.draw_waterfall),
         (plot_values.step_time_plot(results, None), plots.draw_step_times),
     )

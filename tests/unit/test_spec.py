@@ -110,4 +110,4 @@ def test_show_has_every_default_and_names_what_is_unset():
     assert "hidden_dim = 1024" in text
     assert "max_seconds = 20.0" in text
     assert "# half_width is unset: of the efficiency's 95% interval" in text
-    assert "[cost]\n# price_per_device_hour is unset: in your currency" in text
+    assert "[cost]\nruns = 10\n# price_per_device_hour is unset: in your currency" in text

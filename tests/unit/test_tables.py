@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.console import Console
 
-from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.words import aligned, duration_words, figures, interval, percent, setting_words, times
@@ -22,33 +21,6 @@ from raybench.report.tables import (
     waterfall_table,
 )
 from raybench.spec import Setting
-from raybench.testing import FakeRunner
-from studies import grid, searched, study
-
-SPEC = study(
-    knobs={"batch_size": [512, 32], "bucket_cap_mb": ["default", 1], "precision": ["fp32", "bf16"]},
-    search={"method": "optuna", "trials": 6},
-)
-
-
-@pytest.fixture(scope="module")
-def results() -> StudyResults:
-    return analyse(SPEC, searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16")))
-
-
-@pytest.fixture(scope="module")
-def wide() -> StudyResults:
-    """Eight devices, many long settings, some out of memory."""
-    spec = study(
-        name="a_rather_long_name_with_100%_of_its_characters".replace("%", ""),
-        knobs={
-            "batch_size": [64, 2048],
-            "static_graph": [False, True],
-            "gradient_as_bucket_view": [False, True],
-        },
-    )
-    runner = FakeRunner(seed=4, memory_limit_bytes=(1 << 30) + (1 << 29))
-    return analyse(spec, grid(spec, (1, 2, 4, 8), runner)[0])
 
 
 def printed(results: StudyResults, width: int = 80) -> str:
@@ -61,7 +33,7 @@ def printed(results: StudyResults, width: int = 80) -> str:
 def test_the_terminal_table_fits_80_columns(which: str, request: pytest.FixtureRequest) -> None:
     text = printed(request.getfixturevalue(which))
     assert max(map(len, text.splitlines())) <= 80
-    assert len(text.splitlines()) < 70
+    assert len(text.splitlines()) < 80
 
 
 def test_a_narrow_terminal_is_not_overrun(results: StudyResults) -> None:
@@ -71,7 +43,7 @@ def test_a_narrow_terminal_is_not_overrun(results: StudyResults) -> None:
 def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     text = " ".join(printed(results).split())
     assert text.endswith("over the default")
-    assert "default buckets" in text
+    assert "best of 6: bf16" in text
 
 
 def test_failures_are_in_the_terminal_table(wide: StudyResults) -> None:

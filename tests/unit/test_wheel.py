@@ -63,4 +63,5 @@ def test_carries_templates_and_types(installed: Path) -> None:
     assert "raybench/py.typed" in names
     assert "raybench/report/template.html.j2" in names
     assert "raybench/_studies/default.toml" in names
+    assert "raybench/_studies/published/mlp_scaling.csv" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

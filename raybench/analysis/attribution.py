@@ -1,0 +1,203 @@
+"""How much each knob changes the scaling efficiency, one at a time and together, against the default.
+
+An effect is a ratio of efficiencies of two trials: each is paired within its own rounds, the two are minutes
+apart, so half-widths of logarithms add in squares. Where knobs were changed together and each alone as well,
+the interaction is what is left: together over the product of the single effects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import scaling
+from raybench.analysis.results import StudyResults, difference_words
+from raybench.analysis.statistics import Estimate, unpaired_ratio
+from raybench.record import TrialRecord
+from raybench.spec.knobs import KnobValue
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One setting beside the default: ratios, 1 is no change."""
+
+    changes: dict[str, KnobValue]  # knobs, and variables, that differ from the default
+    label: str
+    record: TrialRecord
+    efficiency: Estimate  # its own
+    efficiency_ratio: Estimate
+    throughput_ratio: Estimate
+    interaction: Estimate | None  # of several changes; None: not each of them was measured alone
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The default and what each measured change of it does, the largest effect first."""
+
+    world_size: int
+    default: TrialRecord
+    default_efficiency: Estimate
+    singles: tuple[Effect, ...]
+    together: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class ModelChange:
+    """From one study's default to another's: what the workload did and what the setting did, as ratios."""
+
+    world_size: int
+    before: Estimate  # efficiency
+    after: Estimate
+    total: Estimate
+    workload: Estimate | None  # the other workload at the same setting; None: not measured at one
+    settings: Estimate | None  # the other default's setting on the first workload
+    interaction: Estimate | None
+    same_setting: str  # at which the workloads are compared
+
+
+def attribution(results: StudyResults) -> Attribution | None:
+    """What each knob does at the target world size; None without the default or anything beside it."""
+    default = _default(results)
+    base = _efficiency(results, default) if default else None
+    if default is None or base is None:
+        return None
+    others = [_effect(results, default, record) for record in _at_target(results) if record is not default]
+    effects = [effect for effect in others if effect is not None]
+    singles = [each for each in effects if len(each.changes) == 1]
+    together = [_with_interaction(each, singles, base) for each in effects if len(each.changes) > 1]
+    if not effects:
+        return None
+    size = default.request.world_size
+    return Attribution(
+        size, default, base, tuple(sorted(singles, key=_size)), tuple(sorted(together, key=_size))
+    )
+
+
+def between(before: StudyResults, after: StudyResults) -> ModelChange | None:
+    """How much of the change from one study's default to the other's came from the workload.
+
+    The two have different workloads, the same world size at their targets, and one setting at least in
+    common: the workload's part is the ratio of efficiencies there, preferably at the first one's default.
+    None where a default is missing or the world sizes differ.
+    """
+    first, last = _default(before), _default(after)
+    if first is None or last is None or first.request.world_size != last.request.world_size:
+        return None
+    old, new = _efficiency(before, first), _efficiency(after, last)
+    if old is None or new is None:
+        return None
+    mine, theirs = _at_target(before), _at_target(after)
+    common = [(a, b) for a in mine for b in theirs if _same_setting(a, b)]
+    pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
+    workload = _ratio(after, pair[1], before, pair[0]) if pair else None
+    moved = next((record for record in mine if _same_setting(record, last)), None)
+    settings = _ratio(before, moved, before, first) if moved else None
+    total = unpaired_ratio(new, old)
+    interaction = None
+    if pair is not None and pair[0] is first and moved is not None and moved is not first:
+        ends = [_efficiency(before, first), new, _efficiency(before, moved), _efficiency(after, pair[1])]
+        interaction = _log_sum([each for each in ends if each], (1, 1, -1, -1))
+    return ModelChange(
+        world_size=first.request.world_size,
+        before=old,
+        after=new,
+        total=total,
+        workload=workload,
+        settings=settings,
+        interaction=interaction,
+        same_setting=before.label(pair[0]) if pair else "",
+    )
+
+
+def _at_target(results: StudyResults) -> list[TrialRecord]:
+    """One complete trial for each setting at the target world size: one with all variants before others."""
+    kept: list[TrialRecord] = []
+    placement = results.study.scaling.placement[0]
+    fitting = [
+        record
+        for record in results.complete
+        if record.request.world_size == results.target_world_size > 1
+        and record.measurement is not None
+        and record.request.role in ("scaling", "search")
+        and record.request.placement == placement
+    ]
+    for record in sorted(fitting, key=lambda each: each.request.role != "scaling"):
+        if not any(_same_setting(record, other) for other in kept):
+            kept.append(record)
+    return kept
+
+
+def _same_setting(one: TrialRecord, other: TrialRecord) -> bool:
+    mine, theirs = one.request, other.request
+    return mine.setting == theirs.setting and mine.environment == theirs.environment
+
+
+def _default(results: StudyResults) -> TrialRecord | None:
+    """The study's default at the target."""
+    return next(
+        (r for r in _at_target(results) if difference_words(results.study, r.request) == "the default"), None
+    )
+
+
+def _changes(record: TrialRecord, default: TrialRecord) -> dict[str, KnobValue]:
+    """Knobs and variables in which a record differs from the default's."""
+    mine, theirs = record.request, default.request
+    changes: dict[str, KnobValue] = dict(mine.setting.differences(theirs.setting))
+    for name in sorted({*mine.environment, *theirs.environment}):
+        if mine.environment.get(name) != theirs.environment.get(name):
+            changes[name] = mine.environment.get(name)
+    return changes
+
+
+def _efficiency(results: StudyResults, record: TrialRecord) -> Estimate | None:
+    return scaling(record, results.records).efficiency
+
+
+def _effect(results: StudyResults, default: TrialRecord, record: TrialRecord) -> Effect | None:
+    mine, base = (scaling(each, results.records) for each in (record, default))
+    if mine.efficiency is None or base.efficiency is None:
+        return None
+    return Effect(
+        changes=_changes(record, default),
+        label=difference_words(results.study, record.request),
+        record=record,
+        efficiency=mine.efficiency,
+        efficiency_ratio=unpaired_ratio(mine.efficiency, base.efficiency),
+        throughput_ratio=unpaired_ratio(mine.throughput_samples_per_s, base.throughput_samples_per_s),
+        interaction=None,
+    )
+
+
+def _with_interaction(effect: Effect, singles: Sequence[Effect], base: Estimate) -> Effect:
+    """log(together / default) - sum of log(single / default); the default is in it m - 1 times."""
+    parts = [
+        single
+        for name, value in effect.changes.items()
+        for single in singles
+        if single.changes == {name: value}
+    ]
+    if len(parts) != len(effect.changes):
+        return effect
+    terms = [effect.efficiency, *(part.efficiency for part in parts), base]
+    signs = (1, *(-1 for _ in parts), len(parts) - 1)
+    return Effect(**{**vars(effect), "interaction": _log_sum(terms, signs)})
+
+
+def _log_sum(terms: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
+    """The product of the terms, each to the power of its weight; half-widths of logarithms add in squares."""
+    log = sum(w * math.log(each.value) for w, each in zip(weights, terms, strict=True))
+    half = math.hypot(
+        *(w * math.log(each.high / each.low) / 2 for w, each in zip(weights, terms, strict=True))
+    )
+    n = min(each.n for each in terms)
+    return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), n)
+
+
+def _ratio(one: StudyResults, record: TrialRecord, other: StudyResults, base: TrialRecord) -> Estimate | None:
+    mine, theirs = _efficiency(one, record), _efficiency(other, base)
+    return unpaired_ratio(mine, theirs) if mine is not None and theirs is not None else None
+
+
+def _size(effect: Effect) -> float:
+    return -abs(math.log(effect.efficiency_ratio.value))

@@ -1,0 +1,106 @@
+"""Throughput and speed-up over the devices for every batch, with Amdahl's law through the last point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import scaling
+from raybench.analysis.results import StudyResults, rest_label
+from raybench.analysis.statistics import Estimate
+from raybench.analysis.waterfall import karp_flatt
+from raybench.record import TrialRecord
+
+
+@dataclass(frozen=True)
+class DevicesPoint:
+    """One number of devices."""
+
+    world_size: int
+    throughput_samples_per_s: Estimate
+    speedup: Estimate  # over one device
+    serial_fraction: Estimate | None  # Amdahl's f; None on one device
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """One batch over the world sizes, one device first."""
+
+    batch_size: int  # as the study says it: per device in weak scaling, global in strong
+    label: str  # of the other knobs
+    points: tuple[DevicesPoint, ...]
+
+
+def batch_lines(results: StudyResults) -> tuple[BatchLine, ...]:
+    """For every batch the headline's setting where it was measured, else the most efficient one there.
+
+    The smallest batch first. One device is the base of the same rounds at the largest world size, so a batch
+    that was measured at one world size has a line. Oversubscribed trials are left out.
+    """
+    if results.headline is None:
+        return ()
+    here = rest_label(results.study, results.headline.request)
+    by_batch: dict[int, list[TrialRecord]] = {}
+    for record in results.complete:
+        request = record.request
+        if record.measurement is None or request.role == "confirmation" or request.oversubscribed:
+            continue
+        if request.world_size > 1:
+            by_batch.setdefault(request.setting.batch_size, []).append(record)
+    lines = []
+    for batch, records in sorted(by_batch.items()):
+        largest = max(record.request.world_size for record in records)
+        at_end = [record for record in records if record.request.world_size == largest]
+        chosen = max(at_end, key=lambda record: _preference(results, record, here))
+        line = _line(results, batch, chosen, records)
+        if line is not None:
+            lines.append(line)
+    return tuple(lines)
+
+
+def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
+    """Amdahl (1967), AFIPS 30: 1 / (f + (1 - f) / n)."""
+    return 1 / (serial_fraction + (1 - serial_fraction) / world_size)
+
+
+def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
+    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
+    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n)
+
+
+def _preference(results: StudyResults, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
+    efficiency = scaling(record, results.records).efficiency
+    is_headline = rest_label(results.study, record.request) == here
+    return is_headline, record.request.role == "scaling", efficiency.value if efficiency else 0.0
+
+
+def _line(
+    results: StudyResults, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord]
+) -> BatchLine | None:
+    mine = chosen.request
+    by_size: dict[int, DevicesPoint] = {}
+    first: DevicesPoint | None = None
+    for record in sorted(records, key=lambda each: (each.request.world_size, each.request.role == "scaling")):
+        theirs = record.request
+        if (theirs.setting, theirs.environment, theirs.placement) != (
+            mine.setting,
+            mine.environment,
+            mine.placement,
+        ):
+            continue
+        found, size = scaling(record, results.records), theirs.world_size
+        if found.speedup is None or found.baseline is None or found.baseline.world_size != 1:
+            continue
+        by_size[size] = DevicesPoint(
+            size, found.throughput_samples_per_s, found.speedup, serial_fraction(found.speedup, size)
+        )
+        step_s, measurement = found.baseline.step_time_s, record.measurement
+        assert measurement is not None  # it is complete
+        samples = measurement.samples_per_step / (size if theirs.scaling == "weak" else 1)
+        rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
+        first = DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n), None)
+    if first is None:
+        return None
+    points = (first, *(by_size[size] for size in sorted(by_size)))
+    return BatchLine(batch, rest_label(results.study, mine), points)

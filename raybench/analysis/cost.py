@@ -1,0 +1,150 @@
+"""What a training costs on one device and on several: device time, money and energy for the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import scaling
+from raybench.analysis.objectives import HOUR_S
+from raybench.analysis.results import StudyResults
+from raybench.analysis.statistics import Estimate
+from raybench.analysis.words import devices_words, percent, rounded_batch, times
+from raybench.record import TrialRecord
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Work:
+    """An amount of training, in samples."""
+
+    name: str
+    samples: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one piece of work takes in one trial; None where a price or a measurement is missing."""
+
+    work: Work
+    time_s: Estimate
+    device_s: Estimate  # time x devices
+    money: Estimate | None
+    energy_joules: float | None  # of all devices, as their counters say: without interval
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """One trial's costs, and how they compare with one device's."""
+
+    record: TrialRecord
+    label: str
+    costs: tuple[Cost, ...]  # one for each piece of work
+    speedup: Estimate | None  # over one device
+    cost_ratio: Estimate | None  # device time over one device's: n / speed-up, paired as the speed-up is
+    saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
+    saved_money: Estimate | None
+
+
+def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
+    """A million samples, and an epoch and a run where their samples are known; the last one is a run."""
+    found = [Work("a million samples", MILLION)]
+    if epoch_samples:
+        found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
+    if epoch_samples and epochs:
+        found.append(Work(f"a run of {epochs:g} epochs", epoch_samples * epochs))
+    return tuple(found)
+
+
+def costs(results: StudyResults, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
+    """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word."""
+    records = {record.trial_id: record for record in results.complete}
+    ids = dict.fromkeys(point.trial_id for curve in results.curves for point in curve.points)
+    return tuple(
+        _point(results, records[trial_id], pieces)
+        for trial_id in ids
+        if not records[trial_id].request.oversubscribed
+    )
+
+
+def when_to_use(results: StudyResults) -> str:
+    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice."""
+    headline, found = results.headline, results.headline_scaling
+    if headline is None or found is None or found.speedup is None or found.baseline is None:
+        return ""
+    size = headline.request.world_size
+    if size == 1 or found.baseline.world_size != 1 or headline.request.oversubscribed:
+        return ""
+    many, ratio = devices_words(size), _inverse(found.speedup).scaled(size)
+    more = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
+    here = f"({results.headline_label})"
+    if found.speedup.low <= 1:
+        slower = "slower" if found.speedup.high < 1 else "not measurably faster"
+        words = f"Use one device: {many} {here} are {slower}, {times(found.speedup)}, and each sample takes "
+        return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
+    words = f"Use {many} {here} where time counts: {times(found.speedup)} as fast, at "
+    if more.low <= 0:
+        return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
+    cheap = f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts."
+    return cheap + _batch_words(results, many)
+
+
+def _batch_words(results: StudyResults, many: str) -> str:
+    curve = next((each for each in results.batch_curves if each.crossover is not None), None)
+    if curve is None or curve.crossover is None:
+        return ""
+    passage = curve.crossover
+    setting = "" if curve.is_headline else f" ({curve.label})"
+    return (
+        f" Below about batch {rounded_batch(passage.batch)}{setting} one device is both faster and cheaper "
+        f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."
+    )
+
+
+def _point(results: StudyResults, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
+    found, size = scaling(record, results.records), record.request.world_size
+    price = results.study.cost.price_per_device_hour
+    speedup = found.speedup if found.baseline and found.baseline.world_size == 1 and size > 1 else None
+    every = tuple(_cost(record, found.throughput_samples_per_s, work, price) for work in pieces)
+    run, runs = every[-1], results.study.cost.runs
+    saved_s = saved_money = None
+    if speedup is not None:
+        # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
+        saved_s = _less(speedup, 1.0).scaled(run.time_s.value * runs)
+        if run.money is not None:
+            kept = _less(speedup.scaled(1 / size), 1.0)
+            saved_money = kept.scaled(run.money.value * runs)
+    return CostPoint(
+        record=record,
+        label=results.label(record),
+        costs=every,
+        speedup=speedup,
+        cost_ratio=_inverse(speedup).scaled(size) if speedup else None,
+        saved_s=saved_s,
+        saved_money=saved_money,
+    )
+
+
+def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) -> Cost:
+    time_s = _inverse(rate).scaled(work.samples)
+    device_s = time_s.scaled(record.request.world_size)
+    measurement = record.measurement
+    energy = measurement.energy_joules if measurement else None
+    return Cost(
+        work=work,
+        time_s=time_s,
+        device_s=device_s,
+        money=device_s.scaled(price / HOUR_S) if price else None,
+        energy_joules=(
+            energy * work.samples / measurement.samples_per_step if energy and measurement else None
+        ),
+    )
+
+
+def _inverse(estimate: Estimate) -> Estimate:
+    return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n)
+
+
+def _less(estimate: Estimate, amount: float) -> Estimate:
+    return Estimate(estimate.value - amount, estimate.low - amount, estimate.high - amount, estimate.n)

@@ -1,0 +1,136 @@
+"""From how much compute in a step on communication is hidden: measured over the batches, interpolated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raybench.analysis.efficiency import same_question
+from raybench.analysis.results import StudyResults, rest_label
+from raybench.analysis.rounds import level, series
+from raybench.analysis.statistics import Estimate
+from raybench.analysis.waterfall import waterfall
+from raybench.record import TrialRecord
+
+HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
+
+Measure = Literal["exposed communication", "T_comm"]
+
+
+@dataclass(frozen=True)
+class HidingPoint:
+    """One batch: its compute in a step, alone on one device, and what communication adds."""
+
+    batch_size: int
+    compute_s: Estimate
+    fraction: Estimate  # of the step: exposed communication, or T_comm where that was not measured
+    trial_id: str
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """Where the fraction falls to ``HIDDEN``, over the compute in a step."""
+
+    world_size: int
+    label: str
+    measure: Measure
+    points: tuple[HidingPoint, ...]  # the least compute first
+    compute_s: float | None  # interpolated; None: not between two measured batches
+    low_s: float | None  # where the lower ends of the intervals fall to it; None: below what was measured
+    high_s: float | None  # where the upper ends do; None: above it
+    below: HidingPoint | None  # the measured neighbours
+    above: HidingPoint | None
+
+    @property
+    def is_hidden_everywhere(self) -> bool:
+        """Whether communication was hidden at every batch measured."""
+        return all(point.fraction.value <= HIDDEN for point in self.points)
+
+
+def hiding(results: StudyResults) -> tuple[Hiding, ...]:
+    """For each setting measured at several batches on the headline's devices, the headline's first."""
+    headline = results.headline
+    if headline is None or headline.request.world_size == 1:
+        return ()
+    size = headline.request.world_size
+    groups: list[list[TrialRecord]] = []
+    for record in results.complete:
+        if record.measurement is None or record.request.role == "confirmation":
+            continue
+        if record.request.world_size != size:
+            continue
+        joined = next((group for group in groups if _but_for_batch(group[0], record)), None)
+        if joined is None:
+            groups.append([record])
+        else:
+            joined.append(record)
+    found = [_of_group(results, group) for group in groups]
+    first = rest_label(results.study, headline.request)
+    return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))
+
+
+def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
+    """Where a fraction falls to ``HIDDEN`` for good, and the index of the point before it.
+
+    ``points`` has compute in s and the fraction there, the least compute first. Between neighbours the
+    fraction is a straight line over log(compute). None where no two neighbours lie on both sides.
+    """
+    for index in range(len(points) - 2, -1, -1):
+        (compute_s, fraction), (next_s, next_fraction) = points[index], points[index + 1]
+        if fraction > HIDDEN >= next_fraction:
+            share = (fraction - HIDDEN) / (fraction - next_fraction)
+            return math.exp(math.log(compute_s) + share * math.log(next_s / compute_s)), index
+    return None
+
+
+def _but_for_batch(one: TrialRecord, other: TrialRecord) -> bool:
+    update = {"setting": one.request.setting.model_copy(update={"batch_size": 1})}
+    theirs = {"setting": other.request.setting.model_copy(update={"batch_size": 1})}
+    mine = one.request.model_copy(update=update)
+    return same_question(mine, other.request.model_copy(update=theirs)) and (
+        one.request.placement == other.request.placement
+    )
+
+
+def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | None:
+    measure: Measure = "exposed communication"
+    points = _points(group, measure)
+    if len(points) < 2:  # a search measures only what the whole loss needs
+        measure = "T_comm"
+        points = _points(group, measure)
+    if len(points) < 2:
+        return None
+
+    def crossing(end: str) -> tuple[float, int] | None:
+        return passage([(point.compute_s.value, getattr(point.fraction, end)) for point in points])
+
+    found, low, high = crossing("value"), crossing("low"), crossing("high")
+    return Hiding(
+        world_size=group[0].request.world_size,
+        label=rest_label(results.study, group[0].request),
+        measure=measure,
+        points=tuple(points),
+        compute_s=found[0] if found else None,
+        low_s=low[0] if found and low else None,
+        high_s=high[0] if found and high else None,
+        below=points[found[1]] if found else None,
+        above=points[found[1] + 1] if found else None,
+    )
+
+
+def _points(group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]:
+    """One for each batch; a trial with all variants comes before one of the search."""
+    by_batch: dict[int, HidingPoint] = {}
+    for record in sorted(group, key=lambda each: each.request.role == "scaling"):
+        found, measurement = waterfall(record), record.measurement
+        if found is None or measurement is None:
+            continue
+        exposed = measure == "exposed communication"
+        fraction = found.communication_fraction if exposed else found.t_comm_fraction
+        alone = series(measurement, "plain")
+        if fraction is not None and alone is not None:
+            batch = record.request.batch_size
+            by_batch[batch] = HidingPoint(batch, level(alone), fraction, record.trial_id)
+    return sorted(by_batch.values(), key=lambda point: point.compute_s.value)

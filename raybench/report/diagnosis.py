@@ -1,0 +1,159 @@
+"""``diagnosis.md``: the status of each configuration, where its time goes, what to change, the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raybench.analysis.attribution import Attribution, attribution
+from raybench.analysis.configurations import Change, Configuration, configurations
+from raybench.analysis.cost import when_to_use
+from raybench.analysis.efficiency import EXCELLENT, GOOD, Status
+from raybench.analysis.findings import Finding
+from raybench.analysis.results import StudyResults
+from raybench.analysis.waterfall import Waterfall
+from raybench.analysis.words import PART_WORDS, devices_words, knob_words, percent, times
+from raybench.report import formats, tables
+from raybench.spec.knobs import Setting
+
+LEAST_SHARE = 0.02  # of the step; less is not worth a word
+MOST_CONFIGURATIONS = 20  # further ones are in the table only
+
+
+def diagnosis_markdown(results: StudyResults) -> str:
+    """Status and advice for each configuration, then every finding with evidence and next step."""
+    found = configurations(results)
+    lines = [f"# Diagnosis: {results.study.name}", "", results.answer() + ".", ""]
+    lines += _status_lines(found)
+    for each in found[:MOST_CONFIGURATIONS]:
+        lines += _configuration_lines(each)
+    lines += _ranking_lines(attribution(results))
+    sentence = when_to_use(results)
+    lines += ["## When to use which", "", sentence, ""] if sentence else []
+    lines += _finding_lines(results)
+    if results.failed:
+        lines += ["## Trials without numbers", "", formats.to_markdown(tables.failures_table(results))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings of one name and severity together, the gravest first, in a group the longest."""
+    order = {"problem": 0, "warning": 1, "note": 2}
+    keys = dict.fromkeys((each.severity, each.name) for each in findings)
+    for severity, name in sorted(keys, key=lambda key: order[key[0]]):
+        group = [each for each in findings if (each.severity, each.name) == (severity, name)]
+        yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
+
+
+def _status_lines(found: Sequence[Configuration]) -> list[str]:
+    if not found:
+        return []
+    size = found[0].record.request.world_size
+    columns = ("configuration", "status", "speed-up", "efficiency", "n")
+    table = tables.Table(
+        "",
+        "",
+        tuple(tables.Column(name, name in ("speed-up", "efficiency", "n")) for name in columns),
+        tuple(
+            (
+                each.label,
+                str(each.status) if each.status else "no baseline",
+                times(each.scaling.speedup) if each.scaling.speedup else "",
+                percent(each.scaling.efficiency) if each.scaling.efficiency else "",
+                str(each.scaling.step_time_s.n),
+            )
+            for each in found
+        ),
+    )
+    words = (
+        f"On {devices_words(size)}, mean with 95% interval over n rounds. Excellent: efficiency at least "
+        f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
+        "A batch is a choice about speed alone: how many epochs it needs is another question."
+    )
+    return ["## Configurations", "", formats.to_markdown(table), words, ""]
+
+
+def _configuration_lines(each: Configuration) -> list[str]:
+    status, speedup = each.status, each.scaling.speedup
+    if status is None or speedup is None:
+        return []
+    lines = [f"### {each.label}: {status}", "", f"- Speed-up {times(speedup)} on {_devices(each)}."]
+    lost = _lost_words(each.waterfall)
+    lines += [f"- Where the time goes: {lost}."] if lost else []
+    lines.append(f"- {_advice(each)}")
+    return [*lines, ""]
+
+
+def _devices(each: Configuration) -> str:
+    return devices_words(each.record.request.world_size)
+
+
+def _lost_words(found: Waterfall | None) -> str:
+    """The parts of the step that are certain, the largest first; the ideal part before them."""
+    if found is None or found.parts.ideal is None:
+        return ""
+    shares = {name: part.scaled(1 / found.step_time_s.value) for name, part in found.parts.present().items()}
+    ideal = shares.pop("ideal")
+    certain = sorted(
+        ((name, share) for name, share in shares.items() if share.low > 0 and share.value >= LEAST_SHARE),
+        key=lambda item: -item[1].value,
+    )
+    lost = [f"{percent(share)} {PART_WORDS[name]}" for name, share in certain]
+    return ", ".join([f"{percent(ideal)} of the step is what one device needs", *lost])
+
+
+def _advice(each: Configuration) -> str:
+    """What to change, by what this study measured; never more than it measured."""
+    efficiency = each.scaling.efficiency
+    if each.changes and efficiency is not None:
+        words = [
+            f"{_change_words(change)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
+            f"where this has {percent(efficiency)}, with {times(change.throughput_ratio)} the samples/s"
+            for change in each.changes
+        ]
+        keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
+        return f"{keep}, each measured as one change: {'; '.join(words)}."
+    if each.status is Status.EXCELLENT:
+        return "Nothing to change."
+    if not each.num_tried:
+        return "What to change: nothing was measured that differs from it in one knob only."
+    number = f"{each.num_tried} measured configuration{'s' if each.num_tried > 1 else ''}"
+    verb = "differ" if each.num_tried > 1 else "differs"
+    return (
+        f"Nothing measured helps: {number} {verb} from it in one knob, none of them faster and more "
+        "efficient beyond the intervals."
+    )
+
+
+def _change_words(change: Change) -> str:
+    known = change.knob in Setting.model_fields
+    return knob_words(change.knob, change.value) if known else f"{change.knob}={change.value}"
+
+
+def _ranking_lines(found: Attribution | None) -> list[str]:
+    """The knobs by how much their best measured value changes the efficiency against the default."""
+    if found is None or not found.singles:
+        return []
+    lines = ["## What changes the efficiency most", ""]
+    lines.append(
+        f"Against the default at {percent(found.default_efficiency)} on {devices_words(found.world_size)}, "
+        "one knob at a time, the largest effect first:"
+    )
+    lines.append("")
+    for effect in found.singles:
+        sure = "" if effect.efficiency_ratio.excludes(1.0) else " (no difference beyond the interval)"
+        lines.append(
+            f"- {effect.label}: {times(effect.efficiency_ratio)} the efficiency, "
+            f"{percent(effect.efficiency)}{sure}; {times(effect.throughput_ratio)} the samples/s."
+        )
+    return [*lines, ""]
+
+
+def _finding_lines(results: StudyResults) -> list[str]:
+    if not results.findings:
+        return ["No findings: the measurements are steady and the devices alike.", ""]
+    lines = []
+    for name, group in grouped(results.findings):
+        lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
+        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group]
+        lines += ["", f"Next step: {group[0].next_step}.", ""]
+    return lines

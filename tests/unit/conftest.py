@@ -1,0 +1,37 @@
+"""Two studies that the tests of tables and of plots both read."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.spec import Setting
+from raybench.testing import FakeHardware, FakeRunner
+from studies import grid, searched, study
+
+
+@pytest.fixture(scope="session")
+def results() -> StudyResults:
+    """A search on two devices, its winner confirmed."""
+    spec = study(
+        knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
+        search={"method": "optuna", "trials": 6},
+    )
+    return analyse(spec, searched(spec, (1, 2), Setting(batch_size=512, precision="bf16")))
+
+
+@pytest.fixture(scope="session")
+def wide() -> StudyResults:
+    """A grid on eight devices: eight long settings with a straggler, four more that are out of memory."""
+    spec = study(
+        name="a_rather_long_name_of_a_study",
+        knobs={
+            "batch_size": [64, 256, 2048],
+            "static_graph": [False, True],
+            "gradient_as_bucket_view": [False, True],
+        },
+    )
+    costs = FakeHardware(offset_s=(0, 0, 0, 0.002), jitter_s=0.001).costs
+    runner = FakeRunner(costs, seed=4, memory_limit_bytes=(1 << 30) + (1 << 29))
+    return analyse(spec, grid(spec, (1, 2, 4, 8), runner)[0])
