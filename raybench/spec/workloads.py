@@ -149,9 +149,7 @@ class TextSpec(_TextModelSpec):
         description="of the embedding, and of a WordPiece trained on the data; none: a named tokenizer's, "
         "else encoder 10000, distilbert and bert 30522",
     )
-    sequence_length: SequenceLength = Field(
-        128, description="tokens of a sample at most; longer ones are cut"
-    )
+    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most, the rest is cut")
     padding: Literal["fixed", "longest"] = Field(
         "fixed", description="of real input: to sequence_length, or to the longest sample of the batch"
     )
