@@ -196,7 +196,7 @@ def _fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -> Non
         )
     if num_tokens > config.vocab_size:
         raise RequestError(
-            f"workload.tokenizer: at most the checkpoint's {config.vocab_size} entries (received {num_tokens})"
+            f"workload.tokenizer: at most {config.vocab_size} entries, the checkpoint's (received {num_tokens})"
         )
 
 

@@ -102,8 +102,8 @@ def named(name: str, data: Path | None) -> Tokenizer:
     except Exception as error:
         where = "DIR" if data is None else str(data)
         raise RequestError(
-            f"workload.tokenizer: a fast tokenizer (tokenizer.json): a directory, absolute or under --data, or a name on "
-            f"huggingface.co, where hf download {name} --local-dir {where}/{name} gets it "
+            "workload.tokenizer: a fast tokenizer (tokenizer.json): a directory, absolute or under --data, "
+            f"or a name on huggingface.co, where hf download {name} --local-dir {where}/{name} gets it "
             f"(received {name!r}: {hub.first_line(error)})"
         ) from error
     fast.no_truncation()
