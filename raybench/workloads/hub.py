@@ -64,6 +64,17 @@ def reachable() -> bool:
     return True
 
 
+def rule(what: str, name: str, data: Path | None) -> str:
+    """What is asked for, and where ``name`` is no directory yet, how it gets there."""
+    if directory(name, data) is not None or name.startswith((".", "~", "/")):
+        return f"{what} in a directory, absolute or under --data"
+    place = f"{'DIR' if data is None else data}/{name}"
+    return (
+        f"{what} in a directory, absolute or under --data, or on huggingface.co: "
+        f"hf download {name} --local-dir {place}"
+    )
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """No progress bar, log line or warning of the hub's libraries that are imported by now."""

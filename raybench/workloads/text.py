@@ -147,6 +147,7 @@ class Text:
             "dtype": torch.float32,
             "attn_implementation": "sdpa",
             "output_loading_info": True,
+            "ignore_mismatched_sizes": True,  # told below, in one line
         }
 
         def load(place: str, local_files_only: bool) -> Any:
@@ -158,22 +159,19 @@ class Text:
             made, told = hub.loaded(load, name, self._data)
         except Exception as error:
             raise self._no_checkpoint(name, error) from error
-        lacking = sorted(key for key in told["missing_keys"] if not key.startswith(HEADS))
-        if lacking:
+        absent = [key for key in told["missing_keys"] if not key.startswith(HEADS)]
+        wrong = sorted([*absent, *(key for key, *_ in told["mismatched_keys"])])
+        if wrong:
             raise RequestError(
-                f"workload.checkpoint: all weights of a {spec.model}; {len(lacking)} missing, {lacking[0]} "
-                f"the first (received {name!r})"
+                f"workload.checkpoint: the weights that its config.json announces; {len(wrong)} missing or of "
+                f"another shape, {wrong[0]} the first (received {name!r})"
             )
         model: nn.Module = made
         return model
 
     def _no_checkpoint(self, name: str, error: Exception) -> RequestError:
-        where = "DIR" if self._data is None else str(self._data)
-        return RequestError(
-            f"workload.checkpoint: a {self._spec.model} (config.json, model.safetensors): a directory, "
-            f"absolute or under --data, or a name on huggingface.co, where hf download {name} --local-dir "
-            f"{where}/{name} gets it (received {name!r}: {hub.first_line(error)})"
-        )
+        what = hub.rule(f"a {self._spec.model} (config.json, model.safetensors)", name, self._data)
+        return RequestError(f"workload.checkpoint: {what} (received {name!r}: {hub.first_line(error)})")
 
 
 def _fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -> None:
@@ -196,7 +194,8 @@ def _fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -> Non
         )
     if num_tokens > config.vocab_size:
         raise RequestError(
-            f"workload.tokenizer: at most {config.vocab_size} entries, the checkpoint's (received {num_tokens})"
+            f"workload.tokenizer: at most the {config.vocab_size} entries of the checkpoint "
+            f"(received {num_tokens})"
         )
 
 

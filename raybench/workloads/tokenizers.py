@@ -16,6 +16,7 @@ from raybench.workloads import corpora, hub, storage
 from raybench.workloads.corpora import Corpus
 
 PAD, UNKNOWN, BEGIN, END, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 TRAINING = 1  # another number: another vocabulary from the same texts
 
 
@@ -91,20 +92,18 @@ def named(name: str, data: Path | None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
+        place = hub.directory(name, data)
+        # of a directory with a model alone transformers makes an empty tokenizer
+        if place is not None and not any((place / file).is_file() for file in TOKENIZER_FILES):
+            raise FileNotFoundError("no tokenizer.json or vocabulary there")
         found = hub.loaded(AutoTokenizer.from_pretrained, name, data)
         if not getattr(found, "is_fast", False):
             raise ValueError(f"a {type(found).__name__}, which is no fast tokenizer")
         fast = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
-        if fast.get_vocab_size() <= len(
-            found.all_special_tokens
-        ):  # transformers makes an empty one of nothing
-            raise FileNotFoundError("no tokenizer.json or vocabulary there")
     except Exception as error:
-        where = "DIR" if data is None else str(data)
+        what = hub.rule("a fast tokenizer (tokenizer.json)", name, data)
         raise RequestError(
-            "workload.tokenizer: a fast tokenizer (tokenizer.json): a directory, absolute or under --data, "
-            f"or a name on huggingface.co, where hf download {name} --local-dir {where}/{name} gets it "
-            f"(received {name!r}: {hub.first_line(error)})"
+            f"workload.tokenizer: {what} (received {name!r}: {hub.first_line(error)})"
         ) from error
     fast.no_truncation()
     fast.no_padding()
