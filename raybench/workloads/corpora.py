@@ -22,6 +22,7 @@ from raybench.workloads import hub
 from raybench.workloads.storage import damaged, places
 
 ROWS_AT_ONCE = 2000
+MOST_NAMES = 8  # of classes, in a message
 HUB_FOLDERS = ("", "data", "plain_text")  # of a repository, where its parquet files are
 Labels = list[Any]
 
@@ -117,23 +118,32 @@ def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tu
     texts = [_label_text(label) for label in labels]
     if "" in texts:
         raise _bad_label(corpus, "a label in every row", None, texts.index(""))
-    if not corpus.names and all(text.isdecimal() for text in texts):
-        numbers = np.array([int(text) for text in texts], dtype=np.int64) - corpus.first_label
-        if corpus.num_classes is not None:
-            outside = np.flatnonzero((numbers < 0) | (numbers >= corpus.num_classes))
-            if len(outside):
-                first, last = corpus.first_label, corpus.first_label + corpus.num_classes - 1
-                rule = f"whole numbers from {first} to {last}"
-                raise _bad_label(corpus, rule, texts[outside[0]], int(outside[0]))
-        return numbers, ()
-    names = corpus.names or tuple(sorted(set(texts)))
-    places_of = {name: number for number, name in enumerate(names)}
+    if corpus.names or (corpus.own and not any(map(_is_number, texts))):
+        return _named(corpus, texts)
     for row, text in enumerate(texts):
-        number = text.lstrip("-").replace(".", "", 1).isdecimal()
-        if text not in places_of or (number and not corpus.names):
-            known = f"one of {', '.join(names[:8])}" if corpus.names else "whole numbers from 0, or names"
-            raise _bad_label(corpus, known, text, row)
-    return np.array([places_of[text] for text in texts], dtype=np.int64), names
+        if not text.isdecimal():
+            raise _bad_label(corpus, _numbers_rule(corpus), text, row)
+    numbers = np.array([int(text) for text in texts], dtype=np.int64) - corpus.first_label
+    if corpus.num_classes is not None:
+        outside = np.flatnonzero((numbers < 0) | (numbers >= corpus.num_classes))
+        if len(outside):
+            raise _bad_label(corpus, _numbers_rule(corpus), texts[outside[0]], int(outside[0]))
+    return numbers, ()
+
+
+def _named(corpus: Corpus, texts: list[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    names = corpus.names or tuple(sorted(set(texts)))
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, text in enumerate(texts):
+        if text not in numbers:
+            raise _bad_label(corpus, f"one of {', '.join(names[:MOST_NAMES])}", text, row)
+    return np.array([numbers[text] for text in texts], dtype=np.int64), names
+
+
+def _numbers_rule(corpus: Corpus) -> str:
+    if corpus.num_classes is None:
+        return "whole numbers from 0, or names"
+    return f"whole numbers from {corpus.first_label} to {corpus.first_label + corpus.num_classes - 1}"
 
 
 def with_names(corpus: Corpus, names: tuple[str, ...]) -> Corpus:
@@ -210,7 +220,7 @@ def _missing(known: Published, data: Path | None, split: str, why: str) -> Reque
     where = "DIR" if data is None else str(data)
     command = (
         f"hf download {known.repository} --repo-type dataset --local-dir {where}/{known.folders[0]} "
-        f"--include '*/train-*' '*/test-*'"
+        "--include '*/train-*' --include '*/test-*'"
     )
     received = "nothing: --data DIR says where" if data is None else where
     return RequestError(

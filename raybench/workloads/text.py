@@ -163,8 +163,8 @@ class Text:
         wrong = sorted([*absent, *(key for key, *_ in told["mismatched_keys"])])
         if wrong:
             raise RequestError(
-                f"workload.checkpoint: the weights that its config.json announces; {len(wrong)} missing or of "
-                f"another shape, {wrong[0]} the first (received {name!r})"
+                f"workload.checkpoint: the weights that its config.json announces; {len(wrong)} missing or "
+                f"of another shape, {wrong[0]} the first (received {name!r})"
             )
         model: nn.Module = made
         return model
