@@ -1,5 +1,6 @@
-# ruff: noqa: E501  (a table of inputs and answers)
 """Finding and reading texts: every form in which they are passed on, and every way in which they are wrong."""
+
+# ruff: noqa: E501 - a case and its answer stand on one line
 
 import json
 
@@ -180,7 +181,7 @@ def test_wrong_files_are_answered_in_a_line(tmp_path, content, fields, words):
     write(tmp_path / "mine.csv", content)
     said = refusal(lambda: check(spec(**own(**fields)), str(tmp_path)))
     assert said.startswith(words[0])
-    assert words[1] in said
+    assert all(word in said for word in words)
 
 
 @pytest.mark.parametrize(
