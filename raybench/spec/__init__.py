@@ -12,9 +12,10 @@ from raybench.spec.study import (
     SearchSpec,
     Study,
 )
-from raybench.spec.workloads import FactorySpec, MLPSpec, VisionSpec, WorkloadSpec
+from raybench.spec.workloads import CausalLMSpec, FactorySpec, MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 
 __all__ = [
+    "CausalLMSpec",
     "CostSpec",
     "FactorySpec",
     "KnobValue",
@@ -29,6 +30,7 @@ __all__ = [
     "SearchSpec",
     "Setting",
     "Study",
+    "TextSpec",
     "VisionSpec",
     "WorkloadSpec",
 ]

@@ -14,7 +14,7 @@ from raybench.spec.describe import plain_type
 from raybench.spec.knobs import NOT_YET_KNOBS, NOT_YET_STRATEGIES
 from raybench.spec.study import Study
 from raybench.spec.toml import received
-from raybench.spec.workloads import NOT_YET_WORKLOADS, WORKLOADS
+from raybench.spec.workloads import WORKLOADS
 
 Path = tuple[str | int, ...]
 
@@ -76,8 +76,6 @@ def _which_workload(workload: Any) -> list[str]:
         return [both] if "name" in workload else []
     if "name" not in workload:
         return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
-    if name in NOT_YET_WORKLOADS:
-        return [str(NotYetError(f"workload.name {received(name)}"))]
     if name in names:
         return []
     meant = nearest(name, names) if isinstance(name, str) else None

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
-from raybench.spec.base import Model, PositiveInt, Switch
+from raybench.spec.base import ListOrValue, Model, PositiveInt, Switch, no_repeats
+
+VocabularySize = Annotated[int, Field(ge=100, strict=True)]
+SequenceLength = Annotated[int, Field(ge=4, strict=True)]
+Dropout = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
 class MLPSpec(Model):
@@ -43,6 +55,149 @@ class VisionSpec(Model):
     samples: PositiveInt | None = Field(
         None, description="use only so many training images: the first, of folders evenly spread ones"
     )
+
+
+class Sizes(NamedTuple):
+    """What makes a transformer as large as it is."""
+
+    hidden_dim: int
+    num_layers: int
+    num_heads: int
+    feed_forward_dim: int
+    vocab_size: int
+
+
+class _TextModelSpec(Model):
+    """What every model on text has: its sizes, its texts and its tokenizer."""
+
+    PUBLISHED: ClassVar[dict[str, Sizes]]  # by model: what a field that is not given stands for
+
+    name: str
+    model: str
+    hidden_dim: PositiveInt | None = Field(None, description="width of the model")
+    num_layers: PositiveInt | None = Field(None, description="transformer layers")
+    num_heads: PositiveInt | None = Field(None, description="attention heads of a layer")
+    feed_forward_dim: PositiveInt | None = Field(None, description="width inside a feed-forward block")
+    vocab_size: VocabularySize | None = Field(None, description="entries of the vocabulary")
+    sequence_length: SequenceLength = Field(128, description="tokens of a sample")
+    dropout: Dropout = Field(0.1, description="share of activations set to zero in training")
+    data_set: Literal["ag_news", "imdb", "files"] = Field(
+        "ag_news",
+        description="the texts, under --data or from huggingface.co; files: one's own, under --data",
+    )
+    input: Literal["synthetic", "real"] = Field(
+        "synthetic", description="random tokens, or those of the data set's texts"
+    )
+    train_file: str | None = Field(None, description="of files: CSV with a header line, or parquet")
+    test_file: str | None = Field(None, description="of files: the same columns")
+    text_columns: Annotated[tuple[str, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)] = (
+        Field(("text",), description="of files: joined by a space")
+    )
+    tokenizer: str | None = Field(
+        None,
+        description="a directory (absolute, or under --data) or a name on huggingface.co; none: the "
+        "checkpoint's, else a WordPiece trained on the training texts",
+    )
+    samples: PositiveInt | None = Field(None, description="use only so many training samples, evenly spread")
+    test_samples: PositiveInt | None = Field(None, description="use only so many test samples, evenly spread")
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes given, and the published ones for those that are not."""
+        published = self.PUBLISHED[self.model]
+        given = {name: getattr(self, name) for name in Sizes._fields}
+        return published._replace(**{name: value for name, value in given.items() if value is not None})
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> _TextModelSpec:
+        sizes = self.sizes  # TOML has no order: checked when all are known
+        if sizes.hidden_dim % sizes.num_heads:
+            raise ValueError(f"hidden_dim {sizes.hidden_dim} is no multiple of num_heads {sizes.num_heads}")
+        return self
+
+
+class TextSpec(_TextModelSpec):
+    """A classifier of texts: a small transformer encoder, DistilBERT or BERT."""
+
+    PUBLISHED: ClassVar[dict[str, Sizes]] = {
+        "encoder": Sizes(128, 2, 4, 256, 10_000),
+        "distilbert": Sizes(768, 6, 12, 3072, 30_522),  # distilbert-base-uncased
+        "bert": Sizes(768, 12, 12, 3072, 30_522),  # bert-base-uncased
+    }
+
+    name: Literal["text"] = Field(description="text")
+    model: Literal["encoder", "distilbert", "bert"] = Field(
+        "encoder", description="encoder: embeddings, torch's TransformerEncoder, masked mean, linear head"
+    )
+    checkpoint: str | None = Field(
+        None,
+        description="weights of distilbert or bert: a directory (absolute, or under --data) or a name on "
+        "huggingface.co; none: random weights",
+    )
+    hidden_dim: PositiveInt | None = Field(
+        None, description="width of the model (d_model); none: encoder 128, distilbert and bert 768"
+    )
+    num_layers: PositiveInt | None = Field(None, description="none: encoder 2, distilbert 6, bert 12")
+    num_heads: PositiveInt | None = Field(
+        None, description="of attention; none: encoder 4, distilbert and bert 12"
+    )
+    feed_forward_dim: PositiveInt | None = Field(
+        None, description="width inside a feed-forward block; none: encoder 256, distilbert and bert 3072"
+    )
+    vocab_size: VocabularySize | None = Field(
+        None,
+        description="of the embedding, and of a WordPiece trained on the data; none: a named tokenizer's, "
+        "else encoder 10000, distilbert and bert 30522",
+    )
+    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most, the rest is cut")
+    padding: Literal["fixed", "longest"] = Field(
+        "fixed", description="of real input: to sequence_length, or to the longest sample of the batch"
+    )
+    label_column: str = Field("label", description="of files: whole numbers from 0, or names of classes")
+    num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
+        None, description="none: as in the data set (synthetic input of files: 2)"
+    )
+
+    @model_validator(mode="after")
+    def _checkpoint_fits(self) -> TextSpec:
+        if self.checkpoint is None:
+            return self
+        if self.model == "encoder":
+            raise ValueError('checkpoint goes with model = "distilbert" or "bert" (received "encoder")')
+        for name in Sizes._fields:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is the checkpoint's own (received {getattr(self, name)})")
+        return self
+
+
+class CausalLMSpec(_TextModelSpec):
+    """A decoder as GPT-2 (transformers), random weights; cross entropy of the next token."""
+
+    PUBLISHED: ClassVar[dict[str, Sizes]] = {"gpt2": Sizes(768, 12, 12, 3072, 50_257)}
+
+    name: Literal["causal_lm"] = Field(description="causal_lm")
+    model: Literal["gpt2"] = Field("gpt2", description="a decoder as GPT-2")
+    hidden_dim: PositiveInt | None = Field(None, description="width of the model; none: 768")
+    num_layers: PositiveInt | None = Field(None, description="none: 12")
+    num_heads: PositiveInt | None = Field(None, description="of attention; none: 12")
+    feed_forward_dim: PositiveInt | None = Field(
+        None, description="width inside a feed-forward block; none: 4 x hidden_dim"
+    )
+    vocab_size: VocabularySize | None = Field(
+        None,
+        description="of the embedding, and of a WordPiece trained on the data; none: a named tokenizer's, "
+        "else 50257",
+    )
+    sequence_length: SequenceLength = Field(
+        1024, description="tokens of a sample: the texts one after the other, cut into blocks"
+    )
+    dropout: Dropout = Field(0.0, description="share of activations set to zero in training")
+
+    @property
+    def sizes(self) -> Sizes:
+        """As for every model on text; the feed-forward width follows the model's."""
+        sizes = super().sizes
+        return sizes._replace(feed_forward_dim=self.feed_forward_dim or 4 * sizes.hidden_dim)
 
 
 class FactorySpec(Model):
@@ -87,8 +242,15 @@ def _kind(value: Any) -> str | None:
 WorkloadSpec = Annotated[
     Annotated[MLPSpec, Tag("mlp")]
     | Annotated[VisionSpec, Tag("vision")]
+    | Annotated[TextSpec, Tag("text")]
+    | Annotated[CausalLMSpec, Tag("causal_lm")]
     | Annotated[FactorySpec, Tag("factory")],
     Discriminator(_kind),
 ]
-WORKLOADS: dict[str, type[Model]] = {"mlp": MLPSpec, "vision": VisionSpec, "factory": FactorySpec}
-NOT_YET_WORKLOADS = ("text", "causal_lm")
+WORKLOADS: dict[str, type[Model]] = {
+    "mlp": MLPSpec,
+    "vision": VisionSpec,
+    "text": TextSpec,
+    "causal_lm": CausalLMSpec,
+    "factory": FactorySpec,
+}

@@ -19,7 +19,13 @@ from raybench.workloads.protocol import Workload
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
 # What the server of forks imports once, so that a loader's process starts in 0.1 s rather than in 5 (and in a
 # worker of Ray's not in more: there every new process imports the worker's own main module again).
-PRELOADED = ("torch.utils.data", "raybench.workloads.images", "torchvision.transforms.v2", "ray")
+PRELOADED = (
+    "torch.utils.data",
+    "raybench.workloads.images",
+    "raybench.workloads.tokens",
+    "torchvision.transforms.v2",
+    "ray",
+)
 
 
 class Batches(Protocol):
@@ -141,6 +147,7 @@ def make_batches(
         pin_memory=setting.pin_memory and device.type == "cuda",
         prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
         drop_last=True,
+        collate_fn=getattr(workload, "collate", None),
         multiprocessing_context=_loader_context(setting.workers),
     )
     return RealBatches(loader, place)

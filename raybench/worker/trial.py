@@ -53,7 +53,7 @@ class RankFacts:
     utilization: float | None
     energy_joules: float | None  # over all timed steps of synced
     samples: int  # of a micro-batch
-    tokens: int | None
+    tokens: float | None
 
 
 class Trial:
@@ -306,13 +306,13 @@ class Trial:
         self._team.barrier()
         return peaks.get(key)
 
-    def _counts(self) -> tuple[int, int | None]:
+    def _counts(self) -> tuple[int, float | None]:
         """Samples and tokens of a micro-batch of this rank."""
         assert self._bench is not None
         batch = self._bench.bare.batches.next()
-        samples = samples_of(self._workload, batch)
-        size = self._request.batch_size
-        return size if samples is None else samples, tokens_of(self._workload, batch)
+        counted = samples_of(self._workload, batch)
+        samples = self._request.batch_size if counted is None else counted
+        return samples, tokens_of(self._workload, batch, samples)
 
     def _per_step(self, facts: list[RankFacts]) -> dict[str, float | None]:
         """Samples and tokens of one step of all ranks, and samples with the other setting."""

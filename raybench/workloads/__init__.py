@@ -6,7 +6,14 @@ import importlib
 from pathlib import Path
 
 from raybench.errors import RequestError
-from raybench.spec.workloads import FactorySpec, MLPSpec, VisionSpec, WorkloadSpec
+from raybench.spec.workloads import (
+    CausalLMSpec,
+    FactorySpec,
+    MLPSpec,
+    TextSpec,
+    VisionSpec,
+    WorkloadSpec,
+)
 from raybench.workloads.protocol import Workload
 
 __all__ = ["Workload", "build", "check"]
@@ -25,12 +32,22 @@ def build(spec: WorkloadSpec, data: str | None) -> Workload:
         from raybench.workloads.vision import Vision
 
         return Vision(spec, Path(data) if data else None)
+    if isinstance(spec, TextSpec):
+        from raybench.workloads.text import Text
+
+        return Text(spec, Path(data) if data else None)
+    if isinstance(spec, CausalLMSpec):
+        from raybench.workloads.causal_lm import CausalLM
+
+        return CausalLM(spec, Path(data) if data else None)
     return _own(spec)
 
 
 def check(spec: WorkloadSpec, data: str | None) -> None:
     """Raise ``RequestError`` for what can be told before any worker starts: imports, names, data."""
     workload = build(spec, data)
+    if isinstance(spec, TextSpec) and spec.checkpoint is not None:
+        workload.model()
     if spec.input == "real":
         dataset = workload.dataset("train")  # type: ignore[attr-defined]
         if not len(dataset):

@@ -1,9 +1,8 @@
 """The published data sets on disk: found under ``--data``, checked, and kept ready as arrays.
 
 Nothing is ever downloaded. What is found (an archive, its extracted files, gzipped or not) is read and
-checked once, and kept as NumPy arrays in ``$XDG_CACHE_HOME/raybench`` (``~/.cache/raybench``), named by the
-files' sizes and times of change. The arrays are mapped into memory: the ranks of a machine and their
-loaders' processes share one copy, and the next trial opens it at once.
+checked once, and kept as NumPy arrays (``storage``). The arrays are mapped into memory: the ranks of a
+machine and their loaders' processes share one copy, and the next trial opens it at once.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import pickle
-import shutil
 import tarfile
-import tempfile
-import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.errors import RequestError
+from raybench.workloads import storage
+from raybench.workloads.storage import damaged, places
 
-CACHE_FORMAT = 1  # of the arrays: another number, another folder
-ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
 CIFAR10_FOLDER = "cifar-10-batches-py"
 CIFAR10_ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz", "cifar-10-batches-py.tar.xz")
 # splits by the first part of their files' names
@@ -59,7 +54,7 @@ class Source:
 
 def cifar10(data: Path | None) -> Source:
     """CIFAR-10 under ``data``. Raises ``RequestError`` where there is none."""
-    for folder in _places(data, "cifar10", "cifar-10", "CIFAR10"):
+    for folder in places(data, "cifar10", "cifar-10", "CIFAR10"):
         for batches in (folder / CIFAR10_FOLDER, folder):
             if (batches / "data_batch_1").is_file():
                 names = [name for split in _cifar10_parts().values() for name, _ in split]
@@ -77,7 +72,7 @@ def fashion_mnist(data: Path | None) -> Source:
         for part in FASHION_MNIST_FILES.values()
         for kind in ("images-idx3", "labels-idx1")
     ]
-    for place in _places(data, "fashion_mnist", "fashion-mnist"):
+    for place in places(data, "fashion_mnist", "fashion-mnist"):
         for folder in (place / "FashionMNIST" / "raw", place):
             files = [_plain_or_gz(folder / name) for name in names]
             if files[0] is not None:
@@ -91,37 +86,18 @@ def ready(source: Source) -> Path:
 
     Raises ``RequestError`` for damaged files and for a cache that cannot be written.
     """
-    cache = cache_directory()
-    folder = cache / f"{source.name}-{_key(source.files)}"
-    if folder.is_dir():
+    name = f"{source.name}-{storage.key(source.files)}"
+    folder = storage.kept(name)
+    if folder is not None:
         return folder
     splits = source.read(source.files)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        _tidy(cache)
-        _keep(splits, folder)
-    except OSError as error:
-        raise RequestError(
-            f"data: the cache of data sets cannot be written: {error.strerror or error}; XDG_CACHE_HOME "
-            f"names another place (received {cache})"
-        ) from error
-    return folder
+    return storage.keep(name, lambda folder: _write(splits, folder))
 
 
 def open_split(folder: Path, split: str) -> Split:
     """One half of what ``ready`` made, mapped into memory, read-only."""
     images, labels = (np.load(folder / f"{split}_{part}.npy", mmap_mode="r") for part in ("images", "labels"))
     return Split(images, labels)
-
-
-def cache_directory() -> Path:
-    """``$XDG_CACHE_HOME/raybench``, else ``~/.cache/raybench``."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "raybench"
-
-
-def _places(data: Path | None, *names: str) -> list[Path]:
-    return [] if data is None else [data, *(data / name for name in names)]
 
 
 def _missing(data: Path | None, title: str, what: str, torchvision_name: str) -> RequestError:
@@ -135,54 +111,15 @@ def _missing(data: Path | None, title: str, what: str, torchvision_name: str) ->
     )
 
 
-def _damaged(file: Path, why: str) -> RequestError:
-    return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
-
-
 def _first_line(error: Exception) -> str:
     lines = str(error).splitlines()  # tarfile lists every format that it tried
     return lines[0].rstrip(":") if lines else type(error).__name__
 
 
-def _key(files: Sequence[Path]) -> str:
-    found = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in _stats(files)]
-    return hashlib.sha256(repr((CACHE_FORMAT, found)).encode()).hexdigest()[:16]
-
-
-def _stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
-    stats = []
-    for file in files:
-        try:
-            stats.append((file, file.stat()))
-        except OSError as error:
-            raise RequestError(f"data: {file}: {error.strerror}; the data set is not complete") from error
-    return stats
-
-
-def _keep(splits: dict[str, Split], folder: Path) -> None:
-    """Write under a name of one's own, then rename: whoever comes second finds the first one's."""
-    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
-    try:
-        for name, split in splits.items():
-            np.save(temporary / f"{name}_images.npy", split.images)
-            np.save(temporary / f"{name}_labels.npy", split.labels)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _tidy(cache: Path) -> None:
-    for left in cache.glob(".writing-*"):
-        try:
-            abandoned = time.time() - left.stat().st_mtime > ABANDONED_AFTER_S
-        except FileNotFoundError:  # its owner has just renamed it
-            continue
-        if abandoned:
-            shutil.rmtree(left, ignore_errors=True)
+def _write(splits: dict[str, Split], folder: Path) -> None:
+    for name, split in splits.items():
+        np.save(folder / f"{name}_images.npy", split.images)
+        np.save(folder / f"{name}_labels.npy", split.labels)
 
 
 def _cifar10_parts() -> dict[str, list[tuple[str, str]]]:
@@ -194,7 +131,7 @@ def _cifar10_parts() -> dict[str, list[tuple[str, str]]]:
 
 
 def _read_cifar10_folder(files: tuple[Path, ...]) -> dict[str, Split]:
-    _stats(files)
+    storage.stats(files)
     return _cifar10({file.name: file.read_bytes() for file in files}, files[0].parent)
 
 
@@ -211,7 +148,7 @@ def _read_cifar10_archive(files: tuple[Path, ...]) -> dict[str, Split]:
                 if name and content is not None:
                     found[name] = content.read()
     except DAMAGED_ARCHIVE as error:
-        raise _damaged(file, _first_line(error)) from error
+        raise damaged(file, _first_line(error)) from error
     return _cifar10(found, file)
 
 
@@ -221,9 +158,9 @@ def _cifar10(contents: dict[str, bytes], where: Path) -> dict[str, Split]:
         images, labels = [], []
         for name, digest in parts:
             if name not in contents:
-                raise _damaged(where, f"it has no {name}")
+                raise damaged(where, f"it has no {name}")
             if hashlib.md5(contents[name], usedforsecurity=False).hexdigest() != digest:
-                raise _damaged(where / name, "its MD5 is not the published one")
+                raise damaged(where / name, "its MD5 is not the published one")
             batch = pickle.loads(contents[name], encoding="latin1")  # the published bytes: no one else's
             images.append(np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32))
             labels.append(np.asarray(batch["labels"], dtype=np.uint8))
@@ -241,7 +178,7 @@ def _read_fashion_mnist(files: tuple[Path, ...]) -> dict[str, Split]:
     for half, (images_file, labels_file) in zip(FASHION_MNIST_FILES, pairs, strict=True):
         images, labels = _idx(images_file, 3), _idx(labels_file, 1)
         if len(images) != len(labels):
-            raise _damaged(labels_file, f"{len(labels)} labels for {len(images)} images")
+            raise damaged(labels_file, f"{len(labels)} labels for {len(images)} images")
         splits[half] = Split(images[:, None], labels)
     return splits
 
@@ -254,13 +191,13 @@ def _idx(file: Path, dimensions: int) -> Bytes:
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read()
     except DAMAGED_ARCHIVE as error:
-        raise _damaged(file, _first_line(error)) from error
+        raise damaged(file, _first_line(error)) from error
     length = 4 * (1 + dimensions)
     header = np.frombuffer(content[:length], dtype=">u4").tolist() if len(content) >= length else [0]
     if header[0] != IDX_MAGIC[dimensions]:
-        raise _damaged(file, f"it does not begin as an idx file of {dimensions} dimensions")
+        raise damaged(file, f"it does not begin as an idx file of {dimensions} dimensions")
     values = np.frombuffer(content, dtype=np.uint8, offset=length)
     shape = tuple(header[1:])
     if values.size != np.prod(shape):
-        raise _damaged(file, f"{values.size} values where {'x'.join(map(str, shape))} are announced")
+        raise damaged(file, f"{values.size} values where {'x'.join(map(str, shape))} are announced")
     return values.reshape(shape)

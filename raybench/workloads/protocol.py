@@ -16,8 +16,10 @@ class Workload(Protocol):
 
     Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input or
     ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)``,
-    ``samples(batch) -> int``, ``tokens(batch) -> int``, and ``communication_hook(group)``, which returns
-    the state and the hook for DDP's ``register_comm_hook``.
+    ``samples(batch) -> int``, ``tokens(batch) -> int``, ``tokens_per_sample() -> float`` (the exact mean
+    over the training set, without padding, where batches differ), ``collate(samples) -> batch``, which the
+    real loader takes in place of torch's own and which has to be picklable, and
+    ``communication_hook(group)``, which returns the state and the hook for DDP's ``register_comm_hook``.
     """
 
     def model(self) -> nn.Module:
@@ -58,7 +60,13 @@ def samples_of(workload: Workload, batch: Any) -> int | None:
     return int(count(batch)) if count is not None else None
 
 
-def tokens_of(workload: Workload, batch: Any) -> int | None:
-    """The number of tokens in ``batch``; None: the workload has none."""
+def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
+    """The tokens of ``samples`` samples on average, where the workload knows that, else of ``batch``.
+
+    None: the workload has none.
+    """
+    mean = getattr(workload, "tokens_per_sample", None)
+    if mean is not None:
+        return float(mean()) * samples
     count = getattr(workload, "tokens", None)
-    return int(count(batch)) if count is not None else None
+    return float(count(batch)) if count is not None else None

@@ -16,7 +16,7 @@ import pytest
 import torchvision
 
 from raybench.errors import RequestError
-from raybench.workloads import files
+from raybench.workloads import files, storage
 
 RAW = "FashionMNIST/raw"
 
@@ -194,7 +194,7 @@ def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache):
     old, new = cache / ".writing-old", cache / ".writing-new"
     old.mkdir(parents=True)
     new.mkdir()
-    hours_ago = time.time() - 2 * files.ABANDONED_AFTER_S
+    hours_ago = time.time() - 2 * storage.ABANDONED_AFTER_S
     os.utime(old, (hours_ago, hours_ago))
     files.ready(files.fashion_mnist(tmp_path))
     assert not old.exists()

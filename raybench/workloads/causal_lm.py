@@ -1,0 +1,87 @@
+"""A decoder as GPT-2 with random weights, which learns the next token of texts or of random tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from raybench.spec.workloads import CausalLMSpec
+from raybench.workloads import corpora, tokenizers, tokens
+from raybench.workloads.tokens import Batch, Blocks
+
+
+class CausalLM:
+    """The decoder, and blocks of tokens. Its loss is what it is judged by: perplexity is its exponential."""
+
+    def __init__(self, spec: CausalLMSpec, data: Path | None) -> None:
+        self._spec, self._data = spec, data
+        self._opened: dict[str, Blocks] = {}
+
+    @property
+    def collate(self) -> Callable[[Sequence[torch.Tensor]], Batch]:
+        """What makes a batch of blocks."""
+        return tokens.stacked
+
+    def model(self) -> nn.Module:
+        """The decoder with random weights."""
+        from transformers import AutoModelForCausalLM, GPT2Config
+
+        spec, sizes = self._spec, self._spec.sizes
+        config = GPT2Config(
+            vocab_size=tokenizers.vocab_size(self._spec, self._data),
+            n_positions=spec.sequence_length,
+            n_embd=sizes.hidden_dim,
+            n_layer=sizes.num_layers,
+            n_head=sizes.num_heads,
+            n_inner=sizes.feed_forward_dim,
+            embd_pdrop=spec.dropout,
+            attn_pdrop=spec.dropout,
+            resid_pdrop=spec.dropout,
+            use_cache=False,
+            bos_token_id=None,  # GPT-2's own may lie outside of this vocabulary
+            eos_token_id=None,
+        )
+        made: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        return made
+
+    def batch(self, size: int, generator: torch.Generator) -> Batch:
+        """Random tokens of shape (size, sequence_length)."""
+        return {
+            "input_ids": tokens.random_ids(
+                size, self._spec.sequence_length, tokenizers.vocab_size(self._spec, self._data), generator
+            )
+        }
+
+    def dataset(self, split: str) -> Blocks:
+        """The blocks of "train" (limited to ``samples``) or "test" (to ``test_samples``).
+
+        Raises ``RequestError`` for data that is missing or damaged.
+        """
+        if split not in self._opened:
+            tokenizer = tokenizers.chosen(self._spec, self._data)
+            folder = tokens.stream(corpora.find(self._spec, self._data, split), tokenizer)
+            field = "samples" if split == "train" else "test_samples"
+            limit = getattr(self._spec, field)
+            self._opened[split] = Blocks(folder, self._spec.sequence_length, limit, f"workload.{field}")
+        return self._opened[split]
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy of every token but the first, each told from those before it."""
+        ids = batch["input_ids"]
+        logits = model(input_ids=ids).logits[:, :-1]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+    def samples(self, batch: Batch) -> int:
+        """The number of blocks."""
+        return len(batch["input_ids"])
+
+    def tokens(self, batch: Batch) -> int:
+        """The number of tokens."""
+        return batch["input_ids"].numel()
+
+    def tokens_per_sample(self) -> float:
+        """The length of a block."""
+        return float(self._spec.sequence_length)

@@ -1,0 +1,120 @@
+"""What may come from huggingface.co: a local directory first, then the hub's cache, then the network."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+T = TypeVar("T")
+
+
+def directory(name: str, data: Path | None) -> Path | None:
+    """The directory that ``name`` means, absolute or under ``data``; None where there is none.
+
+    Never one under the current directory: the workers have another.
+    """
+    place = Path(name).expanduser()
+    if not place.is_absolute():
+        if data is None:
+            return None
+        place = data / place
+    return place if place.is_dir() else None
+
+
+def loaded(load: Callable[..., T], name: str, data: Path | None) -> T:
+    """What ``load(place, local_files_only=...)`` makes of a directory, of the hub's cache, or of the hub.
+
+    Raises ``OSError`` where ``name`` is none of them, and whatever ``load`` raises.
+    """
+    with quietly():
+        place = directory(name, data)
+        if place is not None:
+            return load(str(place), local_files_only=True)
+        if Path(name).expanduser().exists() or name.startswith((".", "~", "/")):
+            raise FileNotFoundError("no such directory, or neither absolute nor under --data")
+        try:
+            return load(name, local_files_only=True)
+        except (OSError, ValueError):
+            if not reachable():
+                raise OSError("huggingface.co cannot be reached") from None
+            return load(name, local_files_only=False)
+
+
+def reachable() -> bool:
+    """Whether the hub may answer: the library itself tries for 20 s before it gives up."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if getproxies():
+        return True
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError:
+        return False
+    return True
+
+
+def rule(what: str, name: str, data: Path | None) -> str:
+    """What is asked for, and where ``name`` is no directory yet, how it gets there."""
+    if directory(name, data) is not None or name.startswith((".", "~", "/")):
+        return f"{what} in a directory, absolute or under --data"
+    place = f"{'DIR' if data is None else data}/{name}"
+    return (
+        f"{what} in a directory, absolute or under --data, or on huggingface.co: "
+        f"hf download {name} --local-dir {place}"
+    )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No progress bar, log line or warning of the hub's libraries that are imported by now."""
+    loggers = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    shown = _bars()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    for hide, _ in shown:
+        hide()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for _, show in shown:
+            show()
+
+
+def _bars() -> list[tuple[Callable[[], None], Callable[[], None]]]:
+    """How to hide and to show again the progress bars that would be seen."""
+    found: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    for name in ("huggingface_hub.utils", "datasets.utils"):
+        module = sys.modules.get(name)
+        if module is not None and not module.are_progress_bars_disabled():
+            found.append((module.disable_progress_bars, module.enable_progress_bars))
+    words = sys.modules.get("transformers.utils.logging")
+    if words is not None and words.is_progress_bar_enabled():
+        found.append((words.disable_progress_bar, words.enable_progress_bar))
+    return found
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the paragraphs that follow."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def no_fork_warning() -> None:
+    """Keep tokenizers, once it has used threads, from warning whenever the process forks."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,0 +1,81 @@
+"""Real texts through the real loader on two ranks: a classifier and a decoder, their tokens counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+
+from raybench.record import TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import CausalLMSpec, TextSpec
+from raybench.worker.communication import Communicators
+from raybench.worker.kept import Kept
+from raybench.worker.trial import RankResult, measure_trial
+from raybench.workloads import build, check
+
+ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+SMALL = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 500}
+
+
+def request_for(
+    data: Path, workload: TextSpec | CausalLMSpec, variants: tuple[Variant, ...] = ALL, **setting: Any
+) -> TrialRequest:
+    """Three rounds of two steps on two ranks."""
+    return TrialRequest(
+        role="scaling" if variants == ALL else "search",
+        workload=workload,
+        optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3),
+        setting=Setting(**({"batch_size": 8} | setting)),
+        world_size=2,
+        variants=variants,
+        measure=MeasureSpec(steps=2, warmup_steps=2, min_rounds=3, timeout_seconds=60),
+        data=str(data),
+    )
+
+
+def rank_measures(*requests: TrialRequest) -> list[RankResult]:
+    """Trials in a row in the same process."""
+    communicators, kept = Communicators("gloo"), Kept()
+    results = [
+        measure_trial(request, (0, 1), communicators, torch.device("cpu"), kept, lambda progress: None)
+        for request in requests
+    ]
+    communicators.drop_team()
+    return [result for result in results if result is not None]
+
+
+def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    real: dict[str, Any] = SMALL | {"input": "real", "samples": 400}
+    text = {"name": "text", "padding": "longest"} | real
+    encoder, distilbert = TextSpec(**text), TextSpec(**text, model="distilbert", feed_forward_dim=16)
+    decoder = CausalLMSpec(name="causal_lm", sequence_length=32, **real)
+    synthetic = CausalLMSpec(name="causal_lm", sequence_length=32, **SMALL)
+    check(encoder, str(data_dir))  # as the command does, before there are ranks
+    requests = [
+        request_for(data_dir, encoder, gradient_accumulation=2),
+        request_for(data_dir, distilbert, ("plain", "synced"), workers=1, static_graph=True),
+        request_for(data_dir, decoder),
+        request_for(data_dir, synthetic, ("plain", "synced"), precision="bf16"),
+    ]
+    ranks = run_ranks(rank_measures, 2, *requests)
+    for results in ranks:
+        assert [(result.state, result.reason) for result in results] == [("complete", None)] * 4
+    mean = build(encoder, str(data_dir)).tokens_per_sample()  # type: ignore[attr-defined]
+    assert 20 < mean < 128
+    measured = [result.measurement for result in ranks[0]]
+    assert all(measurement is not None and len(measurement.rounds) == 3 for measurement in measured)
+    assert [measurement.samples_per_step for measurement in measured] == [32, 16, 16, 16]
+    tokens = [measurement.tokens_per_step for measurement in measured]
+    assert tokens == pytest.approx([32 * mean, 16 * mean, 16 * 32, 16 * 32])
+    for measurement in (measured[0], measured[2]):
+        assert measurement.missing == {}
+        for round_ in measurement.rounds:
+            assert {block.variant for block in round_.blocks} == set(ALL)
+        assert measurement.loss < 10
+        assert measurement.flops_per_step > 0
