@@ -133,6 +133,7 @@ def _context(
         tables.communication_table(results),
         tables.confirmation_table(results),
         tables.suggestions_table(results),
+        tables.largest_table(results),
         tables.failures_table(results),
     ]
     return {

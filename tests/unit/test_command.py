@@ -135,7 +135,6 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
     "profile": (["--profile"], "--profile", "not there yet"),
-    "largest batch": (["--batch-sizes", "max"], "--batch-sizes max", "not there yet"),
     "fsdp": (["--set", "knobs.strategy=fsdp"], "knobs.strategy", "not there yet"),
     "training": (["--set", "training.epochs=3"], "training", "not there yet"),
 }
@@ -198,7 +197,7 @@ def test_a_wrong_option_is_named_with_the_value(name, answers):
 def test_a_wrong_option_as_it_is_typed():
     """As above, through the interpreter's own ``-m``."""
     assert refused(scaling("--batch-sizes", "256,0")) == (
-        '--batch-sizes: whole numbers above 0, with commas between them (received "0" in "256,0")\n'
+        '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0" in "256,0")\n'
     )
 
 
