@@ -120,7 +120,7 @@ class Execution:
                 found = decide(combination, self.plan.target, map(probe_of, probes), within)
                 if found.next_batch is None:
                     break
-                expected_s = max((record.wall_time_s for record in probes), default=0.0)
+                expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
                 if not self._time_for(expected_s + self._reserve()):
                     words = setting_words(combination, [*_fitting_knobs(self.plan)] or ["precision"])
                     self.not_reached.append(f"the largest batch, exactly ({words})")

@@ -457,6 +457,17 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_says_that_the_largest_batch_is_found_first():
+    typed = ("--world-sizes", "1", "--batch-sizes", "64,max", "--precision", "fp32,bf16", "--grid")
+    done = scaling(*typed)
+    assert done.returncode == 0
+    assert "batch_size max: found first, the largest that fits in memory at world size 1" in done.stdout
+    assert "for each of 2 combinations" in done.stdout
+    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1  batch_size (\d+)", done.stdout, re.MULTILINE)
+    assert [batch for _, batch in trials] == ["64", "64"]  # the others have no number yet, so no id
+    assert "batch_size: 64, max" in done.stdout
+
+
 def test_options_override_the_study():
     cores = usable_cores()
     typed = ("--oversubscribe", "--world-sizes", f"1,{cores + 1}", "--trials", "5", "--time-budget", "1h30m")

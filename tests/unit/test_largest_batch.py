@@ -256,13 +256,14 @@ def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
     assert f"batch {expected():,}" in results.answer()
 
 
-def test_each_precision_has_its_own():
+@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 3}], ids=str)
+def test_each_precision_has_its_own(search):
     class Halving(FakeHardware):
         def costs(self, request, setting):
             size = self.memory_sample_bytes // (2 if setting.precision == "bf16" else 1)
             return FakeHardware(memory_fixed_bytes=GIB, memory_sample_bytes=size).costs(request, setting)
 
-    plan = planned(knobs={"batch_size": "max", "precision": ["fp32", "bf16"]})
+    plan = planned(knobs={"batch_size": "max", "precision": ["fp32", "bf16"]}, search=search)
     runner = FakeRunner(
         Halving(memory_sample_bytes=1 << 24).costs, Noise(block=0.005), memory_limit_bytes=MEMORY
     )
@@ -273,6 +274,9 @@ def test_each_precision_has_its_own():
     labels = {curve.label for curve in results.curves}
     assert labels == {f"batch {expected():,}, fp32", f"batch {expected(1 << 23):,}, bf16"}
     assert results.curves[0].is_default
+    assert {record.state for record in rest(store.records)} == {"complete"}
+    if search["method"] == "optuna":
+        assert results.best.num_suggestions == 2
     table = tables.largest_table(results)
     assert [(row[1], row[2]) for row in table.rows] == [
         ("fp32", f"{expected():,}"),
@@ -296,23 +300,37 @@ def test_strong_scaling_takes_a_global_batch_that_divides_everywhere():
     }
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-@pytest.mark.parametrize("after", [0, 1, 5, 9, 11])
-def test_interrupted_anywhere_it_goes_on_and_measures_nothing_twice(after, device):
+@pytest.mark.parametrize(
+    ("device", "search", "batches"),
+    [
+        ("cuda", {"method": "grid"}, "max"),
+        ("cpu", {"method": "grid"}, "max"),
+        ("cuda", {"method": "optuna", "trials": 4}, [32, "max"]),
+        ("cuda", {"method": "optuna", "trials": 4}, "max"),
+    ],
+)
+@pytest.mark.parametrize("after", [0, 1, 5, 9, 11, 14])
+def test_interrupted_anywhere_it_goes_on_and_measures_nothing_twice(after, device, search, batches):
     class Stopping(FakeRunner):
         def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
             if len(self.requests) >= after:
                 raise Interrupted("SIGINT")
             return super().run(request, on_progress)
 
-    plan = planned(device=device)
+    knobs = {"batch_size": batches, "precision": ["fp32", "bf16"]}
+    plan = planned(device=device, knobs=knobs, search=search)
     whole = [record.trial_id for record in run(plan).records]
     store, again = MemoryStore(), fake()
     with pytest.raises(Interrupted):
         run(plan, Stopping(HARDWARE.costs, Noise(block=0.005), memory_limit_bytes=MEMORY), store)
     run(plan, again, store)
-    assert [record.trial_id for record in store.records] == whole
-    assert len(again.requests) == len(whole) - after
+    ids = [record.trial_id for record in store.records]
+    assert ids[:after] == whole[:after]
+    assert len(ids) == len(set(ids)) == len(again.requests) + after
+    found = [found_of(plan.study, each, plan.world_sizes) for each in (store.records, run(plan).records)]
+    assert found[0] == found[1]
+    if search["method"] == "grid":  # Optuna may suggest something else when it is asked again
+        assert ids == whole
     idle = fake()
     run(plan, idle, store)
     assert idle.requests == []

@@ -372,6 +372,7 @@ def test_an_assignment_that_is_none(text):
 def test_lists_of_options():
     assert parse_batch_sizes("256, 4096") == (256, 4096)
     assert parse_world_sizes("1,2,4") == (1, 2, 4)
+    assert parse_batch_sizes("8, max") == (8, "max")
     assert parse_world_sizes("all") == "all"
     assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
     assert parse_precisions("fp32,bf16") == ("fp32", "bf16")
