@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import socket
 from collections.abc import Sequence
@@ -118,6 +119,17 @@ class DeviceProbe:
         if resident is None:
             return None
         return MemoryRoom(socket.gethostname(), resident, machine.available_memory_bytes())
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Return to the system what earlier trials freed: kept by the allocator, it hides what a batch takes."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):  # another C library than glibc
+        pass
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -72,6 +73,11 @@ class Trial:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
+        if self._request.fit:
+            if not self._kept.has_model:  # DDP forms cycles, which may hold the last trial's large model
+                gc.collect()
+            probing.give_back_memory(self._device)
+            self._team.barrier()  # before anyone looks at what is left
         self._memory_limits = probing.memory_limits(self._team.gather(self._probe.memory_room()))
         bench, stepped = self._set_up()
         fixed = self._fixed_memory(bench) if self._request.fit else None

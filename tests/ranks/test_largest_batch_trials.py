@@ -22,9 +22,10 @@ from raybench.worker.communication import Communicators
 from raybench.worker.kept import Kept
 
 MIB = 2**20
-LEFT_MIB = 1000  # planted: what the host has left for two ranks
+LEFT_MIB = 600  # planted: what the host has left for two ranks
 CASES: dict[str, dict[str, Any]] = {
-    "memory": {"mib": 4},
+    "memory": {"mib": 8},
+    "memory again": {"mib": 8, "width": 17},  # after trials that took much and gave it back
     "all ranks": {"most": 11, "ranks": [0, 1]},
     "one rank": {"most": 5, "ranks": [1]},
     "model": {"width": 150_000},
@@ -90,7 +91,10 @@ def test_probes_on_two_ranks():
     for name, found in records.items():
         shown = [(each.request.batch_size, each.state, f"{each.wall_time_s:.2f}") for each in found]
         print(name, shown, [each.reason for each in found if each.reason])
-    _memory(records["memory"])
+    for name in ("memory", "memory again"):
+        _memory(records[name])
+    found = [_found(records[name]).batch_size or 0 for name in ("memory", "memory again")]
+    assert abs(found[0] - found[1]) <= 2
     assert _found(records["all ranks"]).batch_size == 11
     assert _found(records["one rank"]).batch_size == 5
     for name in ("all ranks", "one rank"):
@@ -134,4 +138,4 @@ def _memory(records: list[TrialRecord]) -> None:
     assert largest.device_memory_bytes is not None
     growth = max(largest.device_memory_bytes) - max(largest.fixed_memory_bytes)
     # the fixed part was read after a step, of which some may be kept
-    assert growth <= (found.batch_size or 0) * 4 * MIB * 1.3 + 32 * MIB
+    assert growth <= (found.batch_size or 0) * 8 * MIB * 1.3 + 32 * MIB
