@@ -20,6 +20,7 @@ from raybench.plan import Plan, make_plan
 from raybench.record import State, TrialRecord, TrialRequest
 from raybench.report import tables
 from raybench.report.document import write_report
+from raybench.search import Search
 from raybench.spec import Setting
 from raybench.store import ResultsDirectory
 from raybench.testing import FakeHardware, FakeRunner, Noise
@@ -239,7 +240,9 @@ def rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 6}], ids=str)
 def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
     plan = planned(4, knobs={"batch_size": [32, "max"], "bucket_cap_mb": ["default", 1]}, search=search)
-    store = run(plan)
+    store = MemoryStore()
+    given = Search(plan) if search["method"] == "optuna" else None  # made before anything is known
+    Execution(plan, fake(), store, Silent(), search=given).run()
     assert [record.request.fit for record in store.records] == sorted(
         (record.request.fit for record in store.records), reverse=True
     )
@@ -396,6 +399,20 @@ def test_a_found_batch_that_is_listed_too_is_one_suggestion():
     store = run(planned(knobs={"batch_size": [expected(), "max", 16]}, search=search))
     searched = [r.request.setting.batch_size for r in rest(store.records) if r.request.role == "search"]
     assert sorted(searched) == [16, expected()]
+
+
+def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        batch = request.batch_size
+        return ("invalid", f"each of 2 ranks has 100 samples, not {batch}") if batch > 100 else None
+
+    plan = planned()
+    store = run(plan, fake(fail=fail))
+    assert {record.request.setting.batch_size for record in rest(store.records)} == {96}
+    (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
+    assert row[5].startswith(
+        "stopped by invalid, not at the memory: batch 104: each of 2 ranks has 100 samples"
+    )
 
 
 def test_retried_probes_are_measured_again_once():
