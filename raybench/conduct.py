@@ -272,6 +272,13 @@ def _print_plan(plan: Plan, console: Console) -> None:
     study = plan.study
     lines = [f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"]
     sizes = len(plan.curve(plan.default()))
+    if study.knobs.has_max:
+        number = len(plan.combinations())
+        lines.append(
+            f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
+            f"up to {study.search.max_batch_size:,}"
+            + (f", for each of {number} combinations of the knobs that change memory" if number > 1 else "")
+        )
     if study.search.method == "optuna":
         lines += [
             f"search: {study.search.trials} suggestions at world size {plan.target}, chosen by Optuna",
@@ -279,8 +286,12 @@ def _print_plan(plan: Plan, console: Console) -> None:
             "confirmation: the best against the default, interleaved",
         ]
     else:
-        requests = plan.requests()
-        lines.append(f"grid: {len(requests)} trials, then the confirmation of the best against the default")
+        listed = study.knobs.values("batch_size")  # the ids of the others come with their numbers
+        requests = [request for request in plan.requests() if request.setting.batch_size in listed]
+        more = ", those of batch_size max" if study.knobs.has_max else ""
+        lines.append(
+            f"grid: {len(requests)} trials{more}, then the confirmation of the best against the default"
+        )
         for request in requests:
             knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}
             shown = ", ".join(f"{name} {value}" for name, value in knobs.items())

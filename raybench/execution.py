@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
@@ -13,11 +13,14 @@ from raybench.analysis.efficiency import scaling
 from raybench.analysis.objectives import Candidate, pareto_front
 from raybench.analysis.words import setting_words, times
 from raybench.errors import GroupLostError
+from raybench.largest_batch import Probe, decide, found_of, probe_of
 from raybench.launch.runner import Outcome, Progress, Samples, TrialRunner
 from raybench.plan import Plan, Suggestion
 from raybench.record import Role, State, TrialRecord, TrialRequest
 from raybench.search import Search, objective_values
+from raybench.spec.knobs import Setting
 
+GIBIBYTE = 2**30
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
 # has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals.
@@ -84,6 +87,11 @@ class Execution:
         Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError``
         when no worker group starts.
         """
+        if self.plan.study.knobs.has_max:
+            self._find_largest()
+            if next(self.plan.study.knobs.grid(self.plan.largest), None) is None:
+                self.notes.append("no batch fits, in no combination of the knobs: nothing else was measured")
+                return
         if self.plan.study.search.method == "optuna":
             winners = self._search()
             self._curve(winners)
@@ -91,6 +99,38 @@ class Execution:
             self._all([Task(request) for request in self.plan.requests()])
             winners = self._best_of_grid()
         self._confirm(winners)
+
+    def _find_largest(self) -> None:
+        """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+        combinations, sizes = self.plan.combinations(), self.plan.world_sizes
+        each = f", for each of {len(combinations)} combinations" if len(combinations) > 1 else ""
+        self.watcher.stage(f"Finding the largest batch that fits on {self._target_words()}{each}")
+        for combination in combinations:
+            key, done = combination.memory_key(self.plan.target), 0
+            while True:
+                # what --retry names is not known until it was tried again
+                probes = [
+                    record
+                    for record in self.store.latest().values()
+                    if record.request.fit
+                    and record.request.setting.memory_key(self.plan.target) == key
+                    and not self._is_open(record.request)
+                ]
+                within = self.plan.rules(combination)
+                found = decide(combination, self.plan.target, map(probe_of, probes), within)
+                if found.next_batch is None:
+                    break
+                expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
+                if not self._time_for(expected_s + self._reserve()):
+                    words = setting_words(combination, [*_fitting_knobs(self.plan)] or ["precision"])
+                    self.not_reached.append(f"the largest batch, exactly ({words})")
+                    break
+                self._measure(Task(self.plan.probe(combination, found.next_batch)), done=done, total=None)
+                done += 1
+        found_all = found_of(self.plan.study, self.store.latest().values(), sizes)
+        self.plan = replace(self.plan, found=tuple(found_all))
+        if self.search is not None:
+            self.search.use(self.plan)
 
     def _search(self) -> list[Suggestion]:
         search = self.search or Search(self.plan)
@@ -100,7 +140,7 @@ class Execution:
         tried += [
             (Suggestion(record.suggestion or 0, record.request.setting, record.request.environment), record)
             for record in self.store.latest().values()
-            if record.request.role == "search"
+            if record.request.role == "search" and not record.request.fit
         ]
         self.watcher.stage(f"Searching for the best of {trials} suggestions at {self._target_words()}")
         while len(tried) < trials:
@@ -125,7 +165,7 @@ class Execution:
         again = [
             Task(record.request, record.suggestion)
             for record in self.store.latest().values()
-            if record.request.role == "search" and self._is_open(record.request)
+            if record.request.role == "search" and not record.request.fit and self._is_open(record.request)
         ]
         if again:
             self.watcher.stage(f"Trying {len(again)} suggestions again")
@@ -230,7 +270,7 @@ class Execution:
             request, study=self.plan.study.name, suggestion=task.suggestion, started_at=started
         )
         self.store.append(record, outcome.samples)
-        if record.state == "complete":
+        if record.state == "complete" and not request.fit:
             costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
             costs.append(outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(self._result_words(record))
@@ -296,7 +336,10 @@ class Execution:
 
     def _words(self, request: TrialRequest) -> str:
         """The trial in words: its devices and the knobs that the study explores."""
-        knobs: Iterable[str] = list(self.plan.study.knobs.explored()) or ["batch_size"]
+        if request.fit:
+            knobs: Iterable[str] = dict.fromkeys(["batch_size", *_fitting_knobs(self.plan)])
+        else:
+            knobs = list(self.plan.knobs.explored()) or ["batch_size"]
         if request.world_size == 1:
             knobs = [knob for knob in knobs if knob not in request.setting.ONE_DEVICE_INDIFFERENT]
         varied = {n: v for n, v in request.environment.items() if len(self.plan.study.environment[n]) > 1}
@@ -308,6 +351,8 @@ class Execution:
         words = self._words(record.request)
         if record.state != "complete":
             return f"  {words}: {record.state}: {record.reason}"
+        if record.request.fit:
+            return f"  {words}: {_fit_words(probe_of(record))}"
         found = scaling(record, list(self.store.latest().values()))
         rate = f"{found.throughput_samples_per_s.value:,.0f} samples/s"
         rounds = f"n={len(record.measurement.rounds) if record.measurement else 0}"
@@ -316,6 +361,17 @@ class Execution:
         if record.request.role == "confirmation" or found.speedup is None:
             return f"  {words}: {rate} beside the default, {rounds}"
         return f"  {words}: {rate}, {times(found.speedup)}, {rounds}"
+
+
+def _fitting_knobs(plan: Plan) -> list[str]:
+    """The knobs that change memory and have more than one value."""
+    return [name for name in plan.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
+
+
+def _fit_words(probe: Probe) -> str:
+    memory = f"{probe.memory_bytes / GIBIBYTE:.2f} GiB" if probe.memory_bytes else "memory unknown"
+    share = "" if probe.share is None else f", {probe.share:.0%} of the memory"
+    return f"{'too large' if probe.failure else 'fits'} ({memory}{share})"
 
 
 def _same(one: Suggestion, other: Suggestion) -> bool:

@@ -211,6 +211,23 @@ def memory_limit_bytes() -> int | None:
     return limit if limit is None or limit < memory_bytes() else None
 
 
+def available_memory_bytes() -> int:
+    """Memory that processes may still take: what the host has left, or the container if that is less."""
+    left = int(psutil.virtual_memory().available)
+    for used, cache, limit in (
+        ("memory.current", "inactive_file", "memory.max"),
+        ("memory.usage_in_bytes", "total_inactive_file", "memory.limit_in_bytes"),
+    ):
+        for folder in _cgroup_folders("memory"):
+            most, taken = _read(folder / limit) or "", _read(folder / used) or ""
+            if not (most.isdecimal() and taken.isdecimal()) or int(most) >= _NO_LIMIT_BYTES:
+                continue
+            # files that the kernel can forget count as used
+            found = re.search(rf"^{cache} (\d+)$", _read(folder / "memory.stat") or "", re.MULTILINE)
+            left = min(left, int(most) - int(taken) + (int(found.group(1)) if found else 0))
+    return max(left, 0)
+
+
 def _cgroup_values(controller: str, name: str) -> list[str]:
     """The values of ``name`` in this process's control group and in those above it, v1 and v2."""
     return [text for folder in _cgroup_folders(controller) if (text := _read(folder / name))]

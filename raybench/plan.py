@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raybench.errors import RequestError
+from raybench.largest_batch import Found, Rules, in_numbers, rules, stands_for
 from raybench.launch.runner import Resources
 from raybench.record import Role, TrialRequest, Variant
-from raybench.spec.knobs import Setting
+from raybench.spec.knobs import Knobs, Setting
 from raybench.spec.study import MeasureSpec, Placement, Study
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
+MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
 ALL_VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 
 
@@ -35,6 +37,7 @@ class Plan:
     world_sizes: tuple[int, ...]  # ascending
     target: int  # where suggestions are measured
     num_devices: int
+    found: tuple[Found, ...] | None = None  # what "max" stands for; None: not looked for yet
 
     @property
     def group_size(self) -> int:
@@ -55,13 +58,61 @@ class Plan:
 
     def default(self) -> Suggestion:
         """The first value of every list."""
-        return Suggestion(0, self.study.knobs.default(), self.environments()[0])
+        setting = next(self.study.knobs.grid(self.largest))
+        return Suggestion(0, setting, self.environments()[0])
+
+    @property
+    def knobs(self) -> Knobs:
+        """The values to explore, with what is known in the place of "max"."""
+        return in_numbers(self.study.knobs, self.largest, self.found or ())
+
+    def largest(self, setting: Setting) -> int | None:
+        """What "max" stands for beside the setting's other knobs; until it is found the smallest batch."""
+        if self.found is None:
+            return self.rules(setting).smallest
+        largest = stands_for(self.found, self.study, self.world_sizes, self.target, self.device)
+        return largest(setting)
+
+    def rules(self, setting: Setting) -> Rules:
+        """Between which batches the largest is looked for."""
+        return rules(self.study, setting, self.world_sizes, self.device)
+
+    def combinations(self) -> list[Setting]:
+        """The combinations of the knobs that change memory, each with its smallest batch.
+
+        The other knobs have the first values that go with them.
+        """
+        knobs, found = self.study.knobs, dict[object, Setting]()
+        memory = [name for name in Setting.MEMORY_KNOBS if name in Setting.model_fields]
+        others = [name for name in Setting.model_fields if name not in (*memory, "batch_size")]
+        for chosen in itertools.product(*(knobs.values(name) for name in memory)):
+            rest = itertools.product(*(knobs.values(name) for name in others))
+            for values in itertools.islice(rest, MOST_FAULTS):
+                given = zip((*memory, *others), (*chosen, *values), strict=True)
+                setting = Setting(**dict(given), batch_size=1)
+                if setting.fault(self.device) is None:
+                    smallest = setting.model_copy(update={"batch_size": self.rules(setting).smallest})
+                    found.setdefault(setting.memory_key(self.target), smallest)
+                    break
+        return list(found.values())
+
+    def probe(self, combination: Setting, batch_size: int) -> TrialRequest:
+        """A few steps at the target world size: does this batch fit?"""
+        suggestion = Suggestion(
+            0, combination.model_copy(update={"batch_size": batch_size}), self.environments()[0]
+        )
+        request = self._request(suggestion, "search", self.target, self.placements(self.target)[0])
+        measure = self.study.measure.model_copy(
+            update={"half_width": None, "min_rounds": 3, "steps": 1, "warmup_steps": 1}
+        )
+        variants: tuple[Variant, ...] = ("plain",) if self.target == 1 else ("synced",)
+        return request.model_copy(update={"fit": True, "measure": measure, "variants": variants})
 
     def grid(self) -> Iterator[Suggestion]:
         """Every combination, the default first, those of one worker group together."""
         numbers = itertools.count()
         for environment in self.environments():
-            for setting in self.study.knobs.grid():
+            for setting in self.study.knobs.grid(self.largest):
                 yield Suggestion(next(numbers), setting, environment)
 
     def placements(self, world_size: int) -> list[Placement]:
@@ -162,6 +213,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     _refuse_idle_placements(plan)
     _refuse_too_many(plan, resources)
     _refuse_uneven_batches(plan)
+    _refuse_no_room(plan)
     _refuse_faults(plan)
     return plan
 
@@ -215,8 +267,9 @@ def _refuse_uneven_batches(plan: Plan) -> None:
     for batch, accumulation, size in itertools.product(
         knobs.values("batch_size"), knobs.values("gradient_accumulation"), plan.world_sizes
     ):
-        assert isinstance(batch, int)
         assert isinstance(accumulation, int)
+        if not isinstance(batch, int):  # the largest is found among those that divide
+            continue
         if batch % (size * accumulation):
             raise RequestError(
                 "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
@@ -224,10 +277,25 @@ def _refuse_uneven_batches(plan: Plan) -> None:
             )
 
 
+def _refuse_no_room(plan: Plan) -> None:
+    """A limit below the smallest batch that "max" may stand for."""
+    if not plan.study.knobs.has_max:
+        return
+    most = plan.study.search.max_batch_size
+    for smallest in (setting.batch_size for setting in plan.combinations()):
+        if smallest > most:
+            raise RequestError(
+                "search.max_batch_size: under strong scaling at least the world sizes' common multiple x "
+                f"gradient_accumulation = {smallest} (received {most})"
+            )
+
+
 def _refuse_faults(plan: Plan) -> None:
     """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
     faults = set()
-    for setting in plan.study.knobs.grid():  # a grid may have a million: no further than the first possible
+    for setting in plan.study.knobs.grid(
+        plan.largest
+    ):  # a grid may have a million: no further than the first possible
         fault = setting.fault(plan.device)
         if fault is None:
             return

@@ -42,6 +42,7 @@ class TrialRequest(_Frozen):
     workload: WorkloadSpec
     optimizer: OptimizerSpec
     setting: Setting
+    fit: bool = False  # a probe of batch_size = "max": does this batch fit? Memory is read, speed is not
     versus: Setting | None = None  # confirmation: measured in the same rounds
     environment: dict[str, str] = Field(default_factory=dict)
     scaling: Literal["weak", "strong"] = "weak"
@@ -60,9 +61,11 @@ class TrialRequest(_Frozen):
         """Twelve hexadecimal digits of SHA-256 over what was asked.
 
         How long it may take is left out: a study resumed with a longer ``measure.timeout_seconds``
-        measures nothing twice.
+        measures nothing twice. So is ``fit`` where it is off: ids stay as they were before it was there.
         """
         asked = self.model_dump(mode="json", exclude={"measure": {"timeout_seconds"}, "oversubscribed": True})
+        if not self.fit:
+            del asked["fit"]
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -123,7 +126,7 @@ class PhaseBlock(_Frozen):
 class Measurement(_Frozen):
     """What a complete trial has."""
 
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...]  # none in a probe of the largest batch
     stopped_by: Literal["half_width", "max_seconds", "steps"]
     batch_size: int  # micro-batch of one device
     global_batch_size: int
@@ -145,6 +148,9 @@ class Measurement(_Frozen):
     device_memory_bytes: tuple[int, ...] | None = (
         None  # each rank, as the device (CPU: the process) counts it
     )
+    memory_limit_bytes: tuple[int, ...] | None = None  # each rank: its GPU's memory, its share of the host's
+    # each rank: what does not grow with the batch (weights, gradients, buckets, optimizer); probes on CPUs
+    fixed_memory_bytes: tuple[int, ...] | None = None
     device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
     energy_joules: float | None = None  # of all devices, per synced step
     loss: float | None = None  # after the last round

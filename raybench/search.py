@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 from raybench.analysis.objectives import MAXIMIZED, objective_value
 from raybench.plan import Plan, Suggestion
 from raybench.record import TrialRecord
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.knobs import MAX, KnobValue, Setting, settled
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -42,7 +42,6 @@ class Search:
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._plan, self._study_spec = plan, plan.study
-        self._default = plan.study.knobs.default()
         self._space = self._spaces()
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
@@ -57,6 +56,10 @@ class Search:
         for parameters in self._first_row():
             self._optuna.enqueue_trial(parameters)
 
+    def use(self, plan: Plan) -> None:
+        """Take the plan with what the probes found in the place of "max", before the first suggestion."""
+        self._plan = plan
+
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every combination is."""
         for attempt in range(10_000):
@@ -66,14 +69,14 @@ class Search:
                 self._optuna.enqueue_trial(self._any_unseen())
             trial = self._optuna.ask()
             parameters = {name: trial.suggest_categorical(name, list(c)) for name, c in self._space.items()}
-            known = self._known.get(_key(parameters))
+            known = self._known.get(self._key(parameters))
             if known is not None:
                 self._tell(trial, known)
                 continue
             too_large = self._does_not_fit(parameters)
             if too_large is not None:
                 trial.set_user_attr("state", "oom")
-                trial.set_user_attr("reason", f"at least as large as {too_large}, which did not fit")
+                trial.set_user_attr("reason", too_large)
                 self._optuna.tell(trial, state=TrialState.PRUNED)
                 continue
             suggestion = self._suggestion(trial.number, parameters)
@@ -83,7 +86,7 @@ class Search:
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
         """What became of a suggestion."""
-        self._known[_key(self._parameters(suggestion))] = record
+        self._known[self._key(self._parameters(suggestion))] = record
         trial = self._asked.pop(suggestion.number, None)
         if trial is not None:
             self._tell(trial, record)
@@ -141,34 +144,55 @@ class Search:
         return next(self._unseen())
 
     def _is_open(self, parameters: dict[str, KnobValue]) -> bool:
-        return _key(parameters) not in self._known and self._does_not_fit(parameters) is None
+        return self._key(parameters) not in self._known and self._does_not_fit(parameters) is None
 
     def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
-        """The id of a trial that was out of memory and wanted no more than this one."""
+        """Why it does not: a trial was out of memory that wanted no more than this one, or no batch fits."""
 
         def asked(knob: str) -> Any:
-            return parameters.get(knob, getattr(self._default, knob))
+            return parameters.get(knob, self._study_spec.knobs.values(knob)[0])
 
+        batch = self._batch(parameters)
+        if batch is None:
+            return "no batch fits in memory"
         for record in self._known.values():
             if record.state != "oom":
                 continue
             found = record.request.setting
             alike = all(getattr(found, knob) == asked(knob) for knob in MEMORY_KNOBS)
-            if alike and asked("batch_size") >= found.batch_size:
-                return record.trial_id
+            if alike and batch >= found.batch_size:
+                return f"at least as large as {record.trial_id}, which did not fit"
         return None
 
-    def _suggestion(self, number: int, parameters: dict[str, Any]) -> Suggestion:
-        default = self._plan.default()
+    def _batch(self, parameters: dict[str, Any]) -> int | None:
+        """The batch that the parameters amount to; None: "max", where none fits."""
+        listed = parameters.get("batch_size", self._study_spec.knobs.values("batch_size")[0])
+        if listed != MAX:
+            return int(listed)
+        setting = self._setting({**parameters, "batch_size": MAX})
+        return None if setting is None else setting.batch_size
+
+    def _setting(self, parameters: dict[str, Any]) -> Setting | None:
+        """The parameters' knobs and the first values of the others, a number in the place of "max"."""
+        first = {name: self._study_spec.knobs.values(name)[0] for name in Setting.model_fields}
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
+        return settled({**first, **knobs}, self._plan.largest)
+
+    def _key(self, parameters: dict[str, Any]) -> tuple[Any, ...]:
+        """What tells combinations apart: "max" is the number that it stands for."""
+        if "batch_size" in parameters:
+            parameters = {**parameters, "batch_size": self._batch(parameters)}
+        return tuple(sorted((name, repr(value)) for name, value in parameters.items()))
+
+    def _suggestion(self, number: int, parameters: dict[str, Any]) -> Suggestion:
         variables = {
             k.removeprefix(ENVIRONMENT_PREFIX): v
             for k, v in parameters.items()
             if k.startswith(ENVIRONMENT_PREFIX)
         }
-        return Suggestion(
-            number, Setting(**{**default.setting.model_dump(), **knobs}), {**default.environment, **variables}
-        )
+        setting = self._setting(parameters)
+        assert setting is not None  # what does not fit is not suggested
+        return Suggestion(number, setting, {**self._plan.environments()[0], **variables})
 
     def _parameters(self, suggestion: Suggestion) -> dict[str, KnobValue]:
         return {
@@ -181,13 +205,20 @@ class Search:
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""
         for record in records:
-            if record.request.role == "search":
+            if record.request.role == "search" and not record.request.fit:
                 suggestion = Suggestion(
                     record.suggestion or 0, record.request.setting, record.request.environment
                 )
                 parameters = self._parameters(suggestion)
-                self._known[_key(parameters)] = record
+                self._known[self._key(parameters)] = record
                 self._optuna.add_trial(self._frozen(parameters, record))
+
+    def _categories(self, parameters: dict[str, KnobValue]) -> dict[str, KnobValue]:
+        """As Optuna lists them: a batch that the study does not list was found for "max"."""
+        return {
+            name: value if name != "batch_size" or value in self._space[name] else MAX
+            for name, value in parameters.items()
+        }
 
     def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
         values = objective_values(record, self._plan)
@@ -195,7 +226,7 @@ class Search:
             TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
         )
         return optuna.trial.create_trial(
-            params=parameters,
+            params=self._categories(parameters),
             distributions={
                 name: CategoricalDistribution(list(values)) for name, values in self._space.items()
             },
@@ -210,10 +241,6 @@ def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
     price = plan.study.cost.price_per_device_hour
     values = [objective_value(record, name, price) for name in plan.study.search.objectives]
     return None if None in values else [value for value in values if value is not None]
-
-
-def _key(parameters: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(sorted((name, repr(value)) for name, value in parameters.items()))
 
 
 def _storage(journal: Path | None) -> BaseStorage:

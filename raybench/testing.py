@@ -33,6 +33,7 @@ from raybench.spec.knobs import Setting
 MIN_BLOCK_STEPS = 5
 MIN_BLOCK_S = 0.15
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}
+PROBE_STEPS = 5
 STARTED_AT = "2026-01-01T00:00:00+00:00"
 
 
@@ -274,7 +275,10 @@ class _Trial:
         self.stopped_by: str = "max_seconds"
 
     def measure(self) -> None:
-        """Rounds until the stopping rule ends them."""
+        """Rounds until the stopping rule ends them; a probe of the largest batch has none."""
+        if self.request.fit:
+            self.clock_s, self.stopped_by = PROBE_STEPS * self.costs.plain_s, "steps"
+            return
         while not self._is_over():
             self._round()
 
@@ -394,6 +398,9 @@ class _Trial:
             phases=self._phases() if request.role == "scaling" else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + (256 << 20),) * n,
+            memory_limit_bytes=(self.runner.memory_limit_bytes,) * n
+            if self.runner.memory_limit_bytes
+            else None,
             loss=1.0,
         )
 

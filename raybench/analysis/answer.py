@@ -21,7 +21,7 @@ LONGEST_REASON = 70  # characters
 def answer(results: StudyResults) -> str:
     """What the study found, whatever was and was not measured."""
     if not results.records:
-        return "nothing was measured"
+        return "; ".join(_nothing_fits(results)) or "nothing was measured"
     if not results.complete:
         return f"no trial completed: {failures_words(results.failed)}"
     if results.headline is None:
@@ -29,6 +29,14 @@ def answer(results: StudyResults) -> str:
     return "; ".join(
         [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results), *_best(results)]
     )
+
+
+def _nothing_fits(results: StudyResults) -> list[str]:
+    """Where the probes of the largest batch are all that there is, and none fits."""
+    if not results.largest or any(each.batch_size for each in results.largest):
+        return []
+    reasons = dict.fromkeys(_first_line(each.reason) for each in results.largest)
+    return [f"no trial completed: no batch fits in memory ({'; '.join(reasons)})"]
 
 
 def failures_words(records: Sequence[TrialRecord]) -> str:

@@ -152,7 +152,7 @@ def same_question(one: TrialRequest, other: TrialRequest) -> bool:
     mine, theirs = one.setting, other.setting
     if 1 in (one.world_size, other.world_size):
         mine, theirs = mine.on_one_device(), theirs.on_one_device()
-    named = ("workload", "optimizer", "environment", "scaling", "device", "data")
+    named = ("workload", "optimizer", "environment", "scaling", "device", "data", "fit")
     return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
 
 

@@ -14,6 +14,7 @@ from raybench.analysis.statistics import Estimate
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.analysis.words import setting_words
+from raybench.largest_batch import Found, found_of, in_numbers, stands_for
 from raybench.record import TrialRecord, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, Study
@@ -82,7 +83,11 @@ class Best:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What a study has found. Records with one id count once, the last of them."""
+    """What a study has found. Records with one id count once, the last of them.
+
+    ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are in
+    ``summaries`` only, not among ``records``.
+    """
 
     study: Study
     records: tuple[TrialRecord, ...]
@@ -98,6 +103,7 @@ class StudyResults:
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
     findings: tuple[Finding, ...]
+    largest: tuple[Found, ...] = ()  # batches that fit, for ``batch_size = "max"``
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
@@ -122,14 +128,16 @@ class StudyResults:
 
 def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are."""
-    kept = tuple({record.trial_id: record for record in records}.values())
+    everything = tuple({record.trial_id: record for record in records}.values())
+    kept = tuple(record for record in everything if not record.request.fit)
+    study, largest = _in_numbers(study, everything)
     target = _target(study, kept)
     headline = _headline(study, kept, target)
     best, pareto = _best(study, kept, target)
     return StudyResults(
         study=study,
         records=kept,
-        summaries=tuple(summarize(kept)),
+        summaries=tuple(summarize(everything)),
         target_world_size=target,
         curves=tuple(_curves(study, kept)),
         batch_curves=tuple(_batch_curves(study, kept, headline)),
@@ -141,7 +149,20 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         pareto=tuple(pareto),
         confirmations=tuple(_confirmations(study, kept)),
         findings=tuple(finding for record in kept for finding in findings(record)),
+        largest=largest,
     )
+
+
+def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[Found, ...]]:
+    """The study with the batches that its probes found in the place of "max", and what they say."""
+    if not study.knobs.has_max:
+        return study, ()
+    asked, device = study.scaling.world_sizes, study.resources.device
+    sizes = [record.request.world_size for record in records] if asked == "all" else list(asked)
+    found = tuple(found_of(study, records, sizes))
+    largest = stands_for(found, study, sizes or [1], _target(study, records), device)
+    knobs = in_numbers(study.knobs, largest, found)
+    return study.model_copy(update={"knobs": knobs}), found
 
 
 def _target(study: Study, records: Sequence[TrialRecord]) -> int:

@@ -168,6 +168,8 @@ def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[st
     }
     if record.measurement is None:
         return TrialSummary(**asked)  # type: ignore[arg-type]
+    if request.fit:  # a probe of the largest batch tells of memory only
+        return TrialSummary(**asked, **_memory(record.measurement))  # type: ignore[arg-type]
     found = scaling(record, records)
     measured = _speed(found) | _parts(waterfall(record)) | _rest(record.measurement, found)
     return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
@@ -205,6 +207,13 @@ def _parts(found: Waterfall | None) -> dict[str, float | None]:
     return named | {name: part.value if part else None for name, part in further.items()}
 
 
+def _memory(measurement: Measurement) -> dict[str, float | None]:
+    return {
+        "peak_memory_bytes": max(measurement.peak_memory_bytes or (), default=None),
+        "device_memory_bytes": max(measurement.device_memory_bytes or (), default=None),
+    }
+
+
 def _rest(measurement: Measurement, found: Scaling) -> dict[str, float | None]:
     by_variant = {block.variant: block.seconds for block in measurement.phases}
     phases = next((by_variant[name] for name in ("synced", "local", "plain") if name in by_variant), {})
@@ -214,8 +223,7 @@ def _rest(measurement: Measurement, found: Scaling) -> dict[str, float | None]:
         **{f"{name}_s": phases.get(name) for name in PHASES},  # type: ignore[call-overload]
         "gradient_bytes": measurement.gradient_bytes,
         "flops_per_s": flops / found.step_time_s.value if flops else None,
-        "peak_memory_bytes": max(measurement.peak_memory_bytes or (), default=None),
-        "device_memory_bytes": max(measurement.device_memory_bytes or (), default=None),
+        **_memory(measurement),
         "device_utilization": sum(busy) / len(busy) if busy else None,
         "energy_joules": measurement.energy_joules,
     }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from raybench.analysis.statistics import Estimate
+from raybench.largest_batch import Bound, Found
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_DECIMALS = 5
@@ -51,6 +52,18 @@ def rounded_batch(batch: float) -> str:
     """A batch between two that were measured: two significant figures, it is interpolated."""
     digits = max(len(str(int(batch))) - 2, 0)
     return f"{int(round(batch, -digits)):,}"
+
+
+def bound_words(found: Found) -> str:
+    """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
+    if found.bound is Bound.UNFINISHED:
+        return "not finished: larger ones may fit"
+    told = " ".join(found.reason.split())
+    if found.bound is Bound.LIMIT:
+        return f"stopped at the limit of {found.bound}, not at the memory: {told}"
+    if found.bound is Bound.MEMORY:
+        return f"stopped at the memory: {told}"
+    return f"stopped by {found.bound}, not at the memory: {told}"
 
 
 def devices_words(number: int) -> str:

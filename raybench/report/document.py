@@ -140,6 +140,7 @@ def _context(
         tables.suggestions_table(results),
         published_tables.published_table(results, published),
         published_tables.contradictions_table(published),
+        tables.largest_table(results),
         tables.failures_table(results),
     ]
     return {

@@ -11,13 +11,17 @@ from raybench.analysis.statistics import Estimate
 from raybench.analysis.words import (
     PART_WORDS,
     aligned,
+    bound_words,
     devices_words,
     figures,
     interval,
     percent,
+    setting_words,
     times,
 )
+from raybench.largest_batch import MEMORY_SHARE
 from raybench.record import TrialRecord
+from raybench.spec.knobs import Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,6 +118,46 @@ def suggestions_table(results: StudyResults) -> Table:
         "many epochs a batch needs to reach an accuracy was not measured."
     )
     return Table("Suggestions", caption, columns, ordered)
+
+
+def largest_table(results: StudyResults) -> Table:
+    """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+    explored = [name for name in results.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
+    further = [name for name in explored if name not in ("strategy", "precision")]
+    rows = []
+    for each in results.largest:
+        memory = each.fitting
+        share = memory.share if memory else None
+        known = memory is not None and share is not None
+        rows.append(
+            (
+                "single" if each.world_size == 1 else str(each.setting.strategy),
+                setting_words(each.setting, ["precision", *further]),
+                "none" if each.batch_size is None else f"{each.batch_size:,}",
+                figures(memory.memory_bytes / MEBIBYTE) if known and memory and memory.memory_bytes else "",
+                f"{share:.0%}" if share is not None else "",
+                bound_words(each),
+                f"{each.num_probes} ({each.num_out_of_memory})",
+            )
+        )
+    columns = (
+        Column("strategy"),
+        Column("setting"),
+        Column("largest batch", True),
+        Column("memory, MiB", True),
+        Column("share of the memory", True),
+        Column("why no larger one"),
+        Column("probes (out of memory)", True),
+    )
+    counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
+    sized = f"{devices_words(results.target_world_size)}, batch {counted}"
+    caption = (
+        f"On {sized}: the largest that takes at most {MEMORY_SHARE:.0%} of a rank's memory, by doubling and "
+        "bisection; above 64 in multiples of 8, above 1,024 in steps of 1 to 2%. Memory is the device's "
+        "count on the fullest rank: on GPUs what torch has reserved, context and communicators included, "
+        "against the GPU's; on CPUs the process's peak resident set against an equal share of the host's."
+    )
+    return Table("The largest batch that fits", caption, columns, tuple(rows))
 
 
 def confirmation_table(results: StudyResults) -> Table:
@@ -271,6 +315,12 @@ def print_summary(results: StudyResults, console: Console) -> None:
     """The table, then the answer in words."""
     from rich.text import Text
 
+    for each in results.largest:
+        batch = "none" if each.batch_size is None else f"{each.batch_size:,}"
+        share = each.fitting.share if each.fitting else None
+        taken = "" if share is None else f", {share:.0%} of the memory"
+        setting = setting_words(each.setting, ["strategy", "precision"])
+        console.print(Text(f"largest batch ({setting}): {batch}{taken}; {bound_words(each)}"))
     if results.records:
         console.print(terminal_table(results, min(console.width, 100)))
     console.print(Text(results.answer(), style="bold"))

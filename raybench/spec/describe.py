@@ -22,6 +22,7 @@ _WORDS = {
     "workload.factory": 'text such as "package.module:function"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
+    "knobs.batch_size": 'a whole number above 0, or "max"',
     "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
     "environment": "a table of variables, each with text or a list of texts",
     "smoke": "a table of dotted fields and values",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
@@ -12,12 +12,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model
 from raybench.spec.base import ListOrValue, Model, NonNegativeInt, PositiveInt, Switch, no_repeats
 
 KnobValue = str | int | float | bool | None
+MAX = "max"  # of batch_size: the largest that fits in memory, found by trials before any other
 
 
 def _bucket(value: Any) -> Any:
     is_size = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
     if value != "default" and not is_size:
         raise ValueError('a number of MiB above 0, or "default"')
+    return value
+
+
+def _batch(value: Any) -> Any:
+    is_size = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if value != MAX and not is_size:
+        raise ValueError('a whole number above 0, or "max"')
     return value
 
 
@@ -66,6 +74,24 @@ class Setting(Model):
         "broadcast_buffers",
     )
 
+    # What changes the memory of a batch: "max" is found for each combination. The size of the buckets and
+    # the type in which gradients travel change it by part of the gradients, once, whatever the batch.
+    MEMORY_KNOBS: ClassVar[tuple[str, ...]] = (
+        "strategy",
+        "precision",
+        "gradient_accumulation",
+        "gradient_as_bucket_view",
+        "channels_last",
+        "compile",
+        "activation_checkpointing",
+    )
+
+    def memory_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
+        """The knobs that change the memory of a batch on so many devices, with their values."""
+        asked = self.on_one_device() if world_size == 1 else self
+        fields = type(self).model_fields
+        return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS if name in fields)
+
     def on_one_device(self) -> Setting:
         """The same setting with everything reset that cannot matter on one device."""
         fields = type(self).model_fields
@@ -106,23 +132,56 @@ class _Space(Model):
         every = {name: self.values(name) for name in Setting.model_fields}
         return {name: values for name, values in every.items() if len(values) > 1}
 
+    @property
+    def has_max(self) -> bool:
+        """Whether the largest batch that fits is asked for."""
+        return MAX in self.values("batch_size")
+
     def default(self) -> Setting:
-        """The first value of every list."""
+        """The first value of every list, which must be a number for the batch."""
         return Setting(**{name: self.values(name)[0] for name in Setting.model_fields})
 
-    def grid(self) -> Iterator[Setting]:
-        """Every combination, the last knob changing fastest, the default first."""
+    def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
+        """Every combination, the last knob changing fastest, the default first.
+
+        ``largest`` says what "max" stands for, see ``settled``; it must be given where it is a value.
+        """
         names = list(Setting.model_fields)
         for values in itertools.product(*(self.values(name) for name in names)):
-            yield Setting(**dict(zip(names, values, strict=True)))
+            setting = settled(dict(zip(names, values, strict=True)), largest)
+            if setting is not None:
+                yield setting
+
+
+# What "max" stands for beside the other knobs of a setting, whose batch is to be left alone; None: no
+# batch fits.
+LargestBatch = Callable[[Setting], "int | None"]
+
+
+def settled(values: Mapping[str, Any], largest: LargestBatch | None) -> Setting | None:
+    """The setting of these values, a number in place of "max"; None where no batch fits."""
+    if values["batch_size"] != MAX:
+        return Setting(**values)
+    assert largest is not None, "the largest batch is found before settings are made of it"
+    setting = Setting(**{**values, "batch_size": 1})
+    batch = largest(setting)
+    return None if batch is None else setting.model_copy(update={"batch_size": batch})
+
+
+_LISTED = {  # what the list of values says beyond its knob
+    "batch_size": "samples per device and micro-batch (weak scaling), or of all devices (strong); "
+    '"max": the largest that fits in 90% of the memory, found first'
+}
 
 
 def _list_fields() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, field in Setting.model_fields.items():
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        if name == "batch_size":
+            item = Annotated[int | str, BeforeValidator(_batch)]
         of_many = Annotated[tuple[item, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)]  # type: ignore[valid-type]
-        fields[name] = (of_many, Field((field.default,), description=field.description))
+        fields[name] = (of_many, Field((field.default,), description=_LISTED.get(name, field.description)))
     return fields
 
 

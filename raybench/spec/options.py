@@ -8,9 +8,9 @@ import tomllib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
-from raybench.errors import NotYetError, RequestError
+from raybench.errors import RequestError
 from raybench.spec.faults import nearest
-from raybench.spec.knobs import Setting
+from raybench.spec.knobs import MAX, Setting
 from raybench.spec.toml import received
 
 T = TypeVar("T")
@@ -56,11 +56,9 @@ def parse_list(text: str, convert: Callable[[str], T], option: str, rule: str) -
     return tuple(values)
 
 
-def parse_batch_sizes(text: str, option: str = "--batch-sizes") -> tuple[int, ...]:
-    """``256,4096``."""
-    if "max" in (part.strip() for part in text.split(",")):
-        raise NotYetError(f"{option} max")
-    return parse_list(text, _whole_above_0, option, "whole numbers above 0, with commas between them")
+def parse_batch_sizes(text: str, option: str = "--batch-sizes") -> tuple[int | str, ...]:
+    """``256,4096`` or ``256,max``."""
+    return parse_list(text, _batch, option, 'whole numbers above 0 with commas between them, or "max"')
 
 
 def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"] | tuple[int, ...]:
@@ -118,6 +116,10 @@ def _whole_above_0(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise ValueError(text)
     return int(text)
+
+
+def _batch(text: str) -> int | str:
+    return MAX if text == MAX else _whole_above_0(text)
 
 
 def _bucket(text: str) -> float | str:

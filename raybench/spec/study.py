@@ -16,7 +16,7 @@ from raybench.spec.base import (
     Switch,
     no_repeats,
 )
-from raybench.spec.knobs import Knobs
+from raybench.spec.knobs import MAX, Knobs
 from raybench.spec.workloads import WorkloadSpec
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -84,6 +84,9 @@ class SearchSpec(Model):
     objectives: Annotated[
         tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
     ] = Field(("throughput",), description="what is best; several: the Pareto front")
+    max_batch_size: PositiveInt = Field(
+        65536, description='the largest that batch_size = "max" tries, as batch_size counts'
+    )
     minimum_gain: Fraction = Field(0.02, description='relative; less is "no significant gain"')
     half_width: Fraction | None = Field(
         None,
@@ -175,6 +178,8 @@ class Study(Model):
         if self.scaling.mode != "strong" or sizes == "all":
             return
         for batch in self.knobs.batch_size:
+            if batch == MAX:  # found among those that divide
+                continue
             for accumulation in self.knobs.gradient_accumulation:
                 for size in sizes:
                     if batch % (size * accumulation):

@@ -18,8 +18,14 @@ class Kept:
     """Made once for a worker group, handed to every trial."""
 
     flops: dict[str, float] = field(default_factory=dict)  # of a step, by workload and batch
+    sized: set[str] = field(default_factory=set)  # models that are known to have room for themselves
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
     _models: dict[str, nn.Module] = field(default_factory=dict)  # as they came from the workload
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is kept, which is then a small one."""
+        return bool(self._models)
 
     def model(self, workload: Workload, key: str, seed: int) -> nn.Module:
         """A new model on the CPU: what ``workload.model()`` gives after seeding, or a copy of that.

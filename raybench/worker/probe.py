@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -11,11 +16,16 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
+from raybench import machine
+from raybench.spec.knobs import Setting
+from raybench.spec.study import OptimizerSpec
 from raybench.worker.strategies import AUTOCAST, Lane
+from raybench.workloads.protocol import Workload
 
 PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
 PEAK_REPEATS = 7
 NANOSECONDS = 1e-9
+GIBIBYTE = 2**30
 
 
 class DeviceProbe:
@@ -25,6 +35,7 @@ class DeviceProbe:
         self._device = device
         self._nvml: Any = None
         self._handle: Any = None
+        self._stale_peak: int | None = None  # of the resident set, where it could not be forgotten
         if device.type == "cuda":
             self._open_nvml()
 
@@ -80,8 +91,9 @@ class DeviceProbe:
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)
                 file.write("5")  # resets the high-water mark of the resident set
+            self._stale_peak = None
         except OSError:
-            pass
+            self._stale_peak = _status_bytes("VmHWM")
 
     def peak_memory_bytes(self) -> int | None:
         """Peak since ``reset_peak`` as torch counts it; torch does not count on CPUs."""
@@ -94,14 +106,95 @@ class DeviceProbe:
         if self._device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self._device)
             return int(total - free)
-        try:
-            with open("/proc/self/status") as file:  # noqa: PTH123  (a kernel file)
-                for line in file:
-                    if line.startswith("VmHWM:"):
-                        return int(line.split()[1]) * 1024
-        except OSError:
-            pass
+        peak = _status_bytes("VmHWM")
+        return None if peak == self._stale_peak else peak
+
+    def memory_room(self) -> MemoryRoom | None:
+        """What this rank has and what is left, now; None where it is not told."""
+        if self._device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self._device)
+            uuid = str(torch.cuda.get_device_properties(self._device).uuid)
+            return MemoryRoom(f"{socket.gethostname()} {uuid}", int(total - free), int(free))
+        resident = _status_bytes("VmRSS")
+        if resident is None:
+            return None
+        return MemoryRoom(socket.gethostname(), resident, machine.available_memory_bytes())
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Return to the system what earlier trials freed: kept by the allocator, it hides what a batch takes."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):  # another C library than glibc
+        pass
+
+
+@dataclass(frozen=True)
+class MemoryRoom:
+    """The memory of one rank before a trial."""
+
+    place: str  # the GPU, or the host: ranks of one place share it
+    taken_bytes: int  # by this rank; on a GPU by all
+    left_bytes: int
+
+
+def memory_limits(rooms: Sequence[MemoryRoom | None]) -> tuple[int, ...] | None:
+    """The memory that each rank may take: what it has, and an equal share of what its place has left."""
+    known = [room for room in rooms if room is not None]
+    if len(known) < len(rooms):
         return None
+    limits = []
+    for room in known:
+        neighbours = [other.left_bytes for other in known if other.place == room.place]
+        limits.append(room.taken_bytes + min(neighbours) // len(neighbours))
+    return tuple(limits)
+
+
+def refuse_too_large(
+    workload: Workload, optimizer: OptimizerSpec, setting: Setting, world_size: int, limit_bytes: int
+) -> None:
+    """Raise ``MemoryError`` with the numbers where weights, gradients and optimizer alone exceed the memory.
+
+    The model is made without storage for it; one that cannot be made so is not judged. FSDP spreads what is
+    counted over the ranks. What a workload's own optimizer keeps is unknown, and not counted.
+    """
+    try:
+        with torch.device("meta"):
+            model = copy.copy(workload).model()  # a copy: what the workload keeps must not be without storage
+    except Exception:
+        return
+    parameters = list(model.parameters())
+    weights = sum(tensor.nbytes for tensor in (*parameters, *model.buffers()))
+    gradients = sum(tensor.nbytes for tensor in parameters if tensor.requires_grad)
+    states = 0
+    if getattr(workload, "optimizer", None) is None:
+        states = gradients * (2 if optimizer.name != "sgd" else int(optimizer.momentum > 0))
+    shards = world_size if str(setting.strategy) == "fsdp" else 1
+    needed = (weights + gradients + states) // shards
+    if needed > limit_bytes:
+        words = ", ".join(
+            f"{name} {size / shards / GIBIBYTE:,.2f}"
+            for name, size in (("weights", weights), ("gradients", gradients), ("optimizer", states))
+        )
+        raise MemoryError(
+            f"the model alone needs {needed / GIBIBYTE:,.2f} GiB ({words}), "
+            f"a rank has {limit_bytes / GIBIBYTE:,.2f} GiB"
+        )
+
+
+def _status_bytes(name: str) -> int | None:
+    """A size of /proc/self/status."""
+    try:
+        with open("/proc/self/status") as file:  # noqa: PTH123  (a kernel file)
+            for line in file:
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
 
 
 def load_average() -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -66,18 +67,29 @@ class Trial:
         self._workload: Workload = build(request.workload, request.data)
         self._bench: Bench | None = None
         self._versus: Bench | None = None
+        self._memory_limits: tuple[int, ...] | None = None  # of each rank
 
     def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
+        if self._request.fit:
+            if not self._kept.has_model:  # DDP forms cycles, which may hold the last trial's large model
+                gc.collect()
+            probing.give_back_memory(self._device)
+            self._team.barrier()  # before anyone looks at what is left
+        self._memory_limits = probing.memory_limits(self._team.gather(self._probe.memory_room()))
         bench, stepped = self._set_up()
+        fixed = self._fixed_memory(bench) if self._request.fit else None
         runs = self._runs(bench)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         self._probe.reset_peak()
         steps, seconds = warm_up(self._team, runs, self._request.measure, self._device)
         peak, device_peak = self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()
+        if self._request.fit:
+            took_s = (set_up - began, perf_counter() - set_up)
+            return self._fitted(steps, (peak, device_peak, fixed), *took_s), ()
         runs = self._add_twin(bench, runs, seconds)
         runs = self._add_replay(bench, runs, seconds)
         warm = perf_counter()
@@ -112,6 +124,7 @@ class Trial:
             flops_per_step=self._kept.flops.get(self._flops_key()),
             peak_memory_bytes=_all_known([rank.peak_memory_bytes for rank in facts]),
             device_memory_bytes=_all_known([rank.device_memory_bytes for rank in facts]),
+            memory_limit_bytes=self._memory_limits,
             device_utilization=tuple(rank.utilization for rank in facts)
             if self._device.type == "cuda"
             else None,
@@ -120,6 +133,35 @@ class Trial:
             **self._ddp_facts(bench),
         )
         return measurement, tuple(result.samples)
+
+    def _fixed_memory(self, bench: Bench) -> int | None:
+        """What a step takes on a CPU whatever its batch: what the first one left, gradients and buckets."""
+        room = self._probe.memory_room() if self._device.type == "cpu" else None
+        trained = (tensor for tensor in bench.bare.module.parameters() if tensor.requires_grad)
+        gradients = sum(tensor.nbytes for tensor in trained)
+        has_buckets = self._team.size > 1 and not self._request.setting.gradient_as_bucket_view
+        return None if room is None else room.taken_bytes + gradients * (2 if has_buckets else 1)
+
+    def _fitted(
+        self, steps: int, memory: tuple[int | None, ...], setup_s: float, warmup_s: float
+    ) -> Measurement:
+        """What a probe of the largest batch brings: memory, and no rounds."""
+        facts = self._team.gather(memory)
+        return Measurement(
+            rounds=(),
+            stopped_by="steps",
+            batch_size=self._request.batch_size,
+            global_batch_size=self._request.global_batch_size,
+            samples_per_step=float(self._request.global_batch_size),
+            warmup_steps=steps,
+            setup_s=setup_s,
+            warmup_s=warmup_s,
+            measure_s=0.0,
+            peak_memory_bytes=_all_known([rank[0] for rank in facts]),
+            device_memory_bytes=_all_known([rank[1] for rank in facts]),
+            fixed_memory_bytes=_all_known([rank[2] for rank in facts]),
+            memory_limit_bytes=self._memory_limits,
+        )
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
@@ -162,7 +204,18 @@ class Trial:
         self._count_or_step(self._bench)
         probing.synchronize(self._device)
 
+    def _refuse_too_large(self, request: TrialRequest) -> None:
+        """Before a weight is made: a CPU gives memory that it has not, and kills whoever uses it."""
+        model, setting = request.workload.model_dump_json(), request.setting
+        key = f"{model} {request.optimizer.model_dump_json()} {setting.strategy} {request.world_size}"
+        if self._memory_limits is None or key in self._kept.sized:
+            return
+        limit = self._memory_limits[self._team.rank]
+        probing.refuse_too_large(self._workload, request.optimizer, setting, request.world_size, limit)
+        self._kept.sized.add(key)
+
     def _make_bench(self, request: TrialRequest) -> Bench:
+        self._refuse_too_large(request)
         batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
         model = self._kept.model(self._workload, request.workload.model_dump_json(), request.seed)
         return Bench(
@@ -178,7 +231,7 @@ class Trial:
     def _count_or_step(self, bench: Bench) -> None:
         """Counts the operations once for each batch; one count serves every later trial of the group."""
         key = self._flops_key()
-        if key in self._kept.flops:
+        if key in self._kept.flops or self._request.fit:
             bench.bare.step()
         else:
             self._kept.flops[key] = probing.count_flops(bench.bare)

@@ -135,7 +135,6 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
     "profile": (["--profile"], "--profile", "not there yet"),
-    "largest batch": (["--batch-sizes", "max"], "--batch-sizes max", "not there yet"),
     "fsdp": (["--set", "knobs.strategy=fsdp"], "knobs.strategy", "not there yet"),
     "training": (["--set", "training.epochs=3"], "training", "not there yet"),
 }
@@ -198,7 +197,7 @@ def test_a_wrong_option_is_named_with_the_value(name, answers):
 def test_a_wrong_option_as_it_is_typed():
     """As above, through the interpreter's own ``-m``."""
     assert refused(scaling("--batch-sizes", "256,0")) == (
-        '--batch-sizes: whole numbers above 0, with commas between them (received "0" in "256,0")\n'
+        '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0" in "256,0")\n'
     )
 
 
@@ -456,6 +455,17 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
     trials = re.findall(r"^  ([0-9a-f]{12})  world size 1", done.stdout, re.MULTILINE)
     assert len(set(trials)) == len(trials) == 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_says_that_the_largest_batch_is_found_first():
+    typed = ("--world-sizes", "1", "--batch-sizes", "64,max", "--precision", "fp32,bf16", "--grid")
+    done = scaling(*typed)
+    assert done.returncode == 0
+    assert "batch_size max: found first, the largest that fits in memory at world size 1" in done.stdout
+    assert "for each of 2 combinations" in done.stdout
+    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1  batch_size (\d+)", done.stdout, re.MULTILINE)
+    assert [batch for _, batch in trials] == ["64", "64"]  # the others have no number yet, so no id
+    assert "batch_size: 64, max" in done.stdout
 
 
 def test_options_override_the_study():

@@ -190,8 +190,8 @@ def test_layers_must_be_tables():
         ({"scaling": {"placement": [0, 0]}}, ["scaling.placement: a list of ranks has each rank once, and at least one (received [0, 0])"]),
         ({"scaling": {"placement": [0, -1]}}, ['scaling.placement[1]: "pack", "spread" or ranks, each once, such as [0, 1] (received -1)']),
         ({"scaling": {"mode": "medium"}}, ['scaling.mode: "weak" or "strong" (received "medium")']),
-        ({"knobs": {"batch_size": 0}}, ["knobs.batch_size: a whole number above 0 (received 0)"]),
-        ({"knobs": {"batch_size": [8, "x"]}}, ['knobs.batch_size[1]: a whole number above 0 (received "x")']),
+        ({"knobs": {"batch_size": 0}}, ["knobs.batch_size: a whole number above 0, or \"max\" (received 0)"]),
+        ({"knobs": {"batch_size": [8, "x"]}}, ['knobs.batch_size[1]: a whole number above 0, or "max" (received "x")']),
         ({"knobs": {"batch_size": []}}, ["knobs.batch_size: at least one value (received [])"]),
         ({"knobs": {"batch_size": [8, 8]}}, ["knobs.batch_size: each value once, 8 stands there twice (received [8, 8])"]),
         ({"knobs": {"precision": "fp8"}}, ['knobs.precision: "fp32", "tf32", "bf16" or "fp16" (received "fp8")']),
@@ -279,7 +279,7 @@ def test_what_comes_later_stands_among_other_faults():
         "training: not there yet in this version",
         'knobs.strategy "fsdp": not there yet in this version',
     ]
-    assert "knobs.batch_size: a whole number above 0 (received 0)" in lines
+    assert 'knobs.batch_size: a whole number above 0, or "max" (received 0)' in lines
 
 
 @pytest.mark.parametrize(
@@ -375,6 +375,7 @@ def test_an_assignment_that_is_none(text):
 def test_lists_of_options():
     assert parse_batch_sizes("256, 4096") == (256, 4096)
     assert parse_world_sizes("1,2,4") == (1, 2, 4)
+    assert parse_batch_sizes("8, max") == (8, "max")
     assert parse_world_sizes("all") == "all"
     assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
     assert parse_precisions("fp32,bf16") == ("fp32", "bf16")
@@ -384,11 +385,11 @@ def test_lists_of_options():
 @pytest.mark.parametrize(
     ("parse", "text", "line"),
     [
-        (parse_batch_sizes, "0", '--batch-sizes: whole numbers above 0, with commas between them (received "0")'),
-        (parse_batch_sizes, "8,", '--batch-sizes: whole numbers above 0, with commas between them (received "" in "8,")'),
-        (parse_batch_sizes, "8,x", '--batch-sizes: whole numbers above 0, with commas between them (received "x" in "8,x")'),
+        (parse_batch_sizes, "0", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0")'),
+        (parse_batch_sizes, "8,", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "" in "8,")'),
+        (parse_batch_sizes, "8,x", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "x" in "8,x")'),
         (parse_batch_sizes, "8,8", '--batch-sizes: each value once (received "8" twice)'),
-        (parse_batch_sizes, "8,max", "--batch-sizes max: not there yet in this version"),
+        (parse_batch_sizes, "8,max,max", '--batch-sizes: each value once (received "max" twice)'),
         (parse_world_sizes, "0", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "0")'),
         (parse_world_sizes, "1,all", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "all" in "1,all")'),
         (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),

@@ -1,0 +1,141 @@
+"""The largest batch by real trials on gloo ranks: memory that is really taken, and failures on any rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
+
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+from raybench.largest_batch import Bound, Found, decide, probe_of
+from raybench.launch.runner import Outcome, Resources
+from raybench.plan import Plan, make_plan
+from raybench.record import TrialRecord
+from raybench.spec.study import Study
+from raybench.worker.communication import Communicators
+from raybench.worker.kept import Kept
+
+MIB = 2**20
+LEFT_MIB = 600  # planted: what the host has left for two ranks
+CASES: dict[str, dict[str, Any]] = {
+    "memory": {"mib": 8},
+    "memory again": {"mib": 8, "width": 17},  # after trials that took much and gave it back
+    "all ranks": {"most": 11, "ranks": [0, 1]},
+    "one rank": {"most": 5, "ranks": [1]},
+    "model": {"width": 150_000},
+}
+
+
+def _plan(workload: dict[str, Any]) -> Plan:
+    study = {
+        "name": "hungry",
+        "workload": {"factory": "hungry:build"} | workload,
+        "knobs": {"batch_size": "max"},
+        "search": {"max_batch_size": 4096},
+        "optimizer": {"momentum": 0.9},
+    }
+    return make_plan(Study.model_validate(study), Resources("cpu", 2, "a CPU"))
+
+
+def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) -> list[TrialRecord]:
+    """On each rank: probe after probe, as an execution asks for them; every rank hears each outcome."""
+    from raybench.worker import serve
+
+    plan, records = _plan(workload), list[TrialRecord]()
+    (combination,) = plan.combinations()
+    while True:
+        probes = map(probe_of, records)
+        found = decide(combination, plan.target, probes, plan.rules(combination))
+        if found.next_batch is None:
+            return records
+        request = plan.probe(combination, found.next_batch)
+        outcomes: list[Outcome | None] = []
+        mailbox = SimpleNamespace(
+            reply=SimpleNamespace(remote=outcomes.append),
+            progress=SimpleNamespace(remote=lambda progress: None),
+        )
+        task = {"request": request.model_dump(mode="json"), "ranks": (0, 1)}
+        serve._one_trial(task, communicators, torch.device("cpu"), kept, mailbox)
+        told = outcomes or [None]
+        dist.broadcast_object_list(told, src=0, group=communicators.control)
+        assert told[0] is not None
+        records.append(told[0].to_record(request, study="hungry", suggestion=None, started_at="now"))
+
+
+def _find_all() -> dict[str, list[str]]:
+    from raybench import machine
+
+    machine.available_memory_bytes = lambda: LEFT_MIB * MIB
+    torch.set_num_threads(1)
+    communicators, kept = Communicators("gloo"), Kept()
+    lines = {
+        name: [record.to_line() for record in _find(workload, communicators, kept)]
+        for name, workload in CASES.items()
+    }
+    communicators.drop_team()
+    return lines
+
+
+def test_probes_on_two_ranks():
+    by_rank = run_ranks(_find_all, 2)
+    assert by_rank[0] == by_rank[1]
+    records = {
+        name: [TrialRecord.model_validate_json(line) for line in lines] for name, lines in by_rank[0].items()
+    }
+    for name, found in records.items():
+        shown = [(each.request.batch_size, each.state, f"{each.wall_time_s:.2f}") for each in found]
+        print(name, shown, [each.reason for each in found if each.reason])
+    for name in ("memory", "memory again"):
+        _memory(records[name])
+    found = [_found(records[name]).batch_size or 0 for name in ("memory", "memory again")]
+    assert abs(found[0] - found[1]) <= 2
+    assert _found(records["all ranks"]).batch_size == 11
+    assert _found(records["one rank"]).batch_size == 5
+    for name in ("all ranks", "one rank"):
+        failed = [record for record in records[name] if record.state != "complete"]
+        assert {record.state for record in failed} == {"oom"}
+        assert all("planted above" in str(record.reason) for record in failed)
+    (refused,) = records["model"]
+    assert refused.state == "oom"
+    # weights and gradients of 84 GiB each, and momentum
+    assert "the model alone needs 251." in str(refused.reason)
+    assert "weights 83.8" in str(refused.reason)
+
+
+def _found(records: list[TrialRecord]) -> Found:
+    plan = _plan(CASES["memory"])
+    (combination,) = plan.combinations()
+    return decide(combination, plan.target, map(probe_of, records), plan.rules(combination))
+
+
+def _memory(records: list[TrialRecord]) -> None:
+    """The 90% are met by the memory that was really taken, and no probe went above it by more than a step."""
+    found = _found(records)
+    assert found.bound is Bound.MEMORY
+    assert found.fitting is not None
+    assert found.fitting.share is not None
+    assert 0.85 < found.fitting.share <= 0.9
+    assert {record.state for record in records} == {"complete"}  # nothing was tried that would not fit
+    for record in records:
+        measurement = record.measurement
+        assert measurement is not None
+        assert measurement.rounds == ()
+        taken, limits = measurement.device_memory_bytes, measurement.memory_limit_bytes
+        assert taken is not None
+        assert limits is not None
+        assert max(taken) < min(limits)
+        # half of what is left for each rank, beside what it has
+        assert all(LEFT_MIB * MIB / 2 < limit < 3 * LEFT_MIB * MIB for limit in limits)
+    largest = {record.request.batch_size: record.measurement for record in records}[found.batch_size or 0]
+    assert largest is not None
+    assert largest.fixed_memory_bytes is not None
+    assert largest.device_memory_bytes is not None
+    growth = max(largest.device_memory_bytes) - max(largest.fixed_memory_bytes)
+    # the fixed part was read after a step, of which some may be kept
+    assert growth <= (found.batch_size or 0) * 8 * MIB * 1.3 + 32 * MIB
