@@ -27,7 +27,16 @@ STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of th
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 # Two settings that agree in these need about the same memory at the same batch.
-MEMORY_KNOBS = ("precision", "gradient_accumulation", "gradient_as_bucket_view", "channels_last")
+MEMORY_KNOBS = (
+    "strategy",
+    "precision",
+    "gradient_accumulation",
+    "gradient_as_bucket_view",
+    "fsdp_reshard",
+    "activation_checkpointing",
+    "compile",
+    "channels_last",
+)
 
 
 class Search:
@@ -42,7 +51,7 @@ class Search:
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._plan, self._study_spec = plan, plan.study
-        self._default = plan.study.knobs.default()
+        self._default = plan.default().setting
         self._space = self._spaces()
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
@@ -66,7 +75,7 @@ class Search:
                 self._optuna.enqueue_trial(self._any_unseen())
             trial = self._optuna.ask()
             parameters = {name: trial.suggest_categorical(name, list(c)) for name, c in self._space.items()}
-            known = self._known.get(_key(parameters))
+            known = self._known.get(self._key(parameters))
             if known is not None:
                 self._tell(trial, known)
                 continue
@@ -83,7 +92,7 @@ class Search:
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
         """What became of a suggestion."""
-        self._known[_key(self._parameters(suggestion))] = record
+        self._known[self._key(self._parameters(suggestion))] = record
         trial = self._asked.pop(suggestion.number, None)
         if trial is not None:
             self._tell(trial, record)
@@ -108,6 +117,11 @@ class Search:
         explored = dict(self._study_spec.knobs.explored())
         if self._plan.target == 1:  # one device: what cannot matter there is one suggestion, not several
             explored = {k: v for k, v in explored.items() if k not in Setting.ONE_DEVICE_INDIFFERENT}
+        elif "strategy" in explored:  # single has one device, and every curve measures that
+            default = self._default.strategy
+            others = [each for each in explored.pop("strategy") if each not in ("single", default)]
+            if others:
+                explored["strategy"] = (default, *others)
         for name, values in self._study_spec.environment.items():
             if len(values) > 1:
                 explored[ENVIRONMENT_PREFIX + name] = values
@@ -141,7 +155,7 @@ class Search:
         return next(self._unseen())
 
     def _is_open(self, parameters: dict[str, KnobValue]) -> bool:
-        return _key(parameters) not in self._known and self._does_not_fit(parameters) is None
+        return self._key(parameters) not in self._known and self._does_not_fit(parameters) is None
 
     def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
         """The id of a trial that was out of memory and wanted no more than this one."""
@@ -171,12 +185,22 @@ class Search:
         )
 
     def _parameters(self, suggestion: Suggestion) -> dict[str, KnobValue]:
+        """The suggestion as a point of the space; knobs without effect at their first value."""
+        setting = suggestion.setting
+        without = setting.indifferent(self._plan.target)
         return {
             name: suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
             if name.startswith(ENVIRONMENT_PREFIX)
-            else getattr(suggestion.setting, name)
+            else self._space[name][0]
+            if name in without
+            else getattr(setting, name)
             for name in self._space
         }
+
+    def _key(self, parameters: dict[str, Any]) -> tuple[Any, ...]:
+        """The same for two points that are one trial."""
+        point = self._parameters(self._suggestion(0, parameters))
+        return tuple(sorted((name, repr(value)) for name, value in point.items()))
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""
@@ -186,7 +210,7 @@ class Search:
                     record.suggestion or 0, record.request.setting, record.request.environment
                 )
                 parameters = self._parameters(suggestion)
-                self._known[_key(parameters)] = record
+                self._known[self._key(parameters)] = record
                 self._optuna.add_trial(self._frozen(parameters, record))
 
     def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
@@ -210,10 +234,6 @@ def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
     price = plan.study.cost.price_per_device_hour
     values = [objective_value(record, name, price) for name in plan.study.search.objectives]
     return None if None in values else [value for value in values if value is not None]
-
-
-def _key(parameters: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(sorted((name, repr(value)) for name, value in parameters.items()))
 
 
 def _storage(journal: Path | None) -> BaseStorage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from raybench.worker.strategies import AUTOCAST, Lane
+from raybench.worker.lanes import AUTOCAST, Lane
 
 PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
 PEAK_REPEATS = 7
@@ -72,10 +73,11 @@ class DeviceProbe:
         rates = self._read("nvmlDeviceGetUtilizationRates")
         return None if rates is None else rates.gpu / 100
 
-    def reset_peak(self) -> None:
-        """Forget earlier peaks of memory."""
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+        """Forget earlier peaks of memory, on further ``devices`` of this process too."""
         if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+            for device in {self._device.index, *devices}:
+                torch.cuda.reset_peak_memory_stats(device)
             return
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)

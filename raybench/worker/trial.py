@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.errors import InvalidTrialError
 from raybench.launch.runner import Progress, Samples
 from raybench.record import Measurement, PhaseBlock, TrialRequest, Variant
+from raybench.worker import compiling
 from raybench.worker import probe as probing
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import (
@@ -22,13 +24,14 @@ from raybench.worker.communication import (
     describe,
     is_out_of_memory,
 )
+from raybench.worker.facts import RankFacts, count, ddp_facts, device_facts, memory_of_ranks, per_step
 from raybench.worker.kept import Kept
-from raybench.worker.loop import Loop, LoopResult, VariantRun
+from raybench.worker.loop import Loop, VariantRun
+from raybench.worker.parity import compression_error, loss_parity
 from raybench.worker.phases import phase_blocks
 from raybench.worker.strategies import Bench, Lane
 from raybench.worker.warmup import warm_up
 from raybench.workloads import Workload, build
-from raybench.workloads.protocol import samples_of, tokens_of
 
 OnProgress = Callable[[Progress], None]
 
@@ -44,18 +47,6 @@ class RankResult:
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
-@dataclass(frozen=True)
-class RankFacts:
-    """What each rank knows of itself when the rounds are done."""
-
-    peak_memory_bytes: int | None
-    device_memory_bytes: int | None
-    utilization: float | None
-    energy_joules: float | None  # over all timed steps of synced
-    samples: int  # of a micro-batch
-    tokens: int | None
-
-
 class Trial:
     """Everything that one rank holds while it measures one trial."""
 
@@ -68,19 +59,27 @@ class Trial:
         self._versus: Bench | None = None
 
     def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
-        """The measurement, the same on every rank but for what only the leader can know."""
+        """The measurement, the same on every rank but for what only the leader can know.
+
+        The peak of memory is read when only what is measured has warmed up: of torch's allocator, without
+        what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
+        optimizer state, which is the same). On CPUs the process counts, whatever it holds.
+        """
         began = perf_counter()
         on_progress(Progress("set up"))
         bench, stepped = self._set_up()
-        runs = self._runs(bench)
+        first = self._first_run(bench)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        self._probe.reset_peak()
-        steps, seconds = warm_up(self._team, runs, self._request.measure, self._device)
+        self._probe.reset_peak(bench.devices)
+        steps, seconds = warm_up(self._team, [first], self._request.measure, self._device)
         peak, device_peak = self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()
-        runs = self._add_twin(bench, runs, seconds)
+        led = self._team.gather([torch.cuda.max_memory_allocated(each) for each in bench.devices])[0]
+        others = self._other_runs(bench)
+        seconds |= warm_up(self._team, others, self._request.measure, self._device)[1]
+        runs = self._add_twin(bench, [*others, first], seconds)
         runs = self._add_replay(bench, runs, seconds)
-        warm = perf_counter()
+        warm, compiled = perf_counter(), self._num_compiled()
         loop = Loop(
             self._team,
             runs,
@@ -94,8 +93,19 @@ class Trial:
         result = loop.run()
         on_progress(Progress("collect"))
         facts = self._team.gather(
-            RankFacts(peak, device_peak, self._probe.utilization(), result.energy_joules, *self._counts())
+            RankFacts(
+                peak,
+                device_peak,
+                self._probe.utilization(),
+                result.energy_joules,
+                self._num_compiled() - compiled,
+                *count(self._request, self._workload, bench),
+            )
         )
+        if any(rank.recompiled for rank in facts):
+            raise InvalidTrialError(
+                "compile: torch compiled again within the rounds: the shapes of the batches or the graph change"
+            )
         measurement = Measurement(
             rounds=tuple(result.rounds),
             stopped_by=result.stopped_by,
@@ -110,14 +120,11 @@ class Trial:
             loss=result.loss,
             matrix_peak_flops_per_s=self._matrix_peak(),
             flops_per_step=self._kept.flops.get(self._flops_key()),
-            peak_memory_bytes=_all_known([rank.peak_memory_bytes for rank in facts]),
-            device_memory_bytes=_all_known([rank.device_memory_bytes for rank in facts]),
-            device_utilization=tuple(rank.utilization for rank in facts)
-            if self._device.type == "cuda"
-            else None,
-            energy_joules=_energy_per_step([rank.energy_joules for rank in facts], result),
-            **self._per_step(facts),
-            **self._ddp_facts(bench),
+            **memory_of_ranks(facts, led),
+            **device_facts(facts, result, self._device),
+            **per_step(self._request, facts),
+            **ddp_facts(self._request.setting.gradient_compression, bench),
+            **self._correctness(bench, seconds.get("plain")),
         )
         return measurement, tuple(result.samples)
 
@@ -131,9 +138,11 @@ class Trial:
     def _set_up(self) -> tuple[Bench, float]:
         """The models, and the seconds of a step of the bare one alone.
 
-        What fails here, on whichever rank, is agreed on before the first collective.
+        What fails here, on whichever rank, is agreed on before the first collective. FSDP trains what one
+        device has no memory for: then the bare model is missing, and the trial goes on.
         """
         failure: Exception | None = None
+        too_large: str | None = None
         stepped = 0.0
         try:
             self._make_benches()
@@ -141,13 +150,21 @@ class Trial:
             self._step_alone()
             stepped = perf_counter() - began
         except Exception as error:
-            failure = error
+            if self._request.setting.strategy == "fsdp" and is_out_of_memory(error):
+                too_large = describe(error)
+            else:
+                failure = error
         self._team.agree(failure)
+        reasons = [reason for reason in self._team.gather(too_large) if reason]
+        if reasons:
+            self._missing["plain"] = f"the model does not fit on one device: {reasons[0]}"
         assert self._bench is not None
         return self._bench, stepped
 
     def _make_benches(self) -> None:
         request = self._request
+        if self._compiles:
+            compiling.forget()
         self._bench = self._make_bench(request)
         if request.versus is not None:
             other = request.model_copy(update={"setting": request.versus, "versus": None})
@@ -164,6 +181,11 @@ class Trial:
 
     def _make_bench(self, request: TrialRequest) -> Bench:
         batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
+        together = None
+        if request.setting.strategy == "dp" and self._team.leads:
+            of_all = request.batch_size * request.world_size
+            one = request.model_copy(update={"world_size": 1})
+            together = make_batches(self._workload, one, of_all, 0, self._device)
         model = self._kept.model(self._workload, request.workload.model_dump_json(), request.seed)
         return Bench(
             self._workload,
@@ -173,53 +195,87 @@ class Trial:
             batches,
             self._device,
             threads=request.cpus_per_worker,
+            together=together,
         )
 
     def _count_or_step(self, bench: Bench) -> None:
         """Counts the operations once for each batch; one count serves every later trial of the group."""
-        key = self._flops_key()
-        if key in self._kept.flops:
+        key, compiled = self._flops_key(), bench.setting.compile
+        known = key in self._kept.flops
+        if not known:
+            with compiling.eager(compiled):
+                self._kept.flops[key] = probing.count_flops(bench.bare)
+        if known or compiled:
             bench.bare.step()
-        else:
-            self._kept.flops[key] = probing.count_flops(bench.bare)
 
     def _flops_key(self) -> str:
         request = self._request
-        micro, accumulation = request.batch_size, request.setting.gradient_accumulation
-        return f"{request.workload.model_dump_json()} {micro} {accumulation}"
+        micro, setting = request.batch_size, request.setting
+        twice = setting.activation_checkpointing  # what is computed again is counted again
+        return f"{request.workload.model_dump_json()} {micro} {setting.gradient_accumulation} {twice}"
 
-    def _runs(self, bench: Bench) -> list[VariantRun]:
-        """What the request asks for, but for the twin and the replay, which come after the warm-up."""
-        asked, team, runs = self._request.variants, self._team, list[VariantRun]()
-        bare = bench.bare
-        shared = {"activate": bench.activate, "warm": bare.batches.warm}
-        if team.size == 1:
-            return [VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared)]  # type: ignore[arg-type]
-        if "plain" in asked:
-            runs.append(VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared))  # type: ignore[arg-type]
-        if "base" in asked:
-            base = self._base(bench)
+    def _first_run(self, bench: Bench) -> VariantRun:
+        """What is measured: the real thing, or the bare model on one device."""
+        return self._plain(bench) if self._team.size == 1 else self._wrapped("synced", bench)
+
+    def _other_runs(self, bench: Bench) -> list[VariantRun]:
+        """What else the request asks for, but for the twin and the replay, which come after the warm-up."""
+        asked, runs = self._request.variants, list[VariantRun]()
+        if self._team.size == 1:
+            return runs
+        if "plain" not in self._missing and self._fits_beside(bench):
+            bare = bench.bare
+            if "plain" in asked:
+                runs.append(self._plain(bench))
+            base = self._base(bench) if "base" in asked else None
             if base is not None:
                 runs.append(base)
-        if "crowd" in asked:
-            runs.append(VariantRun("crowd", bare.step, loss=lambda: bare.loss, free=True, **shared))  # type: ignore[arg-type]
-        real = bench.wrap(team)
-        runs.append(
-            VariantRun("synced", real.step, loss=lambda: real.loss, drifting=real.tensors, **shared)  # type: ignore[arg-type]
-        )
+            if "crowd" in asked:
+                crowd = VariantRun("crowd", bare.step, bench.activate, lambda: bare.loss, free=True)
+                runs.append(replace(crowd, warm=bare.batches.warm))
+        elif "base" in asked:
+            self._missing["base"] = self._missing["plain"]
         if self._versus is not None:
-            other = self._versus.wrap(team)
-            runs.append(
-                VariantRun(
-                    "versus",
-                    other.step,
-                    self._versus.activate,
-                    lambda: other.loss,
-                    warm=other.batches.warm,
-                    drifting=other.tensors,
-                )
-            )
+            runs.append(self._wrapped("versus", self._versus))
         return runs
+
+    def _fits_beside(self, bench: Bench) -> bool:
+        """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
+        if self._request.setting.strategy != "fsdp":
+            return True
+        failure: str | None = None
+        try:
+            bench.bare.step()
+            probing.synchronize(self._device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = describe(error)
+        failures = [found for found in self._team.gather(failure) if found]
+        if failures:
+            bench.drop_bare()
+            self._missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
+        return not failures
+
+    def _plain(self, bench: Bench) -> VariantRun:
+        bare = bench.bare
+        run = VariantRun("plain", bare.step, bench.activate, lambda: bare.loss, alone=True)
+        return replace(run, warm=bare.batches.warm)
+
+    def _wrapped(self, variant: Variant, bench: Bench) -> VariantRun:
+        """The real thing of ``bench``."""
+        lane, strategy = bench.wrap(self._team), bench.setting.strategy
+        led = strategy == "dp"
+        return VariantRun(
+            variant,
+            lane.step if self._team.leads or not led else lambda: None,
+            bench.activate,
+            lambda: lane.loss,
+            led=led,
+            warm=lane.batches.warm,
+            # dp's weights are on the leader only, and every rank of FSDP has shards of its own
+            drifting=lane.tensors if strategy == "ddp" else None,
+        )
 
     def _base(self, bench: Bench) -> VariantRun | None:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
@@ -245,7 +301,7 @@ class Trial:
     def _add_twin(
         self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
     ) -> list[VariantRun]:
-        if "local" not in self._request.variants or self._team.size == 1:
+        if "local" not in self._request.variants or self._request.setting.strategy != "ddp":
             return runs
         if self._request.setting.find_unused_parameters:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
@@ -274,7 +330,8 @@ class Trial:
     ) -> list[VariantRun]:
         if "replay" not in self._request.variants or bench.real is None:
             return runs
-        assert isinstance(bench.real.module, DistributedDataParallel)
+        if not isinstance(bench.real.module, DistributedDataParallel):
+            return runs
         sizes = probing.bucket_bytes(probing.logging_data(bench.real.module))
         replay = Replay(sizes, self._team, self._device, bench.hook, bench.hook_state)
         run = VariantRun("replay", replay.step)
@@ -285,11 +342,14 @@ class Trial:
     def _phases(self, bench: Bench, step_s: float) -> tuple[PhaseBlock, ...]:
         if self._request.role != "scaling":
             return ()
-        lanes: dict[Literal["plain", "local", "synced"], Lane] = {"plain": bench.bare}
+        lanes: dict[Literal["plain", "local", "synced"], Lane] = {}
+        if "plain" not in self._missing:
+            lanes["plain"] = bench.bare
         if bench.local is not None:
             lanes["local"] = bench.local
-        elif bench.real is not None:
-            self._team.same_weights(bench.real.tensors())
+        elif bench.real is not None and bench.setting.strategy != "dp":
+            if bench.setting.strategy == "ddp":
+                self._team.same_weights(bench.real.tensors())
             lanes["synced"] = bench.real
         return phase_blocks(
             self._team,
@@ -310,39 +370,27 @@ class Trial:
         self._team.barrier()
         return peaks.get(key)
 
-    def _counts(self) -> tuple[int, int | None]:
-        """Samples and tokens of a micro-batch of this rank."""
-        assert self._bench is not None
-        batch = self._bench.bare.batches.next()
-        samples = samples_of(self._workload, batch)
-        size = self._request.batch_size
-        return size if samples is None else samples, tokens_of(self._workload, batch)
-
-    def _per_step(self, facts: list[RankFacts]) -> dict[str, float | None]:
-        """Samples and tokens of one step of all ranks, and samples with the other setting."""
-        request, accumulation = self._request, self._request.setting.gradient_accumulation
-        samples = sum(rank.samples for rank in facts)
-        tokens = [rank.tokens for rank in facts if rank.tokens is not None]
-        counts: dict[str, float | None] = {"samples_per_step": float(samples * accumulation)}
-        if len(tokens) == len(facts):
-            counts["tokens_per_step"] = float(sum(tokens) * accumulation)
-        if request.versus is not None:
-            larger = request.micro_batch(request.versus) / request.batch_size
-            counts["versus_samples_per_step"] = samples * larger * request.versus.gradient_accumulation
-        return counts
-
-    def _ddp_facts(self, bench: Bench) -> dict[str, object]:
-        if bench.real is None:
+    def _correctness(self, bench: Bench, step_s: float | None) -> dict[str, Any]:
+        """Loss parity, and compression's error: does the strategy train what one device trains?"""
+        request = self._request
+        if request.role != "scaling" or bench.real is None or self._team.size == 1:
             return {}
-        assert isinstance(bench.real.module, DistributedDataParallel)
-        data = probing.logging_data(bench.real.module)
-        sizes = probing.bucket_bytes(data)
-        halved = 2 if self._request.setting.gradient_compression != "none" else 1
-        return {
-            "bucket_bytes": sizes,
-            "gradient_bytes": sum(sizes) // halved,
-            "ddp_logger": probing.logger_times(data),
-        }
+        found: dict[str, Any] = {}
+        bench.activate()
+        if request.setting.gradient_compression != "none":
+            found["compression_error"] = compression_error(bench, self._team)
+        found["parity"], found["parity_missing"] = loss_parity(
+            request, self._workload, bench, self._team, self._kept, step_s
+        )
+        return found
+
+    @property
+    def _compiles(self) -> bool:
+        versus = self._request.versus
+        return self._request.setting.compile or (versus is not None and versus.compile)
+
+    def _num_compiled(self) -> int:
+        return compiling.num_compiled() if self._compiles else 0
 
 
 def measure_trial(
@@ -399,14 +447,3 @@ def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) 
 def _round_progress(number: int, half_width: float | None) -> Progress:
     width = "" if half_width is None else f"±{100 * half_width:.1f}%"
     return Progress("measure", f"round {number} {width}".strip())
-
-
-def _all_known(values: list[int | None]) -> tuple[int, ...] | None:
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None
-
-
-def _energy_per_step(joules: list[float | None], result: LoopResult) -> float | None:
-    if not result.synced_steps or any(value is None for value in joules):
-        return None
-    return sum(value for value in joules if value is not None) / result.synced_steps
