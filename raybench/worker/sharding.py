@@ -52,6 +52,23 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     return kind is None
 
 
+def let_go(module: nn.Module) -> None:
+    """Undo torch's hold on the sharded module's group: whoever waits in it is freed when it closes.
+
+    DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would
+    be answered with the old one's.
+    """
+    from torch.distributed.tensor import debug
+
+    for parameter in module.parameters():
+        groups = getattr(getattr(parameter, "device_mesh", None), "_pg_registry", None)
+        if groups:
+            groups.clear()
+    clear_caches = getattr(debug, "_clear_sharding_prop_cache", None)
+    if clear_caches is not None:
+        clear_caches()
+
+
 def has_batch_norm(module: nn.Module) -> bool:
     """Whether a layer keeps running statistics of batches."""
     return any(isinstance(each, _BatchNorm) for each in module.modules())

@@ -24,7 +24,7 @@ from raybench.worker.communication import Hook, Team, compression_hook, no_trans
 from raybench.worker.compiling import compile_module
 from raybench.worker.data_parallel import device_ids
 from raybench.worker.lanes import Lane, make_optimizer, sample_weight, share_state
-from raybench.worker.sharding import shard
+from raybench.worker.sharding import let_go, shard
 from raybench.workloads.protocol import Workload
 
 __all__ = ["Bench", "Lane", "make_optimizer", "sample_weight", "share_state"]
@@ -164,6 +164,8 @@ class Bench:
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
+        if self._sharded and self.real is not None:
+            let_go(self.real.module)
         self._bare = self.real = self.local = None
 
     def _communication_hook(self, team: Team) -> tuple[Hook | None, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from raybench.errors import InvalidTrialError
 from raybench.launch.runner import Progress, Samples
@@ -19,17 +18,17 @@ from raybench.worker.batches import make_batches
 from raybench.worker.communication import (
     AgreedFailure,
     Communicators,
-    Replay,
     Team,
     describe,
     is_out_of_memory,
 )
 from raybench.worker.facts import RankFacts, count, ddp_facts, device_facts, memory_of_ranks, per_step
 from raybench.worker.kept import Kept
-from raybench.worker.loop import Loop, VariantRun
+from raybench.worker.loop import Loop
 from raybench.worker.parity import compression_error, loss_parity
 from raybench.worker.phases import phase_blocks
 from raybench.worker.strategies import Bench, Lane
+from raybench.worker.variants import Variants
 from raybench.worker.warmup import warm_up
 from raybench.workloads import Workload, build
 
@@ -68,17 +67,19 @@ class Trial:
         began = perf_counter()
         on_progress(Progress("set up"))
         bench, stepped = self._set_up()
-        first = self._first_run(bench)
+        variants = Variants(
+            self._request, self._workload, self._team, self._device, bench, self._versus, self._missing
+        )
+        first = variants.first()
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         self._probe.reset_peak(bench.devices)
         steps, seconds = warm_up(self._team, [first], self._request.measure, self._device)
         peak, device_peak = self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()
         led = self._team.gather([torch.cuda.max_memory_allocated(each) for each in bench.devices])[0]
-        others = self._other_runs(bench)
+        others = variants.others()
         seconds |= warm_up(self._team, others, self._request.measure, self._device)[1]
-        runs = self._add_twin(bench, [*others, first], seconds)
-        runs = self._add_replay(bench, runs, seconds)
+        runs = variants.with_replay(variants.with_twin([*others, first], seconds), seconds)
         warm, compiled = perf_counter(), self._num_compiled()
         loop = Loop(
             self._team,
@@ -104,7 +105,7 @@ class Trial:
         )
         if any(rank.recompiled for rank in facts):
             raise InvalidTrialError(
-                "compile: torch compiled again within the rounds: the shapes of the batches or the graph change"
+                "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
         measurement = Measurement(
             rounds=tuple(result.rounds),
@@ -150,7 +151,8 @@ class Trial:
             self._step_alone()
             stepped = perf_counter() - began
         except Exception as error:
-            if self._request.setting.strategy == "fsdp" and is_out_of_memory(error):
+            of_model = self._bench is not None and self._request.setting.strategy == "fsdp"
+            if of_model and is_out_of_memory(error):
                 too_large = describe(error)
             else:
                 failure = error
@@ -213,131 +215,6 @@ class Trial:
         micro, setting = request.batch_size, request.setting
         twice = setting.activation_checkpointing  # what is computed again is counted again
         return f"{request.workload.model_dump_json()} {micro} {setting.gradient_accumulation} {twice}"
-
-    def _first_run(self, bench: Bench) -> VariantRun:
-        """What is measured: the real thing, or the bare model on one device."""
-        return self._plain(bench) if self._team.size == 1 else self._wrapped("synced", bench)
-
-    def _other_runs(self, bench: Bench) -> list[VariantRun]:
-        """What else the request asks for, but for the twin and the replay, which come after the warm-up."""
-        asked, runs = self._request.variants, list[VariantRun]()
-        if self._team.size == 1:
-            return runs
-        if "plain" not in self._missing and self._fits_beside(bench):
-            bare = bench.bare
-            if "plain" in asked:
-                runs.append(self._plain(bench))
-            base = self._base(bench) if "base" in asked else None
-            if base is not None:
-                runs.append(base)
-            if "crowd" in asked:
-                crowd = VariantRun("crowd", bare.step, bench.activate, lambda: bare.loss, free=True)
-                runs.append(replace(crowd, warm=bare.batches.warm))
-        elif "base" in asked:
-            self._missing["base"] = self._missing["plain"]
-        if self._versus is not None:
-            runs.append(self._wrapped("versus", self._versus))
-        return runs
-
-    def _fits_beside(self, bench: Bench) -> bool:
-        """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
-        if self._request.setting.strategy != "fsdp":
-            return True
-        failure: str | None = None
-        try:
-            bench.bare.step()
-            probing.synchronize(self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
-        if failures:
-            bench.drop_bare()
-            self._missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
-        return not failures
-
-    def _plain(self, bench: Bench) -> VariantRun:
-        bare = bench.bare
-        run = VariantRun("plain", bare.step, bench.activate, lambda: bare.loss, alone=True)
-        return replace(run, warm=bare.batches.warm)
-
-    def _wrapped(self, variant: Variant, bench: Bench) -> VariantRun:
-        """The real thing of ``bench``."""
-        lane, strategy = bench.wrap(self._team), bench.setting.strategy
-        led = strategy == "dp"
-        return VariantRun(
-            variant,
-            lane.step if self._team.leads or not led else lambda: None,
-            bench.activate,
-            lambda: lane.loss,
-            led=led,
-            warm=lane.batches.warm,
-            # dp's weights are on the leader only, and every rank of FSDP has shards of its own
-            drifting=lane.tensors if strategy == "ddp" else None,
-        )
-
-    def _base(self, bench: Bench) -> VariantRun | None:
-        """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
-        request, failure = self._request, None
-        size = request.setting.batch_size // request.setting.gradient_accumulation
-        try:
-            one = request.model_copy(update={"world_size": 1})
-            lane = bench.with_batches(make_batches(self._workload, one, size, 0, self._device))
-            lane.step()
-            probing.synchronize(self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
-        if failures:
-            self._missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
-            return None
-        return VariantRun(
-            "base", lane.step, bench.activate, lambda: lane.loss, alone=True, warm=lane.batches.warm
-        )
-
-    def _add_twin(
-        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
-    ) -> list[VariantRun]:
-        if "local" not in self._request.variants or self._request.setting.strategy != "ddp":
-            return runs
-        if self._request.setting.find_unused_parameters:
-            # every backward pass then ends in an all-reduce of its own, which no hook can leave out
-            self._missing["local"] = "find_unused_parameters sends even where gradients stay"
-            return runs
-        failure = None
-        try:
-            lane = bench.twin(self._team)
-            local = VariantRun(
-                "local", lane.step, bench.activate, lambda: lane.loss, free=True, warm=lane.batches.warm
-            )
-            _, found = warm_up(self._team, [local], self._request.measure, self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        if any(self._team.gather(failure)):
-            bench.local = None
-            self._missing["local"] = "no memory for a second set of buckets"
-            return runs
-        seconds.update(found)
-        return [*runs, local]
-
-    def _add_replay(
-        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
-    ) -> list[VariantRun]:
-        if "replay" not in self._request.variants or bench.real is None:
-            return runs
-        if not isinstance(bench.real.module, DistributedDataParallel):
-            return runs
-        sizes = probing.bucket_bytes(probing.logging_data(bench.real.module))
-        replay = Replay(sizes, self._team, self._device, bench.hook, bench.hook_state)
-        run = VariantRun("replay", replay.step)
-        _, found = warm_up(self._team, [run], self._request.measure, self._device)
-        seconds.update(found)
-        return [*runs, run]
 
     def _phases(self, bench: Bench, step_s: float) -> tuple[PhaseBlock, ...]:
         if self._request.role != "scaling":
@@ -420,6 +297,10 @@ def measure_trial(
         return RankResult(state, str(failure))
     except Exception as error:
         state = "oom" if is_out_of_memory(error) else "crashed"
+        if type(error).__name__ == "FailOnRecompileLimitHit":
+            return RankResult(
+                "invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True
+            )
         if type(error).__name__ == "InvalidTrialError":
             return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
         return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
