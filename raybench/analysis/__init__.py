@@ -27,6 +27,7 @@ from raybench.analysis.results import (
 )
 from raybench.analysis.stability import findings, straggler
 from raybench.analysis.statistics import Estimate, geometric, relative_half_width, trimmed_mean
+from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.analysis.summary import TrialSummary, summarize, to_pandas
 from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
@@ -45,22 +46,26 @@ __all__ = [
     "FindingName",
     "Gain",
     "LoggerCheck",
+    "ParityVerdict",
     "Parts",
     "Scaling",
     "Severity",
     "Status",
+    "StrategyRow",
     "StudyResults",
     "TrialSummary",
     "Verdict",
     "Waterfall",
     "analyse",
     "answer",
+    "compare_strategies",
     "crossover",
     "failures_words",
     "findings",
     "gain",
     "geometric",
     "karp_flatt",
+    "loss_parity",
     "objective_value",
     "pareto_front",
     "relative_half_width",

@@ -11,6 +11,7 @@ from raybench.analysis.findings import Finding
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.stability import findings
 from raybench.analysis.statistics import Estimate
+from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.analysis.words import setting_words, shown_knobs
@@ -98,6 +99,7 @@ class StudyResults:
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
     findings: tuple[Finding, ...]
+    strategies: tuple[StrategyRow, ...] = ()  # side by side, where the study has several
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
@@ -141,6 +143,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         pareto=tuple(pareto),
         confirmations=tuple(_confirmations(study, kept)),
         findings=tuple(finding for record in kept for finding in findings(record)),
+        strategies=compare_strategies(study, kept, _default(study)),
     )
 
 

@@ -129,6 +129,8 @@ def _context(
 ) -> dict[str, Any]:
     shown = [
         tables.scaling_table(results),
+        tables.strategies_table(results),
+        tables.compression_table(results),
         tables.waterfall_table(results),
         tables.communication_table(results),
         tables.confirmation_table(results),

@@ -153,7 +153,9 @@ TRIALS: dict[str, TrialRequest] = {
     ),
     "dp": _request(setting={"strategy": "dp"}),
     # 1 alone counted, 1 alone compiled, 4 of synced and 4 of plain to warm up, then the rounds
-    "shapes change": _request({"norm": "none", "shapes_after": 14}, setting={"compile": True}, variants=SHORT, role="search"),
+    "shapes change": _request(
+        {"norm": "none", "shapes_after": 14}, setting={"compile": True}, variants=SHORT, role="search"
+    ),
 }
 
 
