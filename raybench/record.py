@@ -128,8 +128,9 @@ class LossParity(_Frozen):
     """
 
     samples_per_step: int  # of all ranks
-    losses: tuple[float, ...]  # step by step, mean over ranks and micro-batches, before the step's update
-    reference_losses: tuple[float, ...]
+    # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
+    losses: tuple[float | None, ...]
+    reference_losses: tuple[float | None, ...]
     may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
 
 

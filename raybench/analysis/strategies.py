@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class ParityVerdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance; one that is no number is not."""
+        """Whether the difference is within the tolerance."""
         return self.relative_difference <= self.tolerance
 
 
@@ -53,14 +54,21 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
     if setting.gradient_compression != "none":
         types.append(setting.gradient_compression)
     pairs = zip(parity.losses, parity.reference_losses, strict=True)
-    furthest = max(abs(mine - reference) for mine, reference in pairs)
-    scale = sum(abs(reference) for reference in parity.reference_losses) / len(parity.reference_losses)
+    furthest = max(_apart(mine, reference) for mine, reference in pairs)
+    known = [abs(reference) for reference in parity.reference_losses if reference is not None]
+    scale = sum(known) / len(known) if known else 0.0
     return ParityVerdict(
         steps=len(parity.losses),
         relative_difference=furthest / scale if scale else furthest,
         tolerance=max(PARITY_TOLERANCE[each] for each in types),
         may_differ=parity.may_differ,
     )
+
+
+def _apart(mine: float | None, reference: float | None) -> float:
+    if mine is None or reference is None:  # both diverged, or one of them
+        return 0.0 if mine is reference else math.inf
+    return abs(mine - reference)
 
 
 def compare_strategies(

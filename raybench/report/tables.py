@@ -100,9 +100,10 @@ def strategies_table(results: StudyResults) -> Table:
     if not any(row.memory_is_of_process for row in results.strategies):
         memory = "as torch counts it, of the strategy alone (fsdp: without the copy that is its base)"
     caption = (
-        f"Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, {memory}. Each "
-        "strategy stands with the default's other settings, else with its fastest. Loss parity: from the same "
-        "weights on the same samples, the largest difference of a step's loss from one device's, relative."
+        "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
+        f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
+        "parity: from the same weights on the same samples, the largest difference of a step's loss from "
+        "one device's, relative."
     )
     columns = (
         Column("devices", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -114,18 +115,18 @@ def loss_parity(
     return (
         LossParity(
             samples_per_step=request.global_batch_size,
-            losses=tuple(losses),
-            reference_losses=tuple(team.gather(reference)[0]),
+            losses=_finite(losses),
+            reference_losses=_finite(team.gather(reference)[0]),
             may_differ=may_differ,
         ),
         None,
     )
 
 
-def compression_error(bench: Bench, team: Team) -> float:
+def compression_error(bench: Bench, team: Team) -> float | None:
     """|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms.
 
-    Both from the same weights and batch; the exact one is averaged in fp32. A collective call.
+    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A collective call.
     """
     assert bench.real is not None
     team.same_weights(bench.real.tensors())
@@ -141,7 +142,8 @@ def compression_error(bench: Bench, team: Team) -> float:
     compressed, exact = found
     dist.all_reduce(exact, group=team.data)
     exact /= team.size
-    return float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
+    error = float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
+    return error if math.isfinite(error) else None
 
 
 def _gradient(module: nn.Module) -> torch.Tensor:
@@ -219,6 +221,11 @@ def _run(
         lane.step()
     losses = torch.stack([loss.float() for loss in recorded.losses]).view(steps, -1)
     return [float(loss) for loss in losses.mean(dim=1)]
+
+
+def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
+    """JSON has no other numbers."""
+    return tuple(loss if math.isfinite(loss) else None for loss in losses)
 
 
 def _new_model(request: TrialRequest, workload: Workload, kept: Kept) -> nn.Module:
