@@ -126,7 +126,8 @@ def loss_parity(
 def compression_error(bench: Bench, team: Team) -> float | None:
     """|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms.
 
-    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A collective call.
+    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A
+    collective call.
     """
     assert bench.real is not None
     team.same_weights(bench.real.tensors())
