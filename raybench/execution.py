@@ -11,7 +11,7 @@ from typing import Protocol
 from raybench import interrupt
 from raybench.analysis.efficiency import scaling
 from raybench.analysis.objectives import Candidate, pareto_front
-from raybench.analysis.words import setting_words, times
+from raybench.analysis.words import setting_words, shown_knobs, times
 from raybench.errors import GroupLostError
 from raybench.largest_batch import Probe, decide, found_of, probe_of
 from raybench.launch.runner import Outcome, Progress, Samples, TrialRunner
@@ -179,7 +179,7 @@ class Execution:
         default = self.plan.default()
         tasks = [
             Task(request, suggestion.number)
-            for suggestion in [default, *(winner for winner in winners if not _same(winner, default))]
+            for suggestion in [default, *(winner for winner in winners if not self._same(winner, default))]
             for request in self.plan.curve(suggestion)
         ]
         unique = list({task.request.trial_id: task for task in tasks}.values())
@@ -215,7 +215,7 @@ class Execution:
     def _confirm(self, winners: list[Suggestion]) -> None:
         default = self.plan.default()
         for winner in winners:
-            if _same(winner, default):
+            if self._same(winner, default):
                 continue
             if winner.environment != default.environment:
                 self.notes.append(
@@ -248,7 +248,7 @@ class Execution:
 
     def _announce_best(self, tried: list[tuple[Suggestion, TrialRecord]]) -> None:
         best = self._winners(tried)
-        self._best_differs = any(not _same(each, self.plan.default()) for each in best)
+        self._best_differs = any(not self._same(each, self.plan.default()) for each in best)
         if len(best) == 1:
             record = next(record for suggestion, record in tried if suggestion is best[0])
             rate = scaling(record).throughput_samples_per_s.value
@@ -336,12 +336,10 @@ class Execution:
 
     def _words(self, request: TrialRequest) -> str:
         """The trial in words: its devices and the knobs that the study explores."""
+        knobs: Iterable[str] = list(self.plan.knobs.explored()) or ["batch_size"]
         if request.fit:
-            knobs: Iterable[str] = dict.fromkeys(["batch_size", *_fitting_knobs(self.plan)])
-        else:
-            knobs = list(self.plan.knobs.explored()) or ["batch_size"]
-        if request.world_size == 1:
-            knobs = [knob for knob in knobs if knob not in request.setting.ONE_DEVICE_INDIFFERENT]
+            knobs = dict.fromkeys(["batch_size", *_fitting_knobs(self.plan)])
+        knobs = shown_knobs(request.setting, list(knobs), request.world_size)
         varied = {n: v for n, v in request.environment.items() if len(self.plan.study.environment[n]) > 1}
         devices = f"{request.world_size} device{'s' if request.world_size > 1 else ''}"
         place = "" if len(self.plan.study.scaling.placement) == 1 else f" {request.placement}"
@@ -362,6 +360,11 @@ class Execution:
             return f"  {words}: {rate} beside the default, {rounds}"
         return f"  {words}: {rate}, {times(found.speedup)}, {rounds}"
 
+    def _same(self, one: Suggestion, other: Suggestion) -> bool:
+        """Whether two suggestions are one trial at the target."""
+        size = self.plan.target
+        return one.setting.at(size) == other.setting.at(size) and one.environment == other.environment
+
 
 def _fitting_knobs(plan: Plan) -> list[str]:
     """The knobs that change memory and have more than one value."""
@@ -372,7 +375,3 @@ def _fit_words(probe: Probe) -> str:
     memory = f"{probe.memory_bytes / GIBIBYTE:.2f} GiB" if probe.memory_bytes else "memory unknown"
     share = "" if probe.share is None else f", {probe.share:.0%} of the memory"
     return f"{'too large' if probe.failure else 'fits'} ({memory}{share})"
-
-
-def _same(one: Suggestion, other: Suggestion) -> bool:
-    return one.setting == other.setting and one.environment == other.environment

@@ -57,9 +57,8 @@ class Plan:
         return [dict(zip(names, combination, strict=True)) for combination in values]
 
     def default(self) -> Suggestion:
-        """The first value of every list."""
-        setting = next(self.study.knobs.grid(self.largest))
-        return Suggestion(0, setting, self.environments()[0])
+        """The first value of every list (of the strategies: ``Knobs.default``)."""
+        return Suggestion(0, self.study.knobs.default(self.device, self.largest), self.environments()[0])
 
     @property
     def knobs(self) -> Knobs:
@@ -128,11 +127,12 @@ class Plan:
         return self._request(suggestion, "search", self.target, self.placements(self.target)[0])
 
     def curve(self, suggestion: Suggestion) -> list[TrialRequest]:
-        """The suggestion at every world size and placement, the largest first."""
+        """The suggestion at every world size and placement, the largest first; ``single`` on one device."""
         return [
             self._request(suggestion, "scaling", size, placement)
             for size in reversed(self.world_sizes)
             for placement in self.placements(size)
+            if size == 1 or suggestion.setting.strategy != "single"
         ]
 
     def confirmation(self, winner: Suggestion, default: Suggestion) -> TrialRequest:
@@ -163,13 +163,13 @@ class Plan:
             role=role,
             workload=study.workload,
             optimizer=study.optimizer,
-            setting=setting.on_one_device() if world_size == 1 else setting,
-            versus=versus.on_one_device() if versus and world_size == 1 else versus,
+            setting=setting.at(world_size),
+            versus=versus.at(world_size) if versus else None,
             environment=suggestion.environment,
             scaling=study.scaling.mode,
             world_size=world_size,
             placement=placement,
-            variants=self._variants(role, world_size),
+            variants=self._variants(role, world_size, setting.strategy),
             measure=self._measure(role),
             data=study.data,
             device="cuda" if self.device == "cuda" else "cpu",
@@ -184,12 +184,13 @@ class Plan:
             return self.study.measure
         return self.study.measure.model_copy(update={"half_width": half_width})
 
-    def _variants(self, role: Role, world_size: int) -> tuple[Variant, ...]:
+    def _variants(self, role: Role, world_size: int, strategy: str) -> tuple[Variant, ...]:
         if role == "confirmation":
             return ("synced", "versus")
         if world_size == 1:
             return ("plain",)
-        variants = SEARCH_VARIANTS if role == "search" else ALL_VARIANTS
+        whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks
+        variants = ALL_VARIANTS if whole else SEARCH_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants
 
 
@@ -197,8 +198,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     """Resolve ``study`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
     _refuse_too_little(study, resources)
-    sizes = study.scaling.world_sizes
-    listed = powers_of_two(devices) if sizes == "all" else tuple(sorted(sizes))
+    listed = _world_sizes(study, devices)
     plan = Plan(
         study=study,
         device=resources.device,
@@ -216,6 +216,19 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     _refuse_no_room(plan)
     _refuse_faults(plan)
     return plan
+
+
+def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
+    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for."""
+    sizes, alone = study.scaling.world_sizes, study.knobs.values("strategy") == ("single",)
+    if sizes == "all":
+        return (1,) if alone else powers_of_two(devices)
+    if alone and max(sizes) > 1:
+        raise RequestError(
+            'scaling.world_sizes: 1 where knobs.strategy is "single" alone '
+            f"(received {', '.join(map(str, sorted(sizes)))})"
+        )
+    return tuple(sorted(sizes))
 
 
 def powers_of_two(devices: int) -> tuple[int, ...]:

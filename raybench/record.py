@@ -123,6 +123,20 @@ class PhaseBlock(_Frozen):
     num_steps: int
 
 
+class LossParity(_Frozen):
+    """Losses of the first steps from the same weights on the same samples, and those of one device.
+
+    The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
+    batch statistics are the same; dropout draws the same masks in each piece.
+    """
+
+    samples_per_step: int  # of all ranks
+    # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
+    losses: tuple[float | None, ...]
+    reference_losses: tuple[float | None, ...]
+    may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
+
+
 class Measurement(_Frozen):
     """What a complete trial has."""
 
@@ -154,6 +168,10 @@ class Measurement(_Frozen):
     device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
     energy_joules: float | None = None  # of all devices, per synced step
     loss: float | None = None  # after the last round
+    parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
+    parity_missing: str | None = None  # why it could not be had
+    # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
+    compression_error: float | None = None
 
 
 class TrialRecord(_Frozen):

@@ -27,7 +27,16 @@ STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of th
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 # Two settings that agree in these need about the same memory at the same batch.
-MEMORY_KNOBS = ("precision", "gradient_accumulation", "gradient_as_bucket_view", "channels_last")
+MEMORY_KNOBS = (
+    "strategy",
+    "precision",
+    "gradient_accumulation",
+    "gradient_as_bucket_view",
+    "fsdp_reshard",
+    "activation_checkpointing",
+    "compile",
+    "channels_last",
+)
 
 
 class Search:
@@ -42,6 +51,7 @@ class Search:
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._plan, self._study_spec = plan, plan.study
+        self._default = plan.default().setting
         self._space = self._spaces()
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
@@ -111,6 +121,11 @@ class Search:
         explored = dict(self._study_spec.knobs.explored())
         if self._plan.target == 1:  # one device: what cannot matter there is one suggestion, not several
             explored = {k: v for k, v in explored.items() if k not in Setting.ONE_DEVICE_INDIFFERENT}
+        elif "strategy" in explored:  # single has one device, and every curve measures that
+            default = self._default.strategy
+            others = [each for each in explored.pop("strategy") if each not in ("single", default)]
+            if others:
+                explored["strategy"] = (default, *others)
         for name, values in self._study_spec.environment.items():
             if len(values) > 1:
                 explored[ENVIRONMENT_PREFIX + name] = values
@@ -149,9 +164,7 @@ class Search:
     def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
         """Why it does not: a trial was out of memory that wanted no more than this one, or no batch fits."""
 
-        def asked(knob: str) -> Any:
-            return parameters.get(knob, self._study_spec.knobs.values(knob)[0])
-
+        first = self._first_values()
         batch = self._batch(parameters)
         if batch is None:
             return "no batch fits in memory"
@@ -159,7 +172,7 @@ class Search:
             if record.state != "oom":
                 continue
             found = record.request.setting
-            alike = all(getattr(found, knob) == asked(knob) for knob in MEMORY_KNOBS)
+            alike = all(getattr(found, knob) == parameters.get(knob, first[knob]) for knob in MEMORY_KNOBS)
             if alike and batch >= found.batch_size:
                 return f"at least as large as {record.trial_id}, which did not fit"
         return None
@@ -174,15 +187,13 @@ class Search:
 
     def _setting(self, parameters: dict[str, Any]) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""
-        first = {name: self._study_spec.knobs.values(name)[0] for name in Setting.model_fields}
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        return settled({**first, **knobs}, self._plan.largest)
+        return settled({**self._first_values(), **knobs}, self._plan.largest)
 
-    def _key(self, parameters: dict[str, Any]) -> tuple[Any, ...]:
-        """What tells combinations apart: "max" is the number that it stands for."""
-        if "batch_size" in parameters:
-            parameters = {**parameters, "batch_size": self._batch(parameters)}
-        return tuple(sorted((name, repr(value)) for name, value in parameters.items()))
+    def _first_values(self) -> dict[str, KnobValue]:
+        """The default's value of every knob; "max" is left as it is."""
+        first = {name: self._study_spec.knobs.values(name)[0] for name in Setting.model_fields}
+        return {**first, "strategy": self._default.strategy}
 
     def _suggestion(self, number: int, parameters: dict[str, Any]) -> Suggestion:
         variables = {
@@ -195,12 +206,23 @@ class Search:
         return Suggestion(number, setting, {**self._plan.environments()[0], **variables})
 
     def _parameters(self, suggestion: Suggestion) -> dict[str, KnobValue]:
+        """The suggestion as a point of the space; knobs without effect at their first value."""
+        setting = suggestion.setting
+        without = setting.indifferent(self._plan.target)
         return {
             name: suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
             if name.startswith(ENVIRONMENT_PREFIX)
-            else getattr(suggestion.setting, name)
+            else self._space[name][0]
+            if name in without
+            else getattr(setting, name)
             for name in self._space
         }
+
+    def _key(self, parameters: dict[str, Any]) -> tuple[Any, ...]:
+        """The same for two points that are one trial: "max" is the number that it stands for."""
+        fits = self._setting(parameters) is not None
+        point = self._parameters(self._suggestion(0, parameters)) if fits else parameters
+        return tuple(sorted((name, repr(value)) for name, value in point.items()))
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""

@@ -35,6 +35,7 @@ from raybench.analysis.results import (
 )
 from raybench.analysis.stability import findings, straggler
 from raybench.analysis.statistics import Estimate, geometric, relative_half_width, trimmed_mean
+from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.analysis.summary import TrialSummary, summarize, to_pandas
 from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
@@ -62,11 +63,13 @@ __all__ = [
     "LoggerCheck",
     "ModelChange",
     "Pair",
+    "ParityVerdict",
     "Parts",
     "PhaseTable",
     "Scaling",
     "Severity",
     "Status",
+    "StrategyRow",
     "StudyResults",
     "TrialSummary",
     "Verdict",
@@ -76,6 +79,7 @@ __all__ = [
     "attribution",
     "batch_lines",
     "between",
+    "compare_strategies",
     "configurations",
     "contradictions",
     "costs",
@@ -87,6 +91,7 @@ __all__ = [
     "hiding",
     "karp_flatt",
     "load_figures",
+    "loss_parity",
     "objective_value",
     "pairs",
     "pareto_front",

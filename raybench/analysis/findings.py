@@ -17,6 +17,7 @@ class FindingName(StrEnum):
     LOADED_MACHINE = "loaded machine"
     THROTTLING = "throttling"
     OVERSUBSCRIBED = "oversubscribed"
+    LOSSES_DISAGREE = "losses disagree"
 
 
 class Severity(StrEnum):

@@ -11,9 +11,10 @@ from raybench.analysis.findings import Finding
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.stability import findings
 from raybench.analysis.statistics import Estimate
+from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.waterfall import Waterfall, waterfall
-from raybench.analysis.words import setting_words
+from raybench.analysis.words import setting_words, shown_knobs
 from raybench.largest_batch import Found, found_of, in_numbers, stands_for
 from raybench.record import TrialRecord, TrialRequest
 from raybench.spec.knobs import Setting
@@ -104,6 +105,7 @@ class StudyResults:
     confirmations: tuple[Confirmation, ...]
     findings: tuple[Finding, ...]
     largest: tuple[Found, ...] = ()  # batches that fit, for ``batch_size = "max"``
+    strategies: tuple[StrategyRow, ...] = ()  # side by side, where the study has several
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
@@ -150,6 +152,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         confirmations=tuple(_confirmations(study, kept)),
         findings=tuple(finding for record in kept for finding in findings(record)),
         largest=largest,
+        strategies=compare_strategies(study, kept, _default(study)),
     )
 
 
@@ -176,8 +179,7 @@ def _target(study: Study, records: Sequence[TrialRecord]) -> int:
 
 def _label(study: Study, request: TrialRequest) -> str:
     knobs = list(study.knobs.explored()) or ["batch_size", "precision"]
-    if request.world_size == 1:
-        knobs = [name for name in knobs if name not in Setting.ONE_DEVICE_INDIFFERENT] or ["batch_size"]
+    knobs = shown_knobs(request.setting, knobs, request.world_size) or ["batch_size"]
     environment = {name: request.environment.get(name) for name in _explored_variables(study)}
     words = setting_words(request.setting, knobs, environment)
     if len(study.scaling.placement) > 1 and request.world_size > 1:
@@ -191,13 +193,15 @@ def _explored_variables(study: Study) -> list[str]:
 
 
 def _is_default(study: Study, request: TrialRequest) -> bool:
-    default = study.knobs.default()
-    if request.world_size == 1:
-        default = default.on_one_device()
+    default = _default(study).at(request.world_size)
     variables = {name: values[0] for name, values in study.environment.items()}
     same_variables = all(request.environment.get(name) == value for name, value in variables.items())
-    mine = request.setting.on_one_device() if request.world_size == 1 else request.setting
-    return mine == default and same_variables
+    return request.setting.at(request.world_size) == default and same_variables
+
+
+def _default(study: Study) -> Setting:
+    default: Setting = study.knobs.default("cpu" if study.resources.device == "cpu" else "cuda")
+    return default
 
 
 def _headline(study: Study, records: Sequence[TrialRecord], target: int) -> TrialRecord | None:
@@ -319,6 +323,7 @@ def _without_batch(request: TrialRequest) -> TrialRequest:
 def rest_label(study: Study, request: TrialRequest) -> str:
     """A request's setting by what the study explores, but for the batch."""
     knobs = [name for name in study.knobs.explored() if name != "batch_size"]
+    knobs = shown_knobs(request.setting, knobs, request.world_size)
     environment = {name: request.environment.get(name) for name in _explored_variables(study)}
     return setting_words(request.setting, knobs, environment)
 
@@ -368,8 +373,10 @@ def difference_words(study: Study, request: TrialRequest) -> str:
     """In what a request differs from the study's default, in words; "the default" where in nothing."""
     if _is_default(study, request):
         return "the default"
-    default = study.knobs.default()
-    different = request.setting.differences(default.on_one_device() if request.world_size == 1 else default)
+    size = request.world_size
+    different = shown_knobs(
+        request.setting, request.setting.at(size).differences(_default(study).at(size)), size
+    )
     variables = {
         name: request.environment.get(name)
         for name, values in study.environment.items()

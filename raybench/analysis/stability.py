@@ -13,6 +13,7 @@ from scipy.special import ndtr, stdtrit
 from raybench.analysis.findings import Finding, FindingName, Severity
 from raybench.analysis.rounds import Series, asked_half_width, level, paired, series
 from raybench.analysis.statistics import TRIM, Estimate, geometric, trimmed_mean
+from raybench.analysis.strategies import loss_parity
 from raybench.record import Measurement, TrialRecord
 
 OUTLIER_SCORE = 3.5  # modified z-score
@@ -309,6 +310,28 @@ def _listed(ranks: list[int]) -> str:
     return ", ".join(str(rank) for rank in ranks)
 
 
+def _losses(record: TrialRecord, measurement: Measurement) -> Finding | None:
+    verdict = loss_parity(record)
+    if verdict is None or verdict.agrees:
+        return None
+    strategy = record.request.setting.strategy
+    evidence = (
+        f"{strategy}'s losses of the first {verdict.steps} steps differ from one device's on the same "
+        f"samples by up to {verdict.relative_difference:.2g} (relative, tolerance {verdict.tolerance:g})"
+    )
+    explained = verdict.may_differ
+    return Finding(
+        FindingName.LOSSES_DISAGREE,
+        Severity.NOTE if explained else Severity.PROBLEM,
+        record.trial_id,
+        f"{evidence}: {'; '.join(explained)}" if explained else evidence,
+        "compare accuracies, not losses step by step"
+        if explained
+        else "find out what the strategy computes otherwise before its speed is used",
+        {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance},
+    )
+
+
 def _rounded_up(seconds: float) -> int:
     digits: int = 10 ** max(len(str(int(seconds))) - 2, 0)
     return int(math.ceil(seconds / digits) * digits)
@@ -323,4 +346,5 @@ _CHECKS: tuple[Callable[[TrialRecord, Measurement], Finding | None], ...] = (
     _throttled,
     _uneven,
     _straggler,
+    _losses,
 )

@@ -159,7 +159,10 @@ def _levels(record: TrialRecord, measurement: Measurement) -> tuple[list[_Level]
     if has_local:
         add("skew", "local", slowest_step_s)
     found.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
-    if not has_crowd and not has_local:
+    strategy = record.request.setting.strategy
+    if strategy in ("dp", "fsdp"):
+        notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
+    elif not has_crowd and not has_local:
         notes.append("only the whole loss was measured, not its parts")
     elif not has_crowd:
         notes.append(f"no crowd blocks{_why(reason, 'crowd')}: contention and wrapper are not told apart")

@@ -39,6 +39,12 @@ def knob_words(name: str, value: KnobValue) -> str:
     return f"{name} {value}"
 
 
+def shown_knobs(setting: Setting, knobs: Iterable[str], world_size: int) -> list[str]:
+    """Those of ``knobs`` that have an effect there; the strategy always, on one device it is "single"."""
+    without = setting.indifferent(world_size)
+    return [name for name in knobs if name == "strategy" or name not in without]
+
+
 def setting_words(
     setting: Setting, knobs: Iterable[str], environment: Mapping[str, str | None] | None = None
 ) -> str:

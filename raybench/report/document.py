@@ -129,6 +129,8 @@ def _context(
     published = load_figures(results.study.name)
     shown = [
         tables.scaling_table(results),
+        tables.strategies_table(results),
+        tables.compression_table(results),
         tables.waterfall_table(results),
         tables.communication_table(results),
         study_tables.overheads_table(results),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.efficiency import Scaling, scaling
 from raybench.analysis.results import StudyResults
 from raybench.analysis.statistics import Estimate
+from raybench.analysis.strategies import ParityVerdict
 from raybench.analysis.words import (
     PART_WORDS,
     aligned,
@@ -82,6 +83,70 @@ def scaling_table(results: StudyResults) -> Table:
         Column("n", True),
     )
     return Table("Scaling", caption, columns, tuple(rows))
+
+
+def strategies_table(results: StudyResults) -> Table:
+    """Strategies side by side at each world size; empty where the study has one."""
+    rows = tuple(
+        (
+            str(row.record.request.world_size),
+            row.record.request.setting.strategy,
+            f"{row.record.request.global_batch_size:,}",
+            milliseconds(row.scaling.step_time_s),
+            *_efficiency_cells(row.scaling)[:2],
+            figures(row.memory_bytes / MEBIBYTE) if row.memory_bytes else "",
+            _parity_words(row.parity),
+            str(row.scaling.step_time_s.n),
+        )
+        for row in results.strategies
+    )
+    memory = "of the process, whatever it holds"
+    if not any(row.memory_is_of_process for row in results.strategies):
+        memory = "as torch counts it, of the strategy alone (fsdp: without the copy that is its base)"
+    caption = (
+        "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
+        f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
+        "parity: from the same weights on the same samples, the largest difference of a step's loss from "
+        "one device's, relative."
+    )
+    columns = (
+        Column("devices", True),
+        Column("strategy"),
+        Column("global batch", True),
+        Column("step time, ms", True),
+        Column("speed-up", True),
+        Column("efficiency", True),
+        Column("peak memory, MiB", True),
+        Column("loss parity"),
+        Column("n", True),
+    )
+    return Table("Strategies", caption, columns, rows)
+
+
+def compression_table(results: StudyResults) -> Table:
+    """What compression does to the gradients; empty where nothing is compressed."""
+    measured = [(record, record.measurement) for record in in_order(results, "scaling") if record.measurement]
+    rows = tuple(
+        (
+            str(record.request.world_size),
+            results.label(record),
+            record.request.setting.gradient_compression,
+            f"{found.compression_error:.2g}",
+        )
+        for record, found in measured
+        if found.compression_error is not None
+    )
+    columns = (
+        Column("devices", True),
+        Column("setting"),
+        Column("compression"),
+        Column("relative error", True),
+    )
+    caption = (
+        "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms, the same "
+        "weights and samples."
+    )
+    return Table("Error of gradient compression", caption, columns, rows)
 
 
 def suggestions_table(results: StudyResults) -> Table:
@@ -344,6 +409,15 @@ def _efficiency_cells(found: Scaling) -> tuple[str, str, str]:
         return "1", "100%", "baseline"
     base = "" if found.baseline.world_size == 1 else f" over {found.baseline.world_size}"
     return times(found.speedup) + base, percent(found.efficiency), str(found.status)
+
+
+def _parity_words(verdict: ParityVerdict | None) -> str:
+    if verdict is None:
+        return ""
+    if verdict.agrees:
+        return f"agrees: {verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
+    why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
+    return f"differs: {verdict.relative_difference:.1g}, tolerance {verdict.tolerance:g}{why}"
 
 
 def _mark(record: TrialRecord) -> str:

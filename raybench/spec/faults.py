@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from raybench.errors import NotYetError
 from raybench.spec.describe import plain_type
-from raybench.spec.knobs import NOT_YET_KNOBS, NOT_YET_STRATEGIES
 from raybench.spec.study import Study
 from raybench.spec.toml import received
 from raybench.spec.workloads import WORKLOADS
@@ -39,16 +38,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def absent_parts(data: Mapping[str, Any]) -> list[str]:
     """The faults that pydantic cannot word: what this version lacks, and which workload is meant."""
     faults = [str(NotYetError(name)) for name in NOT_YET_TABLES if name in data]
-    knobs = data.get("knobs")
-    if isinstance(knobs, Mapping):
-        faults += [str(NotYetError(f"knobs.{name}")) for name in NOT_YET_KNOBS if name in knobs]
-        listed = knobs.get("strategy")
-        strategies = listed if isinstance(listed, list | tuple) else [listed]
-        faults += [
-            str(NotYetError(f"knobs.strategy {received(each)}"))
-            for each in strategies
-            if each in NOT_YET_STRATEGIES
-        ]
     if isinstance(environment := data.get("environment"), Mapping):
         faults += _variables(environment)
     if "workload" in data:

@@ -32,8 +32,9 @@ def _batch(value: Any) -> Any:
 class Setting(Model):
     """One value for each knob: what an Optuna trial or a point of the grid asks for."""
 
-    strategy: Literal["single", "ddp"] = Field(
-        "ddp", description="how the model is spread: single device, or DistributedDataParallel"
+    strategy: Literal["single", "dp", "ddp", "fsdp"] = Field(
+        "ddp",
+        description="how the model is spread: one device, DataParallel, DistributedDataParallel, fully_shard",
     )
     batch_size: PositiveInt = Field(
         32, description="samples per device and micro-batch (weak scaling), or of all devices (strong)"
@@ -42,7 +43,9 @@ class Setting(Model):
         "default", description="DDP's bucket size in MiB; \"default\" leaves DDP's own (25, the first one 1)"
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
-        "fp32", description="autocast over fp32 parameters; tf32 on GPUs only; fp16 with a GradScaler"
+        "fp32",
+        description="autocast over fp32 parameters (fsdp: its gathered copies are cast instead); tf32 on "
+        "GPUs only; fp16 with a GradScaler",
     )
     gradient_accumulation: PositiveInt = Field(
         1, description="micro-batches per optimizer step; gradients travel with the last one only"
@@ -54,6 +57,13 @@ class Setting(Model):
     static_graph: Switch = Field(False, description="DDP may take the graph as the same in every step")
     find_unused_parameters: Switch = Field(False, description="DDP looks for parameters without a gradient")
     broadcast_buffers: Switch = Field(True, description="DDP sends rank 0's buffers before each forward pass")
+    fsdp_reshard: Switch = Field(
+        True, description="FSDP frees gathered parameters after the forward pass: memory against transfers"
+    )
+    activation_checkpointing: Switch = Field(
+        False, description="repeated blocks compute their activations again in the backward pass"
+    )
+    compile: Switch = Field(False, description="torch.compile, for fixed shapes")
     channels_last: Switch = Field(False, description="memory format of images: channels last")
     cudnn_benchmark: Switch = Field(False, description="cuDNN times its algorithms and takes the fastest")
     num_threads: NonNegativeInt = Field(
@@ -72,7 +82,26 @@ class Setting(Model):
         "static_graph",
         "find_unused_parameters",
         "broadcast_buffers",
+        "fsdp_reshard",
     )
+    # What a strategy does not look at on several devices, and what it cannot do.
+    STRATEGY_INDIFFERENT: ClassVar[dict[str, tuple[str, ...]]] = {
+        "single": (),
+        "dp": ("bucket_cap_mb", "gradient_as_bucket_view", "broadcast_buffers", "fsdp_reshard"),
+        "ddp": ("fsdp_reshard",),
+        "fsdp": ("bucket_cap_mb", "gradient_as_bucket_view", "broadcast_buffers"),
+    }
+    DDP_ONLY: ClassVar[tuple[str, ...]] = ("gradient_compression", "static_graph", "find_unused_parameters")
+
+    def indifferent(self, world_size: int) -> tuple[str, ...]:
+        """The knobs that have no effect for this strategy on ``world_size`` devices."""
+        return self.ONE_DEVICE_INDIFFERENT if world_size == 1 else self.STRATEGY_INDIFFERENT[self.strategy]
+
+    def at(self, world_size: int) -> Setting:
+        """The same setting with everything reset that cannot matter on ``world_size`` devices."""
+        fields = type(self).model_fields
+        reset = {name: fields[name].default for name in self.indifferent(world_size)}
+        return self.model_copy(update=reset | ({"strategy": "single"} if world_size == 1 else {}))
 
     # What changes the memory of a batch: "max" is found for each combination. The size of the buckets and
     # the type in which gradients travel change it by part of the gradients, once, whatever the batch.
@@ -94,9 +123,7 @@ class Setting(Model):
 
     def on_one_device(self) -> Setting:
         """The same setting with everything reset that cannot matter on one device."""
-        fields = type(self).model_fields
-        reset = {name: fields[name].default for name in self.ONE_DEVICE_INDIFFERENT}
-        return self.model_copy(update=reset | {"strategy": "single"})
+        return self.at(1)
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
@@ -107,16 +134,34 @@ class Setting(Model):
         """Why no trial can have this setting on ``device`` ("cpu" or "cuda"), or None."""
         if self.precision == "tf32" and device == "cpu":
             return "precision tf32 exists on GPUs only"
-        if self.static_graph and self.find_unused_parameters:
-            return "static_graph excludes find_unused_parameters"
         if self.cudnn_benchmark and device == "cpu":
             return "cudnn_benchmark exists on GPUs only"
+        if self.strategy == "dp" and device == "cpu":
+            return "strategy dp exists on GPUs only: DataParallel on CPUs is the bare model"
+        return self._excluded()
+
+    def _excluded(self) -> str | None:
+        if self.strategy in ("dp", "fsdp"):
+            for name in self.DDP_ONLY:
+                value = getattr(self, name)
+                if value != type(self).model_fields[name].default:
+                    shown = f" {value}" if isinstance(value, str) else ""
+                    return f"strategy {self.strategy} excludes {name}{shown}, which only ddp has"
+        if self.static_graph and self.find_unused_parameters:
+            return "static_graph excludes find_unused_parameters"
+        if not self.compile:
+            return None
+        if self.strategy == "dp":
+            return "compile excludes strategy dp, which copies the model in every step"
+        if isinstance(self.bucket_cap_mb, int | float) and self.bucket_cap_mb < LEAST_COMPILED_BUCKET_MB:
+            return (
+                f"compile excludes buckets under {LEAST_COMPILED_BUCKET_MB} MiB, torch's own first bucket, "
+                f"after which it splits the graph (received {self.bucket_cap_mb})"
+            )
         return None
 
 
-# Named in the design, built later: refused with that word.
-NOT_YET_KNOBS = ("compile", "activation_checkpointing")
-NOT_YET_STRATEGIES = ("dp", "fsdp")
+LEAST_COMPILED_BUCKET_MB = 1
 
 
 class _Space(Model):
@@ -137,9 +182,19 @@ class _Space(Model):
         """Whether the largest batch that fits is asked for."""
         return MAX in self.values("batch_size")
 
-    def default(self) -> Setting:
-        """The first value of every list, which must be a number for the batch."""
-        return Setting(**{name: self.values(name)[0] for name in Setting.model_fields})
+    def default(self, device: str = "cuda", largest: LargestBatch | None = None) -> Setting:
+        """The first value of every list; of the strategies the first for several devices on ``device``.
+
+        ``single`` is the one device that every curve has, so it is the default only where it stands alone.
+        ``largest`` as for ``grid``; where no batch fits beside the first values, the first that one does.
+        """
+        first = {name: self.values(name)[0] for name in Setting.model_fields}
+        settings = (settled({**first, "strategy": each}, largest) for each in self.values("strategy"))
+        listed = [setting for setting in settings if setting is not None]
+        several = [setting for setting in listed if setting.strategy != "single"]
+        possible = [setting for setting in several if setting.fault(device) is None]
+        known = possible or several or listed
+        return known[0] if known else next(self.grid(largest))
 
     def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
         """Every combination, the last knob changing fastest, the default first.

@@ -43,6 +43,7 @@ class VariantRun:
     activate: Callable[[], None] = lambda: None
     loss: Callable[[], torch.Tensor | None] = lambda: None
     alone: bool = False  # on one rank at a time, which changes from round to round
+    led: bool = False  # by the leader for all ranks, who sit still
     free: bool = False  # ranks do not wait for each other
     warm: int = 0  # batches that a loader may have ready after a pause
     drifting: Callable[[], list[torch.Tensor]] | None = None  # what to make the same again before the block
@@ -175,6 +176,8 @@ class Loop:
         synchronize(self._device)
         self._team.barrier()
         if run.alone and number % self._team.size != self._team.rank:
+            return None
+        if run.led and not self._team.leads:
             return None
         energy = self._probe.energy_joules() if run.variant == "synced" else None
         steps, discard = self._steps[run.variant], self._discard[run.variant]

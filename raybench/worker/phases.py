@@ -10,9 +10,9 @@ import torch
 
 from raybench.record import Phase, PhaseBlock
 from raybench.worker.communication import Team
+from raybench.worker.lanes import Lane
 from raybench.worker.probe import synchronize
 from raybench.worker.stopwatch import stopwatch
-from raybench.worker.strategies import Lane
 
 NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time

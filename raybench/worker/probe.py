@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raybench import machine
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
-from raybench.worker.strategies import AUTOCAST, Lane
+from raybench.worker.lanes import AUTOCAST, Lane
 from raybench.workloads.protocol import Workload
 
 PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
@@ -83,10 +83,11 @@ class DeviceProbe:
         rates = self._read("nvmlDeviceGetUtilizationRates")
         return None if rates is None else rates.gpu / 100
 
-    def reset_peak(self) -> None:
-        """Forget earlier peaks of memory."""
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+        """Forget earlier peaks of memory, on further ``devices`` of this process too."""
         if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+            for device in {self._device.index, *devices}:
+                torch.cuda.reset_peak_memory_stats(device)
             return
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)

@@ -1,97 +1,37 @@
-"""The model as each variant runs it: bare, under DDP, and under DDP without transfers.
+"""The model as each variant runs it: bare, under its strategy, and under DDP without transfers.
 
-The bare model and the twin without transfers share the parameters' storage with the real one, and the
-optimizer's state with it, so that a variant costs the memory of its gradients only.
+Under DDP the bare model and the twin without transfers share the parameters' storage with the real one, and
+the optimizer's state with it, so that a variant costs the memory of its gradients only. FSDP's parameters
+are sharded tensors of their own: there the bare model is a copy, made when it is asked for and dropped while
+the real one is made, so that the real one's peak of memory can be read without it.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from raybench.record import Phase
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
+from raybench.worker.blocks import checkpoint_blocks
 from raybench.worker.communication import Hook, Team, compression_hook, no_transfer
-from raybench.workloads.protocol import Workload, optimizer_of
+from raybench.worker.compiling import compile_module
+from raybench.worker.data_parallel import device_ids
+from raybench.worker.lanes import Lane, make_optimizer, sample_weight, share_state
+from raybench.worker.sharding import let_go, shard
+from raybench.workloads.protocol import Workload
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+__all__ = ["Bench", "Lane", "make_optimizer", "sample_weight", "share_state"]
+
 # torch 2.14 gave DDP's argument a new name
 _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
 SYNC_BUFFERS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
-Mark = Callable[[Phase], None]
-
-
-class Lane:
-    """One way to run a training step: a module, its optimizer, and where its batches come from."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        workload: Workload,
-        batches: Batches,
-        setting: Setting,
-        device: torch.device,
-    ) -> None:
-        self.module, self.optimizer, self.batches = module, optimizer, batches
-        self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
-        self._workload, self._setting, self._device = workload, setting, device
-        self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
-        # a static graph is learnt in the first step, and DDP asserts where its first backward pass is quiet
-        self._may_be_quiet = not setting.static_graph
-
-    def step(self, mark: Mark | None = None) -> None:
-        """One optimizer step of ``gradient_accumulation`` micro-batches.
-
-        ``mark`` is called after each phase; the timed blocks go without it.
-        """
-        accumulation = self._setting.gradient_accumulation
-        for micro_batch in range(accumulation):
-            batch = self.batches.next()
-            if mark:
-                mark("data")
-            wrapped = isinstance(self.module, DistributedDataParallel)
-            quiet = wrapped and self._may_be_quiet and micro_batch < accumulation - 1
-            with self.module.no_sync() if quiet else nullcontext():  # type: ignore[operator]
-                with self._autocast():
-                    loss = self._workload.loss(self.module, batch)
-                if mark:
-                    mark("forward")
-                scaled: torch.Tensor = self._scaler.scale(loss / accumulation if accumulation > 1 else loss)
-                scaled.backward()  # type: ignore[no-untyped-call]
-            if mark:
-                mark("backward")
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        if mark:
-            mark("optimizer")
-        self.loss = loss.detach()
-        self._may_be_quiet = True
-
-    def _autocast(self) -> Any:
-        kind = AUTOCAST.get(self._setting.precision)
-        return torch.autocast(self._device.type, dtype=kind) if kind else nullcontext()
-
-    def tensors(self) -> list[torch.Tensor]:
-        """Weights, buffers and optimizer state: what has to be the same on all ranks."""
-        state = [
-            value
-            for values in self.optimizer.state.values()
-            for value in values.values()
-            if isinstance(value, torch.Tensor) and value.device.type == self._device.type
-        ]
-        # .data: a broadcast in place into a leaf that requires a gradient
-        return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
 
 
 class Bench:
@@ -107,17 +47,51 @@ class Bench:
         device: torch.device,
         *,
         threads: int,
+        together: Batches | None = None,
     ) -> None:
+        """``together``: dp's batches, those of all ranks at once, on the leader.
+
+        Raises ``InvalidTrialError`` where the model lacks what the setting needs.
+        """
         self._workload, self._spec, self.setting = workload, optimizer, setting
         self._batches, self._device, self._threads = batches, device, threads
         layout = torch.channels_last if setting.channels_last else torch.preserve_format
-        self._model = model.to(device).to(memory_format=layout)
+        self._together, self._sharded = together, setting.strategy == "fsdp"
+        if setting.activation_checkpointing:
+            checkpoint_blocks(model)
+        # FSDP shards from the CPU: the whole model need not fit on a device
+        self._model = (model if self._sharded else model.to(device)).to(memory_format=layout)
         self._model.train()
-        self.bare = self._lane(self._shadow(), batches)
+        self.devices: list[int] = []  # that dp drives from this process
+        self._bare: Lane | None = None
         self.real: Lane | None = None
         self.local: Lane | None = None
         self.hook: Hook | None = None  # of the real lane; None: DDP's own all-reduce
         self.hook_state: Any = None
+
+    @property
+    def device(self) -> torch.device:
+        """This rank's."""
+        return self._device
+
+    @property
+    def batches(self) -> Batches:
+        """This rank's own."""
+        return self._batches
+
+    def drop_bare(self) -> None:
+        """Give back the memory of the bare model, which is made anew when it is asked for."""
+        self._bare = None
+
+    @property
+    def bare(self) -> Lane:
+        """The model without its strategy, on this rank's device alone."""
+        if self._bare is None:
+            module = self._copy().to(self._device) if self._sharded else self._shadow()
+            if self.setting.compile:
+                compile_module(module)
+            self._bare = self._lane(module, self._batches)
+        return self._bare
 
     def activate(self) -> None:
         """Set what holds for the whole process: threads, tf32, cuDNN's search."""
@@ -138,18 +112,51 @@ class Bench:
         )
 
     def wrap(self, team: Team) -> Lane:
-        """The real thing: DDP on the data group. A collective call."""
+        """The real thing on the team's data group. A collective call.
+
+        Raises ``InvalidTrialError`` on every rank where the strategy cannot be had on these devices.
+        """
+        wraps = {"single": self._alone, "dp": self._wrap_dp, "ddp": self._wrap_ddp, "fsdp": self._wrap_fsdp}
+        self.real = wraps[self.setting.strategy](team)
+        return self.real
+
+    def _alone(self, team: Team) -> Lane:
+        assert team.size == 1, "single has one device"
+        return self.bare
+
+    def _wrap_ddp(self, team: Team) -> Lane:
+        bare = self.bare
+        if self.setting.compile:
+            compile_module(self._model)
         module = self._ddp(self._model, team, sync_buffers=self.setting.broadcast_buffers)
         self.hook, self.hook_state = self._communication_hook(team)
         if self.hook is not None:
             module.register_comm_hook(self.hook_state, self.hook)
-        self.real = self._lane(module, self._batches)
-        share_state(self.bare.optimizer, self.real.optimizer)
-        return self.real
+        real = self._lane(module, self._batches)
+        share_state(bare.optimizer, real.optimizer)
+        return real
+
+    def _wrap_dp(self, team: Team) -> Lane:
+        """On the leader DataParallel over the team's devices; the others' lane is bare, and not to run."""
+        devices = device_ids(team, self._device)
+        if not team.leads:
+            return self.bare
+        assert self._together is not None
+        self.devices = devices
+        return self._lane(DataParallel(self._model, devices, self._device), self._together)
+
+    def _wrap_fsdp(self, team: Team) -> Lane:
+        self._bare = None
+        module = self._copy()
+        autocast = shard(module, team, self.setting, self._device)
+        return self._lane(module, self._batches, autocast=autocast)
 
     def twin(self, team: Team) -> Lane:
         """DDP with a hook that sends nothing, on the same weights. A collective call."""
-        module = self._ddp(self._shadow(), team, sync_buffers=False)
+        shadow = self._shadow()
+        if self.setting.compile:
+            compile_module(shadow)
+        module = self._ddp(shadow, team, sync_buffers=False)
         module.register_comm_hook(None, no_transfer)
         self.local = self._lane(module, self._batches)
         share_state(self.bare.optimizer, self.local.optimizer)
@@ -157,7 +164,9 @@ class Bench:
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
-        self.real = self.local = None
+        if self._sharded and self.real is not None:
+            let_go(self.real.module)
+        self._bare = self.real = self.local = None
 
     def _communication_hook(self, team: Team) -> tuple[Hook | None, Any]:
         own = getattr(self._workload, "communication_hook", None)
@@ -180,9 +189,24 @@ class Bench:
             **{SYNC_BUFFERS: sync_buffers},  # type: ignore[arg-type]
         )
 
-    def _lane(self, module: nn.Module, batches: Batches) -> Lane:
+    def _lane(self, module: nn.Module, batches: Batches, *, autocast: bool = True) -> Lane:
         made = make_optimizer(self._workload, self._spec, module)
-        return Lane(module, made, self._workload, batches, self.setting, self._device)
+        return Lane(module, made, self._workload, batches, self.setting, self._device, autocast=autocast)
+
+    def _copy(self) -> nn.Module:
+        """The same module again, with weights of its own."""
+        try:
+            return copy.deepcopy(self._model)
+        except Exception:  # as in _shadow
+            made = self._made_again()
+            made.load_state_dict(self._model.state_dict())
+            return made
+
+    def _made_again(self) -> nn.Module:
+        made = self._workload.model()
+        if self.setting.activation_checkpointing:
+            checkpoint_blocks(made)
+        return made.train()
 
     def _shadow(self) -> nn.Module:
         """The same module again, its parameters and buffers on the same storage."""
@@ -194,31 +218,9 @@ class Bench:
         try:
             shadow: nn.Module = copy.deepcopy(self._model, memo)
         except Exception:  # a module that cannot be copied is built again and put on the same storage
-            shadow = self._workload.model().to(self._device)
+            shadow = self._made_again().to(self._device)
             mine = (*self._model.parameters(), *self._model.buffers())
             theirs = (*shadow.parameters(), *shadow.buffers())
             for one, other in zip(mine, theirs, strict=True):
                 other.data = one.data
-            shadow.train()
         return shadow
-
-
-def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
-    """The workload's own optimizer, or the study's."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    own = optimizer_of(workload, parameters)
-    if own is not None:
-        return own
-    rate, decay = spec.learning_rate, spec.weight_decay
-    if spec.name == "sgd":
-        return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)
-    kind = torch.optim.Adam if spec.name == "adam" else torch.optim.AdamW
-    return kind(parameters, rate, weight_decay=decay)
-
-
-def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
-    """Let ``target`` update the same state tensors as ``source``, parameter by parameter."""
-    pairs = zip(source.param_groups, target.param_groups, strict=True)
-    for mine, theirs in pairs:
-        for one, other in zip(mine["params"], theirs["params"], strict=True):
-            target.state[other] = source.state[one]

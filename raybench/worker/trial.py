@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
+from raybench.errors import InvalidTrialError
 from raybench.launch.runner import Progress, Samples
 from raybench.record import Measurement, PhaseBlock, TrialRequest, Variant
+from raybench.worker import compiling
 from raybench.worker import probe as probing
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import (
     AgreedFailure,
     Communicators,
-    Replay,
     Team,
     describe,
     is_out_of_memory,
 )
+from raybench.worker.facts import (
+    RankFacts,
+    all_known,
+    count,
+    ddp_facts,
+    device_facts,
+    memory_of_ranks,
+    per_step,
+)
 from raybench.worker.kept import Kept
-from raybench.worker.loop import Loop, LoopResult, VariantRun
+from raybench.worker.loop import Loop
+from raybench.worker.parity import compression_error, loss_parity
 from raybench.worker.phases import phase_blocks
 from raybench.worker.strategies import Bench, Lane
+from raybench.worker.variants import Variants
 from raybench.worker.warmup import warm_up
 from raybench.workloads import Workload, build
-from raybench.workloads.protocol import samples_of, tokens_of
 
 OnProgress = Callable[[Progress], None]
 
@@ -45,18 +55,6 @@ class RankResult:
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
-@dataclass(frozen=True)
-class RankFacts:
-    """What each rank knows of itself when the rounds are done."""
-
-    peak_memory_bytes: int | None
-    device_memory_bytes: int | None
-    utilization: float | None
-    energy_joules: float | None  # over all timed steps of synced
-    samples: int  # of a micro-batch
-    tokens: float | None
-
-
 class Trial:
     """Everything that one rank holds while it measures one trial."""
 
@@ -70,7 +68,12 @@ class Trial:
         self._memory_limits: tuple[int, ...] | None = None  # of each rank
 
     def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
-        """The measurement, the same on every rank but for what only the leader can know."""
+        """The measurement, the same on every rank but for what only the leader can know.
+
+        The peak of memory is read when only what is measured has warmed up: of torch's allocator, without
+        what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
+        optimizer state, which is the same). On CPUs the process counts, whatever it holds.
+        """
         began = perf_counter()
         on_progress(Progress("set up"))
         if self._request.fit:
@@ -81,18 +84,23 @@ class Trial:
         self._memory_limits = probing.memory_limits(self._team.gather(self._probe.memory_room()))
         bench, stepped = self._set_up()
         fixed = self._fixed_memory(bench) if self._request.fit else None
-        runs = self._runs(bench)
+        variants = Variants(
+            self._request, self._workload, self._team, self._device, bench, self._versus, self._missing
+        )
+        first = variants.first()
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        self._probe.reset_peak()
-        steps, seconds = warm_up(self._team, runs, self._request.measure, self._device)
+        self._probe.reset_peak(bench.devices)
+        steps, seconds = warm_up(self._team, [first], self._request.measure, self._device)
         peak, device_peak = self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()
         if self._request.fit:
             took_s = (set_up - began, perf_counter() - set_up)
             return self._fitted(steps, (peak, device_peak, fixed), *took_s), ()
-        runs = self._add_twin(bench, runs, seconds)
-        runs = self._add_replay(bench, runs, seconds)
-        warm = perf_counter()
+        led = self._team.gather([torch.cuda.max_memory_allocated(each) for each in bench.devices])[0]
+        others = variants.others()
+        seconds |= warm_up(self._team, others, self._request.measure, self._device)[1]
+        runs = variants.with_replay(variants.with_twin([*others, first], seconds), seconds)
+        warm, compiled = perf_counter(), self._num_compiled()
         loop = Loop(
             self._team,
             runs,
@@ -106,8 +114,19 @@ class Trial:
         result = loop.run()
         on_progress(Progress("collect"))
         facts = self._team.gather(
-            RankFacts(peak, device_peak, self._probe.utilization(), result.energy_joules, *self._counts())
+            RankFacts(
+                peak,
+                device_peak,
+                self._probe.utilization(),
+                result.energy_joules,
+                self._num_compiled() - compiled,
+                *count(self._request, self._workload, bench),
+            )
         )
+        if any(rank.recompiled for rank in facts):
+            raise InvalidTrialError(
+                "compile: torch compiled again within the rounds: shapes of batches or the graph change"
+            )
         measurement = Measurement(
             rounds=tuple(result.rounds),
             stopped_by=result.stopped_by,
@@ -122,15 +141,12 @@ class Trial:
             loss=result.loss,
             matrix_peak_flops_per_s=self._matrix_peak(),
             flops_per_step=self._kept.flops.get(self._flops_key()),
-            peak_memory_bytes=_all_known([rank.peak_memory_bytes for rank in facts]),
-            device_memory_bytes=_all_known([rank.device_memory_bytes for rank in facts]),
+            **memory_of_ranks(facts, led),
             memory_limit_bytes=self._memory_limits,
-            device_utilization=tuple(rank.utilization for rank in facts)
-            if self._device.type == "cuda"
-            else None,
-            energy_joules=_energy_per_step([rank.energy_joules for rank in facts], result),
-            **self._per_step(facts),
-            **self._ddp_facts(bench),
+            **device_facts(facts, result, self._device),
+            **per_step(self._request, facts),
+            **ddp_facts(self._request.setting.gradient_compression, bench),
+            **self._correctness(bench, seconds.get("plain")),
         )
         return measurement, tuple(result.samples)
 
@@ -157,9 +173,9 @@ class Trial:
             setup_s=setup_s,
             warmup_s=warmup_s,
             measure_s=0.0,
-            peak_memory_bytes=_all_known([rank[0] for rank in facts]),
-            device_memory_bytes=_all_known([rank[1] for rank in facts]),
-            fixed_memory_bytes=_all_known([rank[2] for rank in facts]),
+            peak_memory_bytes=all_known([rank[0] for rank in facts]),
+            device_memory_bytes=all_known([rank[1] for rank in facts]),
+            fixed_memory_bytes=all_known([rank[2] for rank in facts]),
             memory_limit_bytes=self._memory_limits,
         )
 
@@ -173,9 +189,11 @@ class Trial:
     def _set_up(self) -> tuple[Bench, float]:
         """The models, and the seconds of a step of the bare one alone.
 
-        What fails here, on whichever rank, is agreed on before the first collective.
+        What fails here, on whichever rank, is agreed on before the first collective. FSDP trains what one
+        device has no memory for: then the bare model is missing, and the trial goes on.
         """
         failure: Exception | None = None
+        too_large: str | None = None
         stepped = 0.0
         try:
             self._make_benches()
@@ -183,13 +201,22 @@ class Trial:
             self._step_alone()
             stepped = perf_counter() - began
         except Exception as error:
-            failure = error
+            of_model = self._bench is not None and self._request.setting.strategy == "fsdp"
+            if of_model and is_out_of_memory(error):
+                too_large = describe(error)
+            else:
+                failure = error
         self._team.agree(failure)
+        reasons = [reason for reason in self._team.gather(too_large) if reason]
+        if reasons:
+            self._missing["plain"] = f"the model does not fit on one device: {reasons[0]}"
         assert self._bench is not None
         return self._bench, stepped
 
     def _make_benches(self) -> None:
         request = self._request
+        if self._compiles:
+            compiling.forget()
         self._bench = self._make_bench(request)
         if request.versus is not None:
             other = request.model_copy(update={"setting": request.versus, "versus": None})
@@ -217,6 +244,11 @@ class Trial:
     def _make_bench(self, request: TrialRequest) -> Bench:
         self._refuse_too_large(request)
         batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
+        together = None
+        if request.setting.strategy == "dp" and self._team.leads:
+            of_all = request.batch_size * request.world_size
+            one = request.model_copy(update={"world_size": 1})
+            together = make_batches(self._workload, one, of_all, 0, self._device)
         model = self._kept.model(self._workload, request.workload.model_dump_json(), request.seed)
         return Bench(
             self._workload,
@@ -226,119 +258,36 @@ class Trial:
             batches,
             self._device,
             threads=request.cpus_per_worker,
+            together=together,
         )
 
     def _count_or_step(self, bench: Bench) -> None:
         """Counts the operations once for each batch; one count serves every later trial of the group."""
-        key = self._flops_key()
-        if key in self._kept.flops or self._request.fit:
+        key, compiled = self._flops_key(), bench.setting.compile
+        known = key in self._kept.flops or self._request.fit
+        if not known:
+            with compiling.eager(compiled):
+                self._kept.flops[key] = probing.count_flops(bench.bare)
+        if known or compiled:
             bench.bare.step()
-        else:
-            self._kept.flops[key] = probing.count_flops(bench.bare)
 
     def _flops_key(self) -> str:
         request = self._request
-        micro, accumulation = request.batch_size, request.setting.gradient_accumulation
-        return f"{request.workload.model_dump_json()} {micro} {accumulation}"
-
-    def _runs(self, bench: Bench) -> list[VariantRun]:
-        """What the request asks for, but for the twin and the replay, which come after the warm-up."""
-        asked, team, runs = self._request.variants, self._team, list[VariantRun]()
-        bare = bench.bare
-        shared = {"activate": bench.activate, "warm": bare.batches.warm}
-        if team.size == 1 and self._versus is not None:
-            return [
-                VariantRun("synced", bare.step, loss=lambda: bare.loss, **shared),  # type: ignore[arg-type]
-                _versus(self._versus, self._versus.bare),
-            ]
-        if team.size == 1:
-            return [VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared)]  # type: ignore[arg-type]
-        if "plain" in asked:
-            runs.append(VariantRun("plain", bare.step, loss=lambda: bare.loss, alone=True, **shared))  # type: ignore[arg-type]
-        if "base" in asked:
-            base = self._base(bench)
-            if base is not None:
-                runs.append(base)
-        if "crowd" in asked:
-            runs.append(VariantRun("crowd", bare.step, loss=lambda: bare.loss, free=True, **shared))  # type: ignore[arg-type]
-        real = bench.wrap(team)
-        runs.append(
-            VariantRun("synced", real.step, loss=lambda: real.loss, drifting=real.tensors, **shared)  # type: ignore[arg-type]
-        )
-        if self._versus is not None:
-            other = self._versus.wrap(team)
-            runs.append(replace(_versus(self._versus, other), drifting=other.tensors))
-        return runs
-
-    def _base(self, bench: Bench) -> VariantRun | None:
-        """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
-        request, failure = self._request, None
-        size = request.setting.batch_size // request.setting.gradient_accumulation
-        try:
-            one = request.model_copy(update={"world_size": 1})
-            lane = bench.with_batches(make_batches(self._workload, one, size, 0, self._device))
-            lane.step()
-            probing.synchronize(self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
-        if failures:
-            self._missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
-            return None
-        return VariantRun(
-            "base", lane.step, bench.activate, lambda: lane.loss, alone=True, warm=lane.batches.warm
-        )
-
-    def _add_twin(
-        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
-    ) -> list[VariantRun]:
-        if "local" not in self._request.variants or self._team.size == 1:
-            return runs
-        if self._request.setting.find_unused_parameters:
-            # every backward pass then ends in an all-reduce of its own, which no hook can leave out
-            self._missing["local"] = "find_unused_parameters sends even where gradients stay"
-            return runs
-        failure = None
-        try:
-            lane = bench.twin(self._team)
-            local = VariantRun(
-                "local", lane.step, bench.activate, lambda: lane.loss, free=True, warm=lane.batches.warm
-            )
-            _, found = warm_up(self._team, [local], self._request.measure, self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        if any(self._team.gather(failure)):
-            bench.local = None
-            self._missing["local"] = "no memory for a second set of buckets"
-            return runs
-        seconds.update(found)
-        return [*runs, local]
-
-    def _add_replay(
-        self, bench: Bench, runs: list[VariantRun], seconds: dict[Variant, float]
-    ) -> list[VariantRun]:
-        if "replay" not in self._request.variants or bench.real is None:
-            return runs
-        assert isinstance(bench.real.module, DistributedDataParallel)
-        sizes = probing.bucket_bytes(probing.logging_data(bench.real.module))
-        replay = Replay(sizes, self._team, self._device, bench.hook, bench.hook_state)
-        run = VariantRun("replay", replay.step)
-        _, found = warm_up(self._team, [run], self._request.measure, self._device)
-        seconds.update(found)
-        return [*runs, run]
+        micro, setting = request.batch_size, request.setting
+        twice = setting.activation_checkpointing  # what is computed again is counted again
+        return f"{request.workload.model_dump_json()} {micro} {setting.gradient_accumulation} {twice}"
 
     def _phases(self, bench: Bench, step_s: float) -> tuple[PhaseBlock, ...]:
         if self._request.role != "scaling":
             return ()
-        lanes: dict[Literal["plain", "local", "synced"], Lane] = {"plain": bench.bare}
+        lanes: dict[Literal["plain", "local", "synced"], Lane] = {}
+        if "plain" not in self._missing:
+            lanes["plain"] = bench.bare
         if bench.local is not None:
             lanes["local"] = bench.local
-        elif bench.real is not None:
-            self._team.same_weights(bench.real.tensors())
+        elif bench.real is not None and bench.setting.strategy != "dp":
+            if bench.setting.strategy == "ddp":
+                self._team.same_weights(bench.real.tensors())
             lanes["synced"] = bench.real
         return phase_blocks(
             self._team,
@@ -359,39 +308,27 @@ class Trial:
         self._team.barrier()
         return peaks.get(key)
 
-    def _counts(self) -> tuple[int, float | None]:
-        """Samples and tokens of a micro-batch of this rank."""
-        assert self._bench is not None
-        batch = self._bench.bare.batches.next()
-        counted = samples_of(self._workload, batch)
-        samples = self._request.batch_size if counted is None else counted
-        return samples, tokens_of(self._workload, batch, samples)
-
-    def _per_step(self, facts: list[RankFacts]) -> dict[str, float | None]:
-        """Samples and tokens of one step of all ranks, and samples with the other setting."""
-        request, accumulation = self._request, self._request.setting.gradient_accumulation
-        samples = sum(rank.samples for rank in facts)
-        tokens = [rank.tokens for rank in facts if rank.tokens is not None]
-        counts: dict[str, float | None] = {"samples_per_step": float(samples * accumulation)}
-        if len(tokens) == len(facts):
-            counts["tokens_per_step"] = float(sum(tokens) * accumulation)
-        if request.versus is not None:
-            larger = request.micro_batch(request.versus) / request.batch_size
-            counts["versus_samples_per_step"] = samples * larger * request.versus.gradient_accumulation
-        return counts
-
-    def _ddp_facts(self, bench: Bench) -> dict[str, object]:
-        if bench.real is None:
+    def _correctness(self, bench: Bench, step_s: float | None) -> dict[str, Any]:
+        """Loss parity, and compression's error: does the strategy train what one device trains?"""
+        request = self._request
+        if request.role != "scaling" or bench.real is None or self._team.size == 1:
             return {}
-        assert isinstance(bench.real.module, DistributedDataParallel)
-        data = probing.logging_data(bench.real.module)
-        sizes = probing.bucket_bytes(data)
-        halved = 2 if self._request.setting.gradient_compression != "none" else 1
-        return {
-            "bucket_bytes": sizes,
-            "gradient_bytes": sum(sizes) // halved,
-            "ddp_logger": probing.logger_times(data),
-        }
+        found: dict[str, Any] = {}
+        bench.activate()
+        if request.setting.gradient_compression != "none":
+            found["compression_error"] = compression_error(bench, self._team)
+        found["parity"], found["parity_missing"] = loss_parity(
+            request, self._workload, bench, self._team, self._kept, step_s
+        )
+        return found
+
+    @property
+    def _compiles(self) -> bool:
+        versus = self._request.versus
+        return self._request.setting.compile or (versus is not None and versus.compile)
+
+    def _num_compiled(self) -> int:
+        return compiling.num_compiled() if self._compiles else 0
 
 
 def measure_trial(
@@ -421,6 +358,10 @@ def measure_trial(
         return RankResult(state, str(failure))
     except Exception as error:
         state = "oom" if is_out_of_memory(error) else "crashed"
+        if type(error).__name__ == "FailOnRecompileLimitHit":
+            return RankResult(
+                "invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True
+            )
         if type(error).__name__ == "InvalidTrialError":
             return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
         return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
@@ -445,21 +386,6 @@ def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) 
     return trial
 
 
-def _versus(bench: Bench, lane: Lane) -> VariantRun:
-    return VariantRun("versus", lane.step, bench.activate, lambda: lane.loss, warm=lane.batches.warm)
-
-
 def _round_progress(number: int, half_width: float | None) -> Progress:
     width = "" if half_width is None else f"±{100 * half_width:.1f}%"
     return Progress("measure", f"round {number} {width}".strip())
-
-
-def _all_known(values: list[int | None]) -> tuple[int, ...] | None:
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None
-
-
-def _energy_per_step(joules: list[float | None], result: LoopResult) -> float | None:
-    if not result.synced_steps or any(value is None for value in joules):
-        return None
-    return sum(value for value in joules if value is not None) / result.synced_steps

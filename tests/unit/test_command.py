@@ -135,7 +135,14 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
     "profile": (["--profile"], "--profile", "not there yet"),
-    "fsdp": (["--set", "knobs.strategy=fsdp"], "knobs.strategy", "not there yet"),
+    "largest batch": (["--batch-sizes", "max"], "--batch-sizes max", "not there yet"),
+    "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
+    "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),
+    "fsdp excludes": (
+        ["--set", "knobs.strategy=fsdp", "--set", "knobs.static_graph=true"],
+        "strategy fsdp",
+        "excludes static_graph",
+    ),
     "training": (["--set", "training.epochs=3"], "training", "not there yet"),
 }
 

@@ -329,3 +329,58 @@ def test_a_study_whose_every_setting_is_impossible_is_refused():
 def test_some_impossible_settings_are_left_to_end_invalid():
     planned = plan(2, knobs={"precision": ["fp32", "tf32"]})
     assert {each.setting.precision for each in planned.requests()} == {"fp32", "tf32"}
+
+
+# --- strategies
+
+STRATEGIES = ["single", "dp", "ddp", "fsdp"]
+
+
+def asked_for(requests: Sequence[TrialRequest]) -> list[tuple[int, str]]:
+    return [(request.world_size, request.setting.strategy) for request in requests]
+
+
+def test_single_is_the_one_device_of_every_strategy():
+    planned = plan(4, "cuda", knobs={"strategy": STRATEGIES}, scaling={"mode": "strong"})
+    others = ["dp", "ddp", "fsdp"]
+    assert asked_for(planned.requests()) == [
+        *((4, each) for each in others),
+        *((2, each) for each in others),
+        (1, "single"),
+    ]
+    assert planned.default().setting.strategy == "dp"
+    assert asked_for(planned.curve(planned.default())) == [(4, "dp"), (2, "dp"), (1, "single")]
+
+
+def test_dp_on_cpus_is_left_to_end_invalid_and_is_no_default():
+    planned = plan(2, knobs={"strategy": STRATEGIES})
+    assert (2, "dp") in asked_for(planned.requests())
+    assert planned.default().setting.strategy == "ddp"
+    assert refused(2, knobs={"strategy": "dp"}).startswith("knobs: strategy dp exists on GPUs only")
+
+
+def test_single_alone_has_one_device():
+    assert plan(4, knobs={"strategy": "single"}).world_sizes == (1,)
+    line = refused(4, knobs={"strategy": "single"}, scaling={"world_sizes": [1, 2]})
+    assert line == 'scaling.world_sizes: 1 where knobs.strategy is "single" alone (received 1, 2)'
+
+
+def test_only_ddp_has_the_variants_of_a_wrapper():
+    planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
+    found = {r.setting.strategy: r.variants for r in planned.requests() if r.world_size == 2}
+    assert found == {
+        "ddp": ("base", "plain", "crowd", "local", "synced", "replay"),
+        "fsdp": ("base", "plain", "synced"),
+    }
+
+
+def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
+    knobs = {"strategy": ["ddp", "fsdp"], "bucket_cap_mb": [1, 25], "fsdp_reshard": [False, True]}
+    found = [request.setting for request in plan(2, knobs=knobs).requests() if request.world_size == 2]
+    assert {(s.strategy, s.bucket_cap_mb, s.fsdp_reshard) for s in found} == {
+        ("ddp", 1, True),
+        ("ddp", 25, True),
+        ("fsdp", "default", False),
+        ("fsdp", "default", True),
+    }
+    assert len(found) == 4

@@ -326,3 +326,31 @@ def test_optuna_dashboard_reads_the_journal(tmp_path):
     body = b"".join(app(environ, lambda code, *_: status.append(code)))
     assert status == ["200 OK"]
     assert b"a-name" in body
+
+
+STRATEGIES = {"strategy": ["single", "dp", "ddp", "fsdp"], "bucket_cap_mb": [1, 25], "batch_size": 64}
+
+
+def test_a_search_never_suggests_single_and_starts_with_what_is_possible():
+    planned = plan(knobs=STRATEGIES)
+    found = searched(Search(planned), planned, 10)
+    asked = [(s.setting.strategy, s.setting.bucket_cap_mb) for s, _ in found]
+    assert asked[0] == ("ddp", 1)
+    # buckets are nothing to dp and fsdp: one trial for each
+    assert sorted(record.request.setting.strategy for _, record in found) == ["ddp", "ddp", "dp", "fsdp"]
+    assert len({record.trial_id for _, record in found}) == 4
+
+
+def test_a_search_over_strategies_goes_on_from_its_records():
+    planned = plan(knobs=STRATEGIES)
+    first = searched(Search(planned), planned, 2)
+    again = Search(planned)
+    again.restore(record for _, record in first)
+    rest = searched(again, planned, 10)
+    assert len({record.trial_id for _, record in (*first, *rest)}) == len(first) + len(rest) == 4
+
+
+def test_single_beside_one_other_strategy_is_nothing_to_search():
+    planned = plan(knobs={"strategy": ["single", "ddp"], "batch_size": [8, 16]})
+    found = searched(Search(planned), planned, 10)
+    assert sorted((s.setting.strategy, s.setting.batch_size) for s, _ in found) == [("ddp", 8), ("ddp", 16)]

@@ -83,6 +83,42 @@ def test_impossible_settings_say_why():
     assert "excludes" in str(Setting(static_graph=True, find_unused_parameters=True).fault("cuda"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "device", "words"),
+    [
+        ({"strategy": "dp"}, "cpu", "GPUs only"),
+        ({"strategy": "fsdp", "gradient_compression": "bf16"}, "cuda", "excludes gradient_compression bf16"),
+        ({"strategy": "fsdp", "find_unused_parameters": True}, "cpu", "excludes find_unused_parameters"),
+        ({"strategy": "dp", "static_graph": True}, "cuda", "excludes static_graph"),
+        ({"strategy": "dp", "compile": True}, "cuda", "compile excludes strategy dp"),
+        ({"compile": True, "bucket_cap_mb": 0.5}, "cuda", "received 0.5"),
+    ],
+)
+def test_strategies_say_what_they_exclude(fields, device, words):
+    assert words in (Setting(**fields).fault(device) or "")
+
+
+@pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
+def test_every_strategy_is_possible_by_itself(strategy):
+    assert Setting(strategy=strategy).fault("cuda") is None
+    assert Setting(strategy=strategy, static_graph=True).on_one_device().fault("cpu") is None
+
+
+def test_what_cannot_matter_to_a_strategy_is_reset():
+    given = {"bucket_cap_mb": 1, "broadcast_buffers": False, "fsdp_reshard": False}
+    assert Setting(strategy="fsdp", **given).at(2) == Setting(strategy="fsdp", fsdp_reshard=False)
+    assert Setting(strategy="dp", **given).at(2) == Setting(strategy="dp")
+    assert Setting(**given).at(2) == Setting(bucket_cap_mb=1, broadcast_buffers=False)
+    assert Setting(strategy="fsdp", **given).at(1) == Setting(strategy="single")
+
+
+def test_the_default_strategy_is_the_first_that_runs_on_several_devices():
+    knobs = Knobs(strategy=["single", "dp", "fsdp", "ddp"], batch_size=[8, 16])
+    assert knobs.default("cuda") == Setting(strategy="dp", batch_size=8)
+    assert knobs.default("cpu") == Setting(strategy="fsdp", batch_size=8)
+    assert Knobs(strategy=["single"]).default() == Setting(strategy="single")
+
+
 def test_a_factory_keeps_its_own_arguments():
     study = resolve({"name": "x", "workload": {"factory": "my.model:build", "depth": 3, "sizes": [1, 2]}})
     assert isinstance(study.workload, FactorySpec)

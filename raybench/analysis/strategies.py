@@ -1,0 +1,123 @@
+"""Strategies side by side: step time, speed-up, memory, and whether they train what one device trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import Scaling, scaling
+from raybench.record import TrialRecord
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
+
+# Relative; of sums in another order, which a few steps amplify, in the type in which they are made.
+PARITY_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
+
+
+@dataclass(frozen=True)
+class ParityVerdict:
+    """Whether the losses of a strategy are those of one device on the same samples."""
+
+    steps: int
+    relative_difference: float  # the largest of any step, over the mean of one device's losses
+    tolerance: float
+    may_differ: tuple[str, ...]  # what in the model makes a difference legitimate
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.relative_difference <= self.tolerance
+
+
+@dataclass(frozen=True)
+class StrategyRow:
+    """One strategy at one world size."""
+
+    record: TrialRecord
+    scaling: Scaling
+    memory_bytes: int | None  # the rank that takes most
+    memory_is_of_process: bool  # as the system counts the process: torch does not count on CPUs
+    parity: ParityVerdict | None
+
+
+def loss_parity(record: TrialRecord) -> ParityVerdict | None:
+    """The verdict of a record's first losses; None where it has none.
+
+    The tolerance is that of the coarsest type that a gradient passes through.
+    """
+    measurement = record.measurement
+    if measurement is None or measurement.parity is None:
+        return None
+    parity, setting = measurement.parity, record.request.setting
+    types = [setting.precision]
+    if setting.gradient_compression != "none":
+        types.append(setting.gradient_compression)
+    pairs = zip(parity.losses, parity.reference_losses, strict=True)
+    furthest = max(_apart(mine, reference) for mine, reference in pairs)
+    known = [abs(reference) for reference in parity.reference_losses if reference is not None]
+    scale = sum(known) / len(known) if known else 0.0
+    return ParityVerdict(
+        steps=len(parity.losses),
+        relative_difference=furthest / scale if scale else furthest,
+        tolerance=max(PARITY_TOLERANCE[each] for each in types),
+        may_differ=parity.may_differ,
+    )
+
+
+def _apart(mine: float | None, reference: float | None) -> float:
+    if mine is None or reference is None:  # both diverged, or one of them
+        return 0.0 if mine is reference else math.inf
+    return abs(mine - reference)
+
+
+def compare_strategies(
+    study: Study, records: Sequence[TrialRecord], default: Setting
+) -> tuple[StrategyRow, ...]:
+    """A row for each strategy and world size, by world size; empty where a study has one strategy.
+
+    A strategy stands with the setting that differs from ``default`` in the strategy alone, else with its
+    fastest. Scaling trials, which have parity, come before a search's.
+    """
+    listed = study.knobs.values("strategy")
+    complete = [record for record in records if record.state == "complete"]
+    measured = [record for record in complete if record.request.role == "scaling"]
+    measured = measured or [record for record in complete if record.request.role == "search"]
+    if len(listed) < 2:
+        return ()
+    rows: list[StrategyRow] = []
+    for size in sorted({record.request.world_size for record in measured}):
+        for strategy in ["single", *listed] if size == 1 else listed:
+            there = [
+                record
+                for record in measured
+                if record.request.world_size == size and record.request.setting.strategy == strategy
+            ]
+            if there and not any(row.record in there for row in rows):
+                rows.append(_row(_told(there, default), complete))
+    return tuple(rows)
+
+
+def _told(records: Sequence[TrialRecord], default: Setting) -> TrialRecord:
+    """The record that speaks for its strategy."""
+
+    def rank(record: TrialRecord) -> tuple[bool, float]:
+        request = record.request
+        alike = default.model_copy(update={"strategy": request.setting.strategy}).at(request.world_size)
+        return request.setting != alike, -scaling(record).throughput_samples_per_s.value
+
+    return min(records, key=rank)
+
+
+def _row(record: TrialRecord, others: Sequence[TrialRecord]) -> StrategyRow:
+    measurement = record.measurement
+    assert measurement is not None  # it is complete
+    counted = measurement.peak_memory_bytes
+    memory = counted or measurement.device_memory_bytes
+    return StrategyRow(
+        record=record,
+        scaling=scaling(record, others),
+        memory_bytes=max(memory) if memory else None,
+        memory_is_of_process=not counted,
+        parity=loss_parity(record),
+    )

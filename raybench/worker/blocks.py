@@ -1,0 +1,74 @@
+"""A model's repeated blocks: what FSDP shards and gathers at a time, and checkpointing computes again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torch import nn
+
+from raybench.errors import InvalidTrialError
+
+Container = nn.ModuleList | nn.Sequential
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """Transformer layers, residual blocks and their like, in the model's order, none inside another.
+
+    The first of these rules that finds any: modules of the classes that a transformers model names in
+    ``_no_split_modules``; composite children of a ModuleList or Sequential whose class stands there at
+    least twice; the children with parameters of the largest such container (an MLP's Linear layers).
+    """
+    named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    found = list(_outermost(model, named)) or list(_composite(model)) or _layers(model)
+    return list(dict.fromkeys(found))  # a block that is used twice is one block
+
+
+def checkpoint_blocks(model: nn.Module) -> None:
+    """Let the repeated blocks keep only their inputs, and compute the rest again in the backward pass.
+
+    Raises ``InvalidTrialError`` for a model without such blocks.
+    """
+    # torch's own wrapper, which keeps the names of parameters and can be copied and sharded
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    blocks = set(repeated_blocks(model))
+    if not blocks:
+        raise InvalidTrialError("activation_checkpointing: the model has no repeated blocks")
+    apply_activation_checkpointing(model, check_fn=lambda module: module in blocks)
+
+
+def _outermost(module: nn.Module, names: set[str]) -> Iterator[nn.Module]:
+    for child in module.children():
+        # what checkpointing has wrapped is one block with its wrapper
+        if type(getattr(child, "_checkpoint_wrapped_module", child)).__name__ in names:
+            yield child
+        else:
+            yield from _outermost(child, names)
+
+
+def _composite(module: nn.Module) -> Iterator[nn.Module]:
+    children = list(module.children())
+    kinds: Counter[type] = Counter()
+    if isinstance(module, Container):
+        kinds.update(type(child) for child in children if _is_composite(child))
+    for child in children:
+        if kinds[type(child)] > 1:
+            yield child
+        else:
+            yield from _composite(child)
+
+
+def _is_composite(module: nn.Module) -> bool:
+    return any(True for _ in module.children()) and _size(module) > 0
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    containers = [module for module in model.modules() if isinstance(module, Container)]
+    largest = max(containers, key=_size, default=None)
+    layers = [child for child in largest.children() if _size(child)] if largest is not None else []
+    return layers if len(layers) > 1 else []
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,364 @@
+"""Strategies, compilation and checkpointing on two real gloo ranks; gradients against one device's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
+
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+from torch import nn
+
+from raybench.analysis.strategies import loss_parity
+from raybench.launch.runner import Outcome
+from raybench.record import Measurement, TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.testing import to_record
+from raybench.worker.communication import Communicators, Team
+from raybench.worker.kept import Kept
+from raybench.worker.lanes import Lane, sample_weight
+from raybench.worker.strategies import Bench
+from raybench.workloads import Workload, build
+
+CPU, BOTH, TIMEOUT_S = torch.device("cpu"), (0, 1), 60.0
+ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "synced")
+# Float32, sums of up to 16 samples in another order: a few units in the last of 24 bits.
+RELATIVE, ABSOLUTE = 1e-5, 1e-7
+
+
+class _Block(nn.Module):
+    def __init__(self, norm: str, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16) if norm == "batch" else nn.LayerNorm(16)
+        self.linear, self.drop = nn.Linear(16, 16), nn.Dropout(dropout)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values + self.drop(torch.relu(self.linear(self.norm(values))))
+
+
+class _Net(nn.Module):
+    def __init__(self, norm: str, dropout: float) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+        self.blocks = nn.ModuleList(_Block(norm, dropout) for _ in range(2))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        values = self.stem(values)
+        for block in self.blocks:
+            values = block(values)
+        result: torch.Tensor = self.head(values)
+        return result
+
+
+class _Residual:
+    """A small residual network that fails, or changes its shapes, when told."""
+
+    def __init__(
+        self,
+        norm: str = "layer",
+        dropout: float = 0.0,
+        fault: str = "",
+        lane: str = "",
+        after: int = 0,
+        shapes_after: int = 10**9,
+    ) -> None:
+        self._norm, self._dropout, self._fault, self._lane = norm, dropout, fault, lane
+        self._after, self._shapes_after, self._calls = after, shapes_after, 0
+
+    def model(self) -> nn.Module:
+        if self._norm == "none":
+            return nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
+        return _Net(self._norm, self._dropout)
+
+    def batch(self, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 16, generator=generator), torch.randn(size, 4, generator=generator)
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inputs, targets = batch
+        lane = "fsdp" if hasattr(model, "set_requires_gradient_sync") else "bare"
+        self._calls += lane == self._lane or not self._lane
+        if self._calls > self._shapes_after:
+            inputs, targets = inputs[1:], targets[1:]
+        if self._fault and lane == self._lane and self._calls > self._after:
+            if self._fault == "memory":
+                raise MemoryError("planted: no memory")
+            if dist.get_rank() == 1:
+                raise ValueError("planted on rank 1")
+        return nn.functional.mse_loss(model(inputs), targets)
+
+
+def residual(**arguments: Any) -> _Residual:
+    return _Residual(**arguments)
+
+
+def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
+    setting = fields.pop("setting", {})
+    whole = setting.get("strategy", "ddp") == "ddp"
+    given: dict[str, Any] = {
+        "role": "scaling",
+        "workload": FactorySpec.model_validate({"factory": "test_strategies:residual"} | (workload or {})),
+        "optimizer": OptimizerSpec(learning_rate=0.05, momentum=0.9),
+        "setting": Setting(**({"batch_size": 8} | setting)),
+        "world_size": 2,
+        "variants": ALL if whole else SHORT,
+        "measure": MeasureSpec(
+            half_width=0.001, steps=3, min_rounds=3, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S
+        ),
+    }
+    return TrialRequest.model_validate(given | fields)
+
+
+FSDP = {"strategy": "fsdp"}
+TRIALS: dict[str, TrialRequest] = {
+    "ddp": _request(),
+    "ddp dropout": _request({"dropout": 0.3}),
+    "ddp batch norm": _request({"norm": "batch"}, setting={"gradient_accumulation": 2}),
+    "ddp checkpointed": _request({"dropout": 0.3}, setting={"activation_checkpointing": True}),
+    "ddp compiled": _request(setting={"compile": True, "activation_checkpointing": True}, variants=SHORT),
+    "ddp fp16 sent": _request(setting={"gradient_compression": "fp16"}, variants=SHORT),
+    "ddp bf16 sent": _request(setting={"gradient_compression": "bf16"}, variants=SHORT),
+    "fsdp": _request(setting=FSDP),
+    "fsdp strong": _request(
+        setting=FSDP | {"batch_size": 16, "fsdp_reshard": False},
+        scaling="strong",
+        variants=("base", "plain", "synced"),
+    ),
+    "fsdp dropout": _request({"dropout": 0.3}, setting=FSDP | {"activation_checkpointing": True}),
+    "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}),
+    "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}),
+    "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}),
+    "fsdp bf16 batch norm": _request({"norm": "batch"}, setting=FSDP | {"precision": "bf16"}),
+    "fsdp compiled": _request(setting=FSDP | {"compile": True}),
+    "fsdp adam": _request(setting=FSDP, optimizer=OptimizerSpec(name="adamw", learning_rate=0.001)),
+    "fsdp larger than one": _request(
+        {"fault": "memory", "lane": "bare"},
+        setting=FSDP | {"batch_size": 16},
+        scaling="strong",
+        variants=("base", "plain", "synced"),
+    ),
+    "fsdp fails": _request({"fault": "error", "lane": "fsdp", "after": 6}, setting=FSDP),
+    "after fsdp fails": _request(setting=FSDP, role="search"),
+    "fsdp against ddp": _request(
+        setting=FSDP, versus=Setting(batch_size=8), role="confirmation", variants=("synced", "versus")
+    ),
+    "dp": _request(setting={"strategy": "dp"}),
+    # 1 alone counted, 1 alone compiled, 4 of synced and 4 of plain to warm up, then the rounds
+    "shapes change": _request(
+        {"norm": "none", "shapes_after": 14}, setting={"compile": True}, variants=SHORT, role="search"
+    ),
+}
+
+
+Two = tuple[dict[str, Outcome], list[dict[str, bool]]]  # of each trial; of each rank
+
+
+def _everything(
+    asked: dict[str, tuple[dict[str, Any], tuple[int, ...]]],
+) -> tuple[list[Outcome], dict[str, bool]]:
+    from raybench.worker import serve
+
+    outcomes: list[Outcome] = []
+    mailbox = SimpleNamespace(
+        reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
+    )
+    torch.set_num_threads(1)
+    communicators, kept = Communicators("gloo"), Kept()
+    for request, ranks in asked.values():
+        serve._one_trial({"request": request, "ranks": ranks}, communicators, CPU, kept, mailbox)
+    team = communicators.team(BOTH, TIMEOUT_S)
+    assert team is not None
+    close = {
+        f"{strategy} {name}": check(strategy, team)
+        for strategy in ("ddp", "fsdp")
+        for name, check in (("even", _even), ("uneven", _uneven), ("one idle", _one_idle))
+    }
+    communicators.drop_team()
+    return outcomes, close
+
+
+@pytest.fixture(scope="module")
+def two() -> Two:
+    asked = {name: (request.model_dump(mode="json"), BOTH) for name, request in TRIALS.items()}
+    by_rank = run_ranks(_everything, 2, asked)
+    outcomes = dict(zip(TRIALS, by_rank[0][0], strict=True))
+    for name, outcome in outcomes.items():
+        print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
+    return outcomes, [answer[1] for answer in by_rank]
+
+
+# --- gradients: one SGD step at rate 1 moves the weights by the gradient
+
+
+class _Given:
+    """Batches as a list."""
+
+    warm = 0
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = list(batches)
+
+    def next(self) -> Any:
+        return self._batches.pop(0)
+
+
+def _samples(number: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return _Residual().batch(number, torch.Generator().manual_seed(seed))
+
+
+def _lane(strategy: str, team: Team, batches: list[Any], accumulation: int = 1) -> tuple[Workload, Lane]:
+    spec = FactorySpec.model_validate({"factory": "test_strategies:residual"})
+    workload = build(spec, None)
+    torch.manual_seed(5)
+    setting = Setting.model_validate(
+        {"strategy": strategy, "batch_size": 8, "gradient_accumulation": accumulation}
+    )
+    rate = OptimizerSpec(learning_rate=1.0)
+    bench = Bench(workload, workload.model(), rate, setting, _Given(batches), CPU, threads=1)
+    return workload, bench.wrap(team)
+
+
+def _moved(lane: Lane) -> list[torch.Tensor]:
+    """The weights, whole on every rank."""
+    return [
+        getattr(each, "full_tensor", lambda e=each: e)().detach().clone() for each in lane.module.parameters()
+    ]
+
+
+def _as_one_device(workload: Workload, lane: Lane, before: list[torch.Tensor], parts: list[Any]) -> bool:
+    """Whether the lane's weights are where one device goes with all samples in one batch."""
+    torch.manual_seed(5)
+    alone = workload.model()
+    loss = workload.loss(alone, tuple(torch.cat([part[i] for part in parts]) for i in range(2)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    for weight, was, now in zip(alone.parameters(), before, _moved(lane), strict=True):
+        assert weight.grad is not None
+        assert torch.equal(weight, was)
+        if not torch.allclose(was - weight.grad, now, RELATIVE, ABSOLUTE):
+            return False
+    return True
+
+
+def _even(strategy: str, team: Team) -> bool:
+    parts = [_samples(4, seed) for seed in range(4)]
+    workload, lane = _lane(strategy, team, parts[2 * team.rank :][:2], accumulation=2)
+    before = _moved(lane)
+    lane.step()
+    return _as_one_device(workload, lane, before, parts)
+
+
+def _uneven(strategy: str, team: Team) -> bool:
+    return _weighted(strategy, team, (5, 3))
+
+
+def _one_idle(strategy: str, team: Team) -> bool:
+    return _weighted(strategy, team, (6, 0))
+
+
+def _weighted(strategy: str, team: Team, sizes: tuple[int, int]) -> bool:
+    parts = [_samples(size or 2, seed) for seed, size in enumerate(sizes)]
+    workload, lane = _lane(strategy, team, [])
+    before = _moved(lane)
+    weight = sample_weight(sizes[team.rank], sum(sizes), team.size)
+    lane.backward(parts[team.rank], weight)
+    lane.optimizer.step()
+    counted = [part for part, size in zip(parts, sizes, strict=True) if size]
+    right = _as_one_device(workload, lane, before, counted)
+    if sizes == (5, 3):  # and without the weights it is not: the tolerance tells the two apart
+        workload, lane = _lane(strategy, team, [])
+        lane.backward(parts[team.rank])
+        lane.optimizer.step()
+        right = right and not _as_one_device(workload, lane, before, counted)
+    return right
+
+
+def test_gradients_are_those_of_one_device(two: Two) -> None:
+    for close in two[1]:
+        assert len(close) == 6
+        assert all(close.values()), close
+
+
+# --- trials
+
+
+def _complete(outcome: Outcome) -> Measurement:
+    assert outcome.state == "complete", outcome.reason
+    assert outcome.measurement is not None
+    return outcome.measurement
+
+
+SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change")]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_strategy_is_measured(name: str, two: Two) -> None:
+    request, found = TRIALS[name], _complete(two[0][name])
+    for each in found.rounds:
+        blocks = {block.variant: block for block in each.blocks}
+        assert set(blocks) == set(request.variants) - set(found.missing)
+        assert blocks["synced"].ranks == BOTH
+    assert found.samples_per_step == request.global_batch_size
+    if request.setting.strategy == "fsdp":
+        assert not found.bucket_bytes
+    if request.role == "scaling" and name != "fsdp larger than one":
+        parity = loss_parity(to_record(request, two[0][name]))
+        assert parity is not None, found.parity_missing
+        assert parity.agrees, parity
+        assert parity.steps == 5
+        assert found.parity is not None
+        assert found.parity.losses[-1] != found.parity.losses[0]  # something was learnt
+
+
+def test_parity_is_exact_but_for_rounding_where_nothing_is_rounded_off(
+    two: Two,
+) -> None:
+    """Dropout's masks and batch statistics are those of the same pieces."""
+    for name in ("ddp", "ddp dropout", "ddp batch norm", "ddp checkpointed", "fsdp", "fsdp dropout"):
+        parity = loss_parity(to_record(TRIALS[name], two[0][name]))
+        assert parity is not None
+        assert parity.relative_difference < 1e-5, name
+
+
+def test_compression_has_an_error_of_the_types_size(
+    two: Two,
+) -> None:
+    for name, digits in (("ddp fp16 sent", 11), ("ddp bf16 sent", 8)):
+        error = _complete(two[0][name]).compression_error
+        assert error is not None
+        # the unit roundoff of the type bounds it; uniform rounding errors are a few times smaller
+        assert 2.0**-digits / 20 < error < 2.0**-digits * 2
+    assert _complete(two[0]["ddp"]).compression_error is None
+
+
+def test_a_model_larger_than_one_device_has_no_base(
+    two: Two,
+) -> None:
+    found = _complete(two[0]["fsdp larger than one"])
+    reason = "the model does not fit on one device: MemoryError: planted: no memory"
+    assert found.missing == {"plain": reason, "base": reason}
+    assert found.parity is None
+    assert found.parity_missing == "the model does not fit on one device"
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("fsdp fails", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("dp", "invalid", "strategy dp exists on GPUs only"),
+        ("shapes change", "invalid", "compile: torch compiled again within the rounds"),
+    ],
+)
+def test_what_cannot_be_says_why(name: str, state: str, reason: str, two: Two) -> None:
+    outcome = two[0][name]
+    assert outcome.state == state
+    assert (outcome.reason or "").startswith(reason), outcome.reason
+    assert outcome.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
