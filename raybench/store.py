@@ -35,7 +35,7 @@ STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 # How long to wait, not what to measure: a study that goes on may have them changed.
-MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "time_budget_seconds")
+MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "training.timeout_seconds", "time_budget_seconds")
 
 
 class ResultsDirectory:

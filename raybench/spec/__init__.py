@@ -12,6 +12,7 @@ from raybench.spec.study import (
     SearchSpec,
     Study,
 )
+from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, VisionSpec, WorkloadSpec
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "SearchSpec",
     "Setting",
     "Study",
+    "TrainingSpec",
     "VisionSpec",
     "WorkloadSpec",
 ]
