@@ -25,7 +25,7 @@ from raybench.plan import Plan, make_plan
 from raybench.record import State
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
-from raybench.store import ResultsDirectory
+from raybench.store import CHECKPOINTS, ResultsDirectory
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
 FINISH_SECONDS = 11.0
@@ -177,7 +177,7 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
     display.stage(_what_starts(plan))
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(plan, cluster, Path(storage.name))
+    runner = _runner(plan, cluster, Path(storage.name), store.path / CHECKPOINTS)
     try:
         search = None
         if plan.study.search.method == "optuna":
@@ -210,7 +210,7 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
     ]
 
 
-def _runner(plan: Plan, cluster: Cluster, storage: Path) -> TrialRunner:
+def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> TrialRunner:
     from raybench.launch.worker_group import WorkerGroupRunner
 
     return WorkerGroupRunner(
@@ -218,6 +218,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path) -> TrialRunner:
         device=plan.device,
         cpus_per_worker=plan.study.resources.cpus_per_worker,
         storage=storage,
+        checkpoints=checkpoints,
     )
 
 

@@ -93,7 +93,6 @@ class TrialRequest(_Frozen):
         """Samples of all devices in one optimizer step."""
         return self.batch_size * self.world_size * self.setting.gradient_accumulation
 
-
     @property
     def reference_batch(self) -> int:
         """Samples of the optimizer step to which the optimizer's learning rate belongs: one device's."""
@@ -213,6 +212,15 @@ class Epoch(_Frozen):
     def elapsed_s(self) -> float:
         """Training and evaluation, as a user waits for them; what raybench measures beside is left out."""
         return self.train_s + (self.evaluation_s or 0.0)
+
+    def words(self, num_epochs: int) -> str:
+        """One line: "epoch 2/3, test accuracy 81.2%"."""
+        words = f"epoch {self.epoch}/{num_epochs}"
+        if self.test_accuracy is not None:
+            return f"{words}, test accuracy {self.test_accuracy:.1%}"
+        if self.test_loss is not None:
+            return f"{words}, test loss {self.test_loss:.4g}"
+        return f"{words}, training loss {self.train_loss:.4g}"
 
 
 class TrainingResult(_Frozen):

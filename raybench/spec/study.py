@@ -166,7 +166,8 @@ class Study(Model):
         self._placements_fit()
         if self.training is not None and self.workload.input != "real":
             raise ValueError(
-                f"training: only real input can be trained on (received workload.input = {self.workload.input!r})"
+                "training: only real input can be trained on "
+                f"(received workload.input = {self.workload.input!r})"
             )
         target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
         if target is not None and sizes != "all" and target not in sizes:

@@ -74,7 +74,7 @@ class RealBatches:
         try:
             batch = self._read()
         except Exception as error:
-            _in_its_own_words(error)
+            in_its_own_words(error)
             raise
         return self._place(batch)
 
@@ -90,7 +90,7 @@ class RealBatches:
             return next(self._iterator)
 
 
-def _in_its_own_words(error: Exception) -> None:
+def in_its_own_words(error: Exception) -> None:
     """Put an error of a loader's process back to what it says: torch makes a traceback its message."""
     text = str(error)
     if text.startswith("Caught ") and "\nOriginal Traceback" in text:
@@ -99,7 +99,7 @@ def _in_its_own_words(error: Exception) -> None:
         error.add_note(text)
 
 
-def _loader_context(workers: int) -> Any:
+def loader_context(workers: int) -> Any:
     """How a loader's processes start: forked from a process full of threads and sockets they may hang."""
     if not workers:
         return None
@@ -141,6 +141,6 @@ def make_batches(
         pin_memory=setting.pin_memory and device.type == "cuda",
         prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
         drop_last=True,
-        multiprocessing_context=_loader_context(setting.workers),
+        multiprocessing_context=loader_context(setting.workers),
     )
     return RealBatches(loader, place)
