@@ -29,6 +29,7 @@ from raybench.store import CHECKPOINTS, ResultsDirectory
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
 FINISH_SECONDS = 11.0
+EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 DONE, NOTHING_COMPLETED, CANNOT_WRITE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -192,6 +193,7 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
             search=search,
             deadline=_deadline(options, plan.study),
             retry=frozenset(options.retry),
+            epoch_samples=_epoch_samples(plan.study),
         )
         execution.run()
         runner.close()
@@ -208,6 +210,16 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
         f"not reached within the time budget of {clock_words(budget or 0)}: {what}"
         for what in execution.not_reached
     ]
+
+
+def _epoch_samples(study: Study) -> float | None:
+    """Samples of an epoch in those that training could do in the same time; None where nothing is trained."""
+    if study.training is None:
+        return None
+    from raybench import workloads
+
+    train, test = workloads.num_samples(study.workload, study.data)
+    return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
 def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> TrialRunner:
@@ -286,6 +298,10 @@ def _print_plan(plan: Plan, console: Console) -> None:
             knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}
             shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
             lines.append(f"  {request.trial_id}  world size {request.world_size}  {shown}")
+    lines += [
+        f"training: {each.trial_id}  world size {each.world_size}  seed {each.seed}"
+        for each in plan.training()
+    ]
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     lines += [f"  {name}: {', '.join(map(str, values))}" for name, values in explored.items()]
     if study.time_budget_seconds:

@@ -28,6 +28,15 @@ from raybench.analysis.results import (
 from raybench.analysis.stability import findings, straggler
 from raybench.analysis.statistics import Estimate, geometric, relative_half_width, trimmed_mean
 from raybench.analysis.summary import TrialSummary, summarize, to_pandas
+from raybench.analysis.training import (
+    Comparison,
+    Goodput,
+    Parity,
+    TrainedGroup,
+    TrainedRun,
+    TrainingResults,
+    analyse_training,
+)
 from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
 __all__ = [
@@ -36,6 +45,7 @@ __all__ = [
     "BatchPoint",
     "Best",
     "Candidate",
+    "Comparison",
     "Confirmation",
     "Crossover",
     "Curve",
@@ -44,16 +54,22 @@ __all__ = [
     "Finding",
     "FindingName",
     "Gain",
+    "Goodput",
     "LoggerCheck",
+    "Parity",
     "Parts",
     "Scaling",
     "Severity",
     "Status",
     "StudyResults",
+    "TrainedGroup",
+    "TrainedRun",
+    "TrainingResults",
     "TrialSummary",
     "Verdict",
     "Waterfall",
     "analyse",
+    "analyse_training",
     "answer",
     "crossover",
     "failures_words",

@@ -151,11 +151,12 @@ def _context(
 
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
-    measured = [record.measurement for record in results.complete if record.measurement is not None]
+    measured = [record.measurement for record in results.measured if record.measurement is not None]
+    stepped = sum(record.request.training is None for record in results.records)
     if not measured:
-        return [f"{len(results.records)} trials were tried, none completed."]
+        return [f"{stepped} trials were tried, none completed."]
     numbers = [len(each.rounds) for each in measured]
-    asked = asked_half_width(results.complete[0].request)
+    asked = asked_half_width(results.measured[0].request)
     stops = {
         words: count
         for stop, words in STOP_WORDS.items()
@@ -163,7 +164,7 @@ def method_words(results: StudyResults) -> list[str]:
     }
     scaling = results.study.scaling.mode
     return [
-        f"{len(results.complete)} of {len(results.records)} trials are complete, with {_range(numbers)} "
+        f"{len(results.measured)} of {stepped} trials are complete, with {_range(numbers)} "
         "rounds each. In each round every variant of the step runs one block of steps, in "
         "shuffled order; the first steps of a block are thrown away.",
         "A ratio is made within each round, so that drift cancels; over the rounds the 10% trimmed mean of "
