@@ -60,6 +60,8 @@ def conduct(options: Options, console: Console) -> int:
         from raybench import workloads
 
         workloads.check(study.workload, study.data)
+        if study.training is not None:
+            workloads.num_samples(study.workload, study.data)  # the test samples are there too
     if options.dry_run:
         _print_plan(plan, console)
         return DONE

@@ -97,7 +97,7 @@ class TrainedRun:
 
     @property
     def time_to_target_s(self) -> float | None:
-        """Training and evaluation until an evaluation finds the target accuracy; None: never, or no target."""
+        """Training and evaluation until an evaluation finds the target accuracy; None: it never does."""
         return self._until_target([epoch.elapsed_s for epoch in self.epochs])
 
     @property

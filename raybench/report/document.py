@@ -15,7 +15,7 @@ from raybench.analysis.findings import Finding
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.rounds import asked_half_width
 from raybench.record import TrialRecord
-from raybench.report import formats, plot_values, plots, tables
+from raybench.report import formats, plot_values, plots, tables, training_tables
 from raybench.spec.study import Study
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
             plot_values.step_time_plot(results, samples_dir),
             plots.draw_step_times,
         ),
+        ("training", "Training", plot_values.training_plot(results), plots.draw_training),
+        ("epoch_times", "Epoch times", plot_values.epoch_time_plot(results), plots.draw_epoch_times),
     ]
     drawn = []
     for name, title, value, draw in values:
@@ -133,6 +135,10 @@ def _context(
         tables.communication_table(results),
         tables.confirmation_table(results),
         tables.suggestions_table(results),
+        training_tables.training_table(results),
+        training_tables.epochs_table(results),
+        training_tables.goodput_table(results),
+        training_tables.ranks_table(results),
         tables.failures_table(results),
     ]
     return {

@@ -196,8 +196,8 @@ def goodput_table(results: StudyResults) -> Table:
         f"Gradient noise scale: {figures(first)} samples after the first epoch, {figures(last)} after the "
         "last (McCandlish et al. 2018, appendix A.1, smoothed; mean over the training trials). Statistical "
         "efficiency: progress of a sample over that of one at the reference batch of "
-        f"{found.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et al. "
-        "2021); goodput: throughput times this. Intervals are the throughput's; the noise scale's own "
+        f"{found.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et "
+        "al. 2021); goodput: throughput times this. Intervals are the throughput's; the noise scale's own "
         "error is not in them."
     )
     return Table("Goodput", caption, columns, rows)
