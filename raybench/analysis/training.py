@@ -10,7 +10,7 @@ from statistics import fmean
 
 from raybench.analysis.efficiency import throughput
 from raybench.analysis.noise_scale import by_epoch, statistical_efficiency
-from raybench.analysis.statistics import Estimate, geometric, student, trimmed_mean, unpaired_ratio
+from raybench.analysis.statistics import Estimate, geometric, student, unpaired_ratio
 from raybench.record import Epoch, TrainingResult, TrialRecord
 from raybench.spec.training import TrainingSpec
 
@@ -152,7 +152,7 @@ class TrainedGroup:
     def epoch_time_s(self) -> Estimate | None:
         """Training time of an epoch over epochs and seeds, each run's first left out; None: just one."""
         times = [time for run in self.runs for time in run.steady_epoch_times_s]
-        return trimmed_mean(times) if len(times) > 1 else None
+        return geometric(times) if len(times) > 1 else None
 
     def mean(self, value: Callable[[TrainedRun], float | None]) -> float | None:
         """The mean over the runs that have the value; None where none has."""

@@ -46,6 +46,9 @@ def show(study: Study) -> str:
     """TOML of ``study`` with every default; what is unset stands there as a comment with its meaning."""
     data = study.model_dump()
     meanings = {row.name: row.meaning for row in fields() if row.workload in (None, _kind(study))}
+    meanings |= {
+        name: field.description or "" for name, field in Study.model_fields.items() if table_of(field)
+    }
     unset = {name for name in meanings if _at(data, name) is None}
     parts = []
     for part in render(data).split("\n\n"):
