@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from ranks import run_ranks
+from torch.utils.data import default_collate
+from trainable import clouds
 
 from raybench.record import TrainingResult, TrialRequest
 from raybench.spec.knobs import Setting
@@ -16,6 +18,7 @@ from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.checkpoints import STATE, Checkpoints
 from raybench.worker.communication import Communicators
+from raybench.worker.epochs import shuffled
 from raybench.worker.kept import Kept
 from raybench.worker.training import train_trial
 from raybench.worker.trial import RankResult
@@ -119,6 +122,33 @@ def losses(result: TrainingResult) -> list[tuple[float, float | None]]:
 
 def counts(result: TrainingResult) -> list[tuple[int | None, int | None]]:
     return [(epoch.train_correct, epoch.test_correct) for epoch in result.epochs]
+
+
+def test_one_device_trains_as_a_loop_written_by_hand(ranks):
+    request = ASKED["alone"]
+    workload = clouds()
+    train, test = workload.dataset("train"), workload.dataset("test")
+    torch.manual_seed(request.seed)
+    model = workload.model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
+    for epoch in trained(ranks, "alone").epochs:
+        order, total = shuffled(NUM_TRAIN, request.seed, epoch.epoch), 0.0
+        model.train()
+        for begin in range(0, NUM_TRAIN, 16):
+            batch = default_collate([train[index] for index in order[begin : begin + 16]])
+            loss = workload.loss(model, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach()) * len(batch[1])
+        model.eval()
+        every = default_collate([test[index] for index in range(NUM_TEST)])
+        with torch.no_grad():
+            correct = int(workload.metric(model(every[0].double()), every))
+            test_loss = float(workload.loss(model, every))
+        assert epoch.train_loss == pytest.approx(total / NUM_TRAIN, rel=1e-9)
+        assert epoch.test_loss == pytest.approx(test_loss, rel=1e-9)
+        assert epoch.test_correct == correct
 
 
 @pytest.mark.parametrize("name", ["together", "accumulated"])

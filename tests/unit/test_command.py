@@ -137,7 +137,7 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "profile": (["--profile"], "--profile", "not there yet"),
     "largest batch": (["--batch-sizes", "max"], "--batch-sizes max", "not there yet"),
     "fsdp": (["--set", "knobs.strategy=fsdp"], "knobs.strategy", "not there yet"),
-    "training on made-up input": (["--set", "training.epochs=3"], "training", "real input", "'synthetic'"),
+    "training on made-up input": (["--set", "training.epochs=3"], "training", "'synthetic'"),
 }
 
 
