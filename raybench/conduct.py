@@ -25,10 +25,11 @@ from raybench.plan import Plan, make_plan
 from raybench.record import State
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
-from raybench.store import ResultsDirectory
+from raybench.store import CHECKPOINTS, ResultsDirectory
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
 FINISH_SECONDS = 11.0
+EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 DONE, NOTHING_COMPLETED, CANNOT_WRITE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -59,6 +60,8 @@ def conduct(options: Options, console: Console) -> int:
         from raybench import workloads
 
         workloads.check(study.workload, study.data)
+        if study.training is not None:
+            workloads.num_samples(study.workload, study.data)  # the test samples are there too
     if options.dry_run:
         _print_plan(plan, console)
         return DONE
@@ -177,7 +180,7 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
     display.stage(_what_starts(plan))
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(plan, cluster, Path(storage.name))
+    runner = _runner(plan, cluster, Path(storage.name), store.path / CHECKPOINTS)
     try:
         search = None
         if plan.study.search.method == "optuna":
@@ -192,6 +195,7 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
             search=search,
             deadline=_deadline(options, plan.study),
             retry=frozenset(options.retry),
+            epoch_samples=_epoch_samples(plan.study),
         )
         execution.run()
         runner.close()
@@ -210,7 +214,17 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
     ]
 
 
-def _runner(plan: Plan, cluster: Cluster, storage: Path) -> TrialRunner:
+def _epoch_samples(study: Study) -> float | None:
+    """Samples of an epoch in those that training could do in the same time; None where nothing is trained."""
+    if study.training is None:
+        return None
+    from raybench import workloads
+
+    train, test = workloads.num_samples(study.workload, study.data)
+    return train + EVALUATION_COST * test / study.training.evaluate_every
+
+
+def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> TrialRunner:
     from raybench.launch.worker_group import WorkerGroupRunner
 
     return WorkerGroupRunner(
@@ -218,6 +232,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path) -> TrialRunner:
         device=plan.device,
         cpus_per_worker=plan.study.resources.cpus_per_worker,
         storage=storage,
+        checkpoints=checkpoints,
     )
 
 
@@ -296,6 +311,10 @@ def _print_plan(plan: Plan, console: Console) -> None:
             knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}
             shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
             lines.append(f"  {request.trial_id}  world size {request.world_size}  {shown}")
+    lines += [
+        f"training: {each.trial_id}  world size {each.world_size}  seed {each.seed}"
+        for each in plan.training()
+    ]
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     lines += [f"  {name}: {', '.join(map(str, values))}" for name, values in explored.items()]
     if study.time_budget_seconds:

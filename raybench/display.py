@@ -83,7 +83,10 @@ class Display:
         self._refresh()
 
     def progress(self, progress: Progress) -> None:
-        """The trial's phase."""
+        """The trial's phase; an epoch that is done is a line that stays."""
+        if progress.phase == "epoch":
+            self.line(f"    {progress.detail}")
+            return
         self._state.phase = f"{progress.phase} {progress.detail}".strip()
         self._refresh()
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from raybench import interrupt
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.efficiency import scaling, throughput
 from raybench.analysis.objectives import Candidate, pareto_front
 from raybench.analysis.words import setting_words, shown_knobs, times
 from raybench.errors import GroupLostError
@@ -73,6 +73,7 @@ class Execution:
     search: Search | None = None
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done
     retry: frozenset[State] = frozenset()
+    epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
@@ -99,6 +100,7 @@ class Execution:
             self._all([Task(request) for request in self.plan.requests()])
             winners = self._best_of_grid()
         self._confirm(winners)
+        self._train()
 
     def _find_largest(self) -> None:
         """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
@@ -146,7 +148,9 @@ class Execution:
         while len(tried) < trials:
             # the first one shows what trials cost: until then the reserve is the worst case of each
             reserve = self._reserve() if self._seconds else 0.0
-            if not self._time_for(self._cost("search", self.plan.target) + reserve):
+            if not self._time_for(
+                self._cost("search", self.plan.target) + reserve + self._training_reserve()
+            ):
                 self.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
                 break
             suggestion = search.ask()
@@ -195,7 +199,9 @@ class Execution:
             if not self._is_open(task.request):
                 continue
             role, size = task.request.role, task.request.world_size
-            if not self._time_for(self._cost(role, size) + self._confirmation_cost()):
+            if not self._time_for(
+                self._cost(role, size) + self._confirmation_cost() + self._training_reserve()
+            ):
                 rest = [self._words(task.request) for task in tasks[done:] if self._is_open(task.request)]
                 self.not_reached.append(f"{len(rest)} trials: {'; '.join(rest)}")
                 return
@@ -231,6 +237,20 @@ class Execution:
                 return
             self.watcher.stage("Confirming the best suggestion against the default, interleaved")
             self._measure(Task(request, winner.number), done=0, total=1)
+
+    def _train(self) -> None:
+        """Whole epochs, on one device and on several; what is expected to take too long is named."""
+        requests = self.plan.training()
+        if any(self._is_open(request) for request in requests):
+            self.watcher.stage(f"Training {len(requests)} trials to their last epoch")
+        late = list[str]()
+        for done, request in enumerate(requests):
+            if self._is_open(request) and not self._time_for(self._training_cost(request)):
+                late.append(self._words(request))
+            else:
+                self._measure(Task(request), done=done, total=len(requests))
+        if late:
+            self.not_reached.append(f"{len(late)} training trials: {'; '.join(late)}")
 
     def _winners(self, tried: list[tuple[Suggestion, TrialRecord]]) -> list[Suggestion]:
         """The best suggestion, or the Pareto front for several objectives."""
@@ -270,7 +290,7 @@ class Execution:
             request, study=self.plan.study.name, suggestion=task.suggestion, started_at=started
         )
         self.store.append(record, outcome.samples)
-        if record.state == "complete" and not request.fit:
+        if record.state == "complete" and not request.fit and request.training is None:
             costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
             costs.append(outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(self._result_words(record))
@@ -312,6 +332,40 @@ class Execution:
             return self.plan.study.measure.max_seconds * (0.5 if alone else 1.0)
         return sum(searched) / len(searched) * (0.5 if alone else COST_IN_SEARCHES[role])
 
+    def _training_cost(self, request: TrialRequest) -> float:
+        """Expected seconds of a training trial: as its like took, else by its throughput; 0 if unknown."""
+        known = list(self.store.latest().values())
+        like = [
+            each.wall_time_s
+            for each in known
+            if each.training is not None
+            and not each.training.resumed_after
+            and each.request.world_size == request.world_size
+            and each.request.setting == request.setting
+        ]
+        if like:
+            return sum(like) / len(like)
+        rates = [
+            throughput(each).value
+            for each in known
+            if each.measurement is not None
+            and each.request.world_size == request.world_size
+            and each.request.setting == request.setting
+        ]
+        if not rates or self.epoch_samples is None or request.training is None:
+            return 0.0
+        return request.training.epochs * self.epoch_samples / max(rates)
+
+    def _training_reserve(self) -> float:
+        """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
+
+        More would leave nothing measured where an epoch alone takes longer than the budget.
+        """
+        if self.deadline is None:
+            return 0.0
+        needed = sum(self._training_cost(each) for each in self.plan.training() if self._is_open(each))
+        return min(needed, max(self.deadline - monotonic(), 0.0) / 2)
+
     def _confirmation_cost(self) -> float:
         return self._cost("confirmation", self.plan.target)
 
@@ -322,6 +376,8 @@ class Execution:
         return 2 * curve + self._confirmation_cost() if self._best_differs else curve
 
     def _left_s(self, trials: int, request: TrialRequest) -> float | None:
+        if request.training is not None:
+            return trials * self._training_cost(request) or None
         if not self._seconds:
             return None
         left = trials * self._cost(request.role, request.world_size)
@@ -343,7 +399,9 @@ class Execution:
         varied = {n: v for n, v in request.environment.items() if len(self.plan.study.environment[n]) > 1}
         devices = f"{request.world_size} device{'s' if request.world_size > 1 else ''}"
         place = "" if len(self.plan.study.scaling.placement) == 1 else f" {request.placement}"
-        return f"{devices}{place}, {setting_words(request.setting, knobs, varied)}"
+        seeds = self.plan.study.training.seeds if self.plan.study.training else ()
+        seed = f", seed {request.seed}" if request.training is not None and len(seeds) > 1 else ""
+        return f"{devices}{place}, {setting_words(request.setting, knobs, varied)}{seed}"
 
     def _result_words(self, record: TrialRecord) -> str:
         words = self._words(record.request)
@@ -351,6 +409,9 @@ class Execution:
             return f"  {words}: {record.state}: {record.reason}"
         if record.request.fit:
             return f"  {words}: {_fit_words(probe_of(record))}"
+        if record.training is not None:
+            last = record.training.epochs[-1]
+            return f"  {words}: {last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
         found = scaling(record, list(self.store.latest().values()))
         rate = f"{found.throughput_samples_per_s.value:,.0f} samples/s"
         rounds = f"n={len(record.measurement.rounds) if record.measurement else 0}"

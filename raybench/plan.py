@@ -140,6 +140,28 @@ class Plan:
         placement = self.placements(self.target)[0]
         return self._request(winner, "confirmation", self.target, placement, default.setting)
 
+    def training(self) -> list[TrialRequest]:
+        """The default setting under each strategy, trained with each seed on one device and on several.
+
+        Seed by seed, so that a study that ends early has whole comparisons. Empty without ``[training]``.
+        """
+        spec = self.study.training
+        if spec is None:
+            return []
+        default, sizes = self.default(), (1, *(size for size in self.world_sizes if size > 1))
+        asked: dict[str, TrialRequest] = {}
+        for seed in spec.seeds:
+            for size, strategy in itertools.product(sizes, self.study.knobs.values("strategy")):
+                if size > 1 and strategy == "single":
+                    continue
+                setting = default.setting.model_copy(update={"strategy": strategy})
+                suggestion = Suggestion(0, setting, default.environment)
+                request = self._request(suggestion, "verification", size, self.placements(size)[0])
+                one = spec.model_copy(update={"seeds": (seed,)})
+                request = request.model_copy(update={"seed": seed, "variants": (), "training": one})
+                asked.setdefault(request.trial_id, request)
+        return list(asked.values())
+
     def requests(self) -> list[TrialRequest]:
         """Every trial of a grid, each once, by process knobs, then by world size, the largest first."""
         asked = [request for suggestion in self.grid() for request in self.curve(suggestion)]

@@ -5,7 +5,8 @@ computed on reading, by ``raybench.analysis``.
 
 History of the schema, newest first:
 
-1. The first.
+1. The first. Before any release: records of training trials (``request.training``, ``training``), which
+   may be without a measurement.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement
+from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 SCHEMA_VERSION = 1
@@ -55,6 +57,7 @@ class TrialRequest(_Frozen):
     cpus_per_worker: int = 1
     oversubscribed: bool = False
     seed: int = 0
+    training: TrainingSpec | None = None  # whole epochs, in place of the variants' steps
 
     @property
     def trial_id(self) -> str:
@@ -66,8 +69,16 @@ class TrialRequest(_Frozen):
         asked = self.model_dump(mode="json", exclude={"measure": {"timeout_seconds"}, "oversubscribed": True})
         if not self.fit:
             del asked["fit"]
+        training = asked.pop("training")  # without one, the ids are those from before there was any
+        if training is not None:
+            asked["training"] = {k: v for k, v in training.items() if k != "timeout_seconds"}
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def timeout_s(self) -> float:
+        """After this the trial is ended, in s."""
+        return self.measure.timeout_seconds if self.training is None else self.training.timeout_seconds
 
     @property
     def batch_size(self) -> int:
@@ -84,6 +95,14 @@ class TrialRequest(_Frozen):
     def global_batch_size(self) -> int:
         """Samples of all devices in one optimizer step."""
         return self.batch_size * self.world_size * self.setting.gradient_accumulation
+
+    @property
+    def reference_batch(self) -> int:
+        """Samples of the optimizer step to which the optimizer's learning rate belongs: one device's."""
+        if self.training is not None and self.training.reference_batch is not None:
+            return self.training.reference_batch
+        setting = self.setting
+        return setting.batch_size * (setting.gradient_accumulation if self.scaling == "weak" else 1)
 
 
 class Block(_Frozen):
@@ -174,6 +193,76 @@ class Measurement(_Frozen):
     compression_error: float | None = None
 
 
+class GradientNorms(_Frozen):
+    """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
+
+    small_batch: int  # samples
+    small_square: float  # mean over the small batches
+    big_batch: int  # samples, of all small ones together
+    big_square: float
+
+
+class Epoch(_Frozen):
+    """One pass over the training samples, all ranks together."""
+
+    epoch: int  # from 1
+    steps: int  # of the optimizer
+    samples: tuple[int, ...]  # that each rank trained on
+    learning_rate: float  # of the first parameter group, in the epoch's last step
+    train_loss: float  # mean over samples, each as the model was when it trained on it
+    train_correct: int | None = None  # None: the workload has no metric
+    train_s: float  # on the slowest rank
+    test_loss: float | None = None  # None: not evaluated after this epoch
+    test_correct: int | None = None
+    test_samples: int | None = None
+    evaluation_s: float | None = None
+    noise: tuple[GradientNorms, ...] = ()
+    noise_s: float = 0.0
+    checkpoint_s: float = 0.0
+
+    @property
+    def train_accuracy(self) -> float | None:
+        """Share of the training samples, 0 to 1."""
+        return None if self.train_correct is None else self.train_correct / sum(self.samples)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Share of the test samples, 0 to 1."""
+        if self.test_correct is None or not self.test_samples:
+            return None
+        return self.test_correct / self.test_samples
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training and evaluation, as a user waits for them; what raybench measures beside is left out."""
+        return self.train_s + (self.evaluation_s or 0.0)
+
+    def words(self, num_epochs: int) -> str:
+        """One line: "epoch 2/3, test accuracy 81.2%"."""
+        words = f"epoch {self.epoch}/{num_epochs}"
+        if self.test_accuracy is not None:
+            return f"{words}, test accuracy {self.test_accuracy:.1%}"
+        if self.test_loss is not None:
+            return f"{words}, test loss {self.test_loss:.4g}"
+        return f"{words}, training loss {self.train_loss:.4g}"
+
+
+class TrainingResult(_Frozen):
+    """What a complete training trial has."""
+
+    epochs: tuple[Epoch, ...]
+    global_batch_size: int
+    reference_batch: int
+    peak_learning_rate: float  # after scaling and warm-up
+    setup_s: float
+    resumed_after: int = 0  # epochs that came from a checkpoint
+    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
+    device_utilization: tuple[float | None, ...] = ()  # each rank, while training; CPUs: of its cores
+    weights_difference: float | None = None  # largest between two ranks, at the end
+    missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
+
+
 class TrialRecord(_Frozen):
     """One line of ``trials.jsonl``."""
 
@@ -191,11 +280,13 @@ class TrialRecord(_Frozen):
     started_at: str  # ISO 8601, UTC
     wall_time_s: float
     measurement: Measurement | None = None
+    training: TrainingResult | None = None
 
     @model_validator(mode="after")
     def _only_complete_has_numbers(self) -> Self:
-        if (self.state == "complete") != (self.measurement is not None):
-            raise ValueError("a trial has a measurement exactly when it is complete")
+        has_numbers = self.measurement is not None or self.training is not None
+        if (self.state == "complete") != has_numbers:
+            raise ValueError("a trial has a measurement or a training exactly when it is complete")
         if self.state != "complete" and not self.reason:
             raise ValueError("a trial that is not complete has a reason")
         return self

@@ -4,6 +4,8 @@ study.toml       the resolved study
 environment.json the machine, when the study began
 trials.jsonl     the records, one JSON line each
 samples/         step times, one parquet file a record
+epochs.csv       training trials: one row an epoch and seed, made of the records
+checkpoints/     of training trials, one directory a trial
 .lock, .lock-owner  who is writing here
 """
 
@@ -22,6 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from raybench.environment import Environment, differences
+from raybench.epochs_csv import epochs_csv
 from raybench.errors import StoreError
 from raybench.record import SCHEMA_VERSION, TrialRecord
 from raybench.spec.load import load_study
@@ -32,10 +35,11 @@ if TYPE_CHECKING:
     from raybench.launch.runner import Samples  # brings numpy, which reading does not need
 
 STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
+EPOCHS, CHECKPOINTS = "epochs.csv", "checkpoints"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 # How long to wait, not what to measure: a study that goes on may have them changed.
-MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "time_budget_seconds")
+MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "training.timeout_seconds", "time_budget_seconds")
 
 
 class ResultsDirectory:
@@ -101,6 +105,7 @@ class ResultsDirectory:
             raise StoreError(_cannot(path, "be written", error)) from None
         try:
             directory._read()
+            directory._write_epochs()
         except BaseException:
             directory.close()
             raise
@@ -174,6 +179,8 @@ class ResultsDirectory:
                 f"{_cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None
         self._records.append(record)
+        if record.request.training is not None:
+            self._write_epochs()
         path = self.samples_path(record.trial_id)
         try:
             path.unlink(missing_ok=True)  # of an earlier attempt
@@ -184,6 +191,19 @@ class ResultsDirectory:
                 f"{_cannot(path, 'be written', error)}: "
                 f"the record of trial {record.trial_id} is kept, its step times are not"
             ) from None
+
+    def _write_epochs(self) -> None:
+        """epochs.csv, made anew of the records that count; whole or as it was."""
+        path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
+        try:
+            if not text:
+                path.unlink(missing_ok=True)
+                return
+            unfinished = path.with_suffix(".unfinished")
+            _write(unfinished, text)
+            unfinished.replace(path)
+        except OSError as error:
+            raise StoreError(f"{_cannot(path, 'be written', error)}: the records are kept") from None
 
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)

@@ -19,11 +19,14 @@ from raybench.analysis.statistics import relative_half_width
 from raybench.launch.runner import GroupInfo, Member, Outcome, Progress, Resources, Samples
 from raybench.record import (
     Block,
+    Epoch,
+    GradientNorms,
     Measurement,
     Phase,
     PhaseBlock,
     Round,
     State,
+    TrainingResult,
     TrialRecord,
     TrialRequest,
     Variant,
@@ -145,6 +148,82 @@ class Noise:
 QUIET = Noise(block=0.0, step=0.0)
 
 
+@dataclass(frozen=True)
+class FakeLearning:
+    """How well a model learns: accuracy rises to ``accuracy`` as 1 - e^(-epoch).
+
+    ``per_device`` is what each further device adds to it, ``spread`` the standard deviation over seeds,
+    which one device and several share (``paired``, 0 to 1, of it). ``variance`` and ``squared_gradient``
+    are the S and |G|^2 of the gradient noise scale; norms are written without noise.
+    """
+
+    accuracy: float = 0.8
+    per_device: float = 0.0
+    spread: float = 0.002
+    paired: float = 0.9
+    num_train: int = 1000
+    num_test: int = 10_000
+    variance: float = 64.0
+    squared_gradient: float = 1.0
+
+    def train(
+        self, request: TrialRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
+    ) -> TrainingResult:
+        """All epochs of ``request``; a step takes what ``truth`` says."""
+        assert request.training is not None
+        common = np.random.default_rng(request.seed).standard_normal() * math.sqrt(self.paired)
+        own = random.standard_normal() * math.sqrt(1 - self.paired)
+        final = self.accuracy + self.per_device * (request.world_size - 1) + self.spread * (common + own)
+        step_s, steps = truth(costs, request)["step_time_s"], -(-self.num_train // request.global_batch_size)
+        epochs = []
+        for number in range(1, request.training.epochs + 1):
+            share = final * (1 - math.exp(-number))
+            evaluated = {
+                "test_loss": 1 - share,
+                "test_correct": round(share * self.num_test),
+                "test_samples": self.num_test,
+                "evaluation_s": 0.2 * steps * step_s,
+            }
+            epochs.append(
+                Epoch(
+                    epoch=number,
+                    steps=steps,
+                    samples=self._shares(request.world_size),
+                    learning_rate=request.optimizer.learning_rate,
+                    train_loss=1 - share,
+                    train_correct=round(share * self.num_train),
+                    train_s=steps * step_s * math.exp(noise.block * random.standard_normal()),
+                    noise=(self._norms(request),) if request.training.noise_scale else (),
+                    **(evaluated if request.training.is_evaluated(number) else {}),
+                )
+            )
+        return TrainingResult(
+            epochs=tuple(epochs),
+            global_batch_size=request.global_batch_size,
+            reference_batch=request.reference_batch,
+            peak_learning_rate=request.optimizer.learning_rate,
+            setup_s=1.0,
+            device_memory_bytes=(costs.memory_bytes,) * request.world_size,
+            device_utilization=(0.9,) * request.world_size,
+            weights_difference=0.0 if request.world_size > 1 else None,
+        )
+
+    def _shares(self, world_size: int) -> tuple[int, ...]:
+        return tuple(
+            self.num_train // world_size + (r < self.num_train % world_size) for r in range(world_size)
+        )
+
+    def _norms(self, request: TrialRequest) -> GradientNorms:
+        small = request.batch_size
+        big = small * max(request.world_size, 2)
+        return GradientNorms(
+            small_batch=small,
+            small_square=self.squared_gradient + self.variance / small,
+            big_batch=big,
+            big_square=self.squared_gradient + self.variance / big,
+        )
+
+
 class FakeRunner:
     """A ``TrialRunner`` on simulated devices; ``requests`` holds what it was asked, in order."""
 
@@ -159,6 +238,7 @@ class FakeRunner:
         memory_limit_bytes: int | None = None,
         fail: FailureModel | None = None,
         max_block_steps: int = 20,
+        learning: FakeLearning | None = None,
     ) -> None:
         self.costs = costs or FakeHardware().costs
         self.noise = noise or Noise()
@@ -166,6 +246,7 @@ class FakeRunner:
         self.memory_limit_bytes = memory_limit_bytes
         self.fail = fail
         self.max_block_steps = max_block_steps
+        self.learning = learning or FakeLearning()
         self.requests: list[TrialRequest] = []
         self.num_starts = 0
         self.num_closes = 0
@@ -198,6 +279,8 @@ class FakeRunner:
         if failure is not None:
             return Outcome(failure[0], wall_time_s=0.1, reason=failure[1], group=self._group.number)
         ranks = self._group.ranks_for(request.world_size, request.placement)
+        if request.training is not None:
+            return self._train(request, ranks, on_progress)
         on_progress(Progress("measure"))
         trial = _Trial(self, request, ranks)
         trial.measure()
@@ -206,6 +289,25 @@ class FakeRunner:
             wall_time_s=trial.clock_s + 1.0,
             measurement=trial.measurement(),
             samples=tuple(trial.samples),
+            ranks=ranks,
+            nodes=self._group.nodes_of(ranks),
+            device_name=self._resources.device_name,
+            group=self._group.number,
+        )
+
+    def _train(
+        self, request: TrialRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
+    ) -> Outcome:
+        """Epochs in simulated time, as ``learning`` has them."""
+        assert self._group is not None
+        assert request.training is not None
+        trained = self.learning.train(request, self.costs(request, request.setting), self.noise, self.random)
+        for epoch in trained.epochs:
+            on_progress(Progress("epoch", epoch.words(request.training.epochs)))
+        return Outcome(
+            "complete",
+            wall_time_s=sum(epoch.elapsed_s for epoch in trained.epochs) + 1.0,
+            training=trained,
             ranks=ranks,
             nodes=self._group.nodes_of(ranks),
             device_name=self._resources.device_name,

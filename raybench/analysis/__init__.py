@@ -37,6 +37,15 @@ from raybench.analysis.stability import findings, straggler
 from raybench.analysis.statistics import Estimate, geometric, relative_half_width, trimmed_mean
 from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.analysis.summary import TrialSummary, summarize, to_pandas
+from raybench.analysis.training import (
+    Comparison,
+    Goodput,
+    Parity,
+    TrainedGroup,
+    TrainedRun,
+    TrainingResults,
+    analyse_training,
+)
 from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
 __all__ = [
@@ -47,6 +56,7 @@ __all__ = [
     "BatchPoint",
     "Best",
     "Candidate",
+    "Comparison",
     "Configuration",
     "Confirmation",
     "Contradiction",
@@ -59,10 +69,12 @@ __all__ = [
     "Finding",
     "FindingName",
     "Gain",
+    "Goodput",
     "Hiding",
     "LoggerCheck",
     "ModelChange",
     "Pair",
+    "Parity",
     "ParityVerdict",
     "Parts",
     "PhaseTable",
@@ -71,10 +83,14 @@ __all__ = [
     "Status",
     "StrategyRow",
     "StudyResults",
+    "TrainedGroup",
+    "TrainedRun",
+    "TrainingResults",
     "TrialSummary",
     "Verdict",
     "Waterfall",
     "analyse",
+    "analyse_training",
     "answer",
     "attribution",
     "batch_lines",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.efficiency import Verdict
 from raybench.analysis.statistics import Estimate
+from raybench.analysis.training import Parity
 from raybench.analysis.words import PART_WORDS, devices_words, interval, percent, rounded_batch, times
 from raybench.record import TrialRecord
 
 if TYPE_CHECKING:
     from raybench.analysis.results import BatchCurve, BatchPoint, Confirmation, StudyResults
+    from raybench.analysis.training import Comparison
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
@@ -24,11 +26,11 @@ def answer(results: StudyResults) -> str:
         return "; ".join(_nothing_fits(results)) or "nothing was measured"
     if not results.complete:
         return f"no trial completed: {failures_words(results.failed)}"
+    trained = _training(results)
     if results.headline is None:
-        return "; ".join(_best(results)) or "only confirmations were measured"
-    return "; ".join(
-        [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results), *_best(results)]
-    )
+        return "; ".join([*_best(results), *trained]) or "only confirmations were measured"
+    steps = [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
+    return "; ".join([*steps, *_best(results), *trained])
 
 
 def _nothing_fits(results: StudyResults) -> list[str]:
@@ -183,6 +185,46 @@ def _best_value(results: StudyResults) -> str:
     low, high = samples / row.step_time_high_s, samples / row.step_time_low_s
     rate = Estimate(row.throughput_samples_per_s, low, high, row.rounds or 0)
     return f"{interval(rate)} samples/s"
+
+
+def _training(results: StudyResults) -> list[str]:
+    """Whether several devices reach the accuracy of one: of the largest world size, its first strategy."""
+    found = results.training
+    if found is None:
+        return []
+    if found.comparisons:
+        most = max(found.comparisons, key=lambda each: each.group.world_size)
+        return [f"trained {epochs_words(most.group.num_epochs)}: {parity_words(most)}"]
+    group = found.groups[0]
+    accuracy = group.mean(lambda run: run.final_accuracy)
+    words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
+    return [words if accuracy is None else f"{words}: test accuracy {accuracy:.1%}"]
+
+
+def epochs_words(number: int) -> str:
+    """1 epoch, 3 epochs."""
+    return f"{number} epoch" if number == 1 else f"{number} epochs"
+
+
+def parity_words(comparison: Comparison) -> str:
+    """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
+    group, difference = comparison.group, comparison.difference_points
+    who = f"{devices_words(group.world_size)} ({group.strategy}) and one"
+    seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
+    speed = f", {times(comparison.epoch_speedup)} per epoch" if comparison.epoch_speedup else ""
+    if difference is None:
+        return f"{who} have no accuracies to compare{speed}"
+    numbers = f"{difference.value:+.2f}"
+    if difference.n > 1:
+        numbers += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
+    numbers += f" points, {seeds}"
+    width = f"±{comparison.tolerance_points:g} points"
+    words = {
+        Parity.SAME: f"accuracy on {who} is the same within {width} ({numbers})",
+        Parity.DIFFERENT: f"accuracy on {who} differs by more than {width} ({numbers})",
+        Parity.UNKNOWN: f"whether accuracy on {who} is the same within {width} cannot be told ({numbers})",
+    }
+    return words[comparison.parity] + speed
 
 
 def _confirmed(confirmation: Confirmation) -> str:

@@ -180,7 +180,7 @@ def _against_smallest(
     rivals = [
         other
         for other in (*others, record)
-        if other.state == "complete" and same_question(other.request, record.request)
+        if other.measurement is not None and same_question(other.request, record.request)
     ]
     # Among several of one size: the same placement, else the first measured.
     base = min(

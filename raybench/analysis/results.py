@@ -13,6 +13,7 @@ from raybench.analysis.stability import findings
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
+from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.analysis.words import setting_words, shown_knobs
 from raybench.largest_batch import Found, found_of, in_numbers, stands_for
@@ -106,11 +107,17 @@ class StudyResults:
     findings: tuple[Finding, ...]
     largest: tuple[Found, ...] = ()  # batches that fit, for ``batch_size = "max"``
     strategies: tuple[StrategyRow, ...] = ()  # side by side, where the study has several
+    training: TrainingResults | None = None
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
         """The records with numbers."""
         return tuple(record for record in self.records if record.state == "complete")
+
+    @property
+    def measured(self) -> tuple[TrialRecord, ...]:
+        """The records with step times: what is complete and no training."""
+        return tuple(record for record in self.records if record.measurement is not None)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
@@ -133,26 +140,28 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     everything = tuple({record.trial_id: record for record in records}.values())
     kept = tuple(record for record in everything if not record.request.fit)
     study, largest = _in_numbers(study, everything)
-    target = _target(study, kept)
-    headline = _headline(study, kept, target)
-    best, pareto = _best(study, kept, target)
+    stepped = [record for record in kept if record.request.training is None]
+    target = _target(study, stepped)
+    headline = _headline(study, stepped, target)
+    best, pareto = _best(study, stepped, target)
     return StudyResults(
         study=study,
         records=kept,
         summaries=tuple(summarize(everything)),
         target_world_size=target,
-        curves=tuple(_curves(study, kept)),
-        batch_curves=tuple(_batch_curves(study, kept, headline)),
+        curves=tuple(_curves(study, stepped)),
+        batch_curves=tuple(_batch_curves(study, stepped, headline)),
         headline=headline,
-        headline_scaling=scaling(headline, kept) if headline else None,
+        headline_scaling=scaling(headline, stepped) if headline else None,
         headline_label=_label(study, headline.request) if headline else "",
         waterfall=waterfall(headline) if headline else None,
         best=best,
         pareto=tuple(pareto),
-        confirmations=tuple(_confirmations(study, kept)),
+        confirmations=tuple(_confirmations(study, stepped)),
         findings=tuple(finding for record in kept for finding in findings(record)),
         largest=largest,
-        strategies=compare_strategies(study, kept, _default(study)),
+        strategies=compare_strategies(study, stepped, _default(study)),
+        training=analyse_training(kept),
     )
 
 

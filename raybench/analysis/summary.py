@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from raybench.analysis.efficiency import Scaling, scaling
+from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.record import Measurement, TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
@@ -166,6 +167,8 @@ def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[st
             for name in names
         },
     }
+    if record.training is not None:
+        return TrialSummary(**asked, **_trained(TrainedRun(record)))  # type: ignore[arg-type]
     if record.measurement is None:
         return TrialSummary(**asked)  # type: ignore[arg-type]
     if request.fit:  # a probe of the largest batch tells of memory only
@@ -173,6 +176,19 @@ def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[st
     found = scaling(record, records)
     measured = _speed(found) | _parts(waterfall(record)) | _rest(record.measurement, found)
     return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
+
+
+def _trained(run: TrainedRun) -> dict[str, float | None]:
+    result = run.result
+    busy = [share for share in result.device_utilization if share is not None]
+    return {
+        "epoch_time_s": run.epoch_time_s,
+        "accuracy": run.final_accuracy,
+        "time_to_target_s": run.time_to_target_s,
+        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
+        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
+        "device_utilization": sum(busy) / len(busy) if busy else None,
+    }
 
 
 def _speed(found: Scaling) -> dict[str, float | str | None]:

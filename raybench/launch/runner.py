@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.record import Measurement, State, TrialRecord, TrialRequest
+from raybench.record import Measurement, State, TrainingResult, TrialRecord, TrialRequest
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Outcome:
     wall_time_s: float
     reason: str | None = None
     measurement: Measurement | None = None
+    training: TrainingResult | None = None
     samples: tuple[Samples, ...] = ()
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
@@ -109,6 +110,7 @@ class Outcome:
             started_at=started_at,
             wall_time_s=self.wall_time_s,
             measurement=self.measurement,
+            training=self.training,
         )
 
 

@@ -32,9 +32,17 @@ STOP_S = 5.0
 class WorkerGroupRunner:
     """Implements ``TrialRunner`` on Ray Train's TorchTrainer."""
 
-    def __init__(self, cluster: Cluster, *, device: str, cpus_per_worker: int, storage: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        device: str,
+        cpus_per_worker: int,
+        storage: Path,
+        checkpoints: Path | None = None,  # of training trials, where rank 0 can write
+    ) -> None:
         self._cluster, self._device, self._cpus = cluster, device, cpus_per_worker
-        self._storage = storage
+        self._storage, self._checkpoints = storage, checkpoints
         self._group: _Group | None = None
         self._started = 0
 
@@ -110,6 +118,7 @@ class _Group:
         self._pids: list[int] = []
         self._mailbox: Any = Mailbox.remote()  # type: ignore[attr-defined]
         self._waiting: Any = None
+        self._checkpoints = str(runner._checkpoints) if runner._checkpoints else None
         trainer = self._trainer(runner, world_size, environment, number)
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
         self._thread.start()
@@ -143,14 +152,19 @@ class _Group:
         self, request: TrialRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
     ) -> Outcome:
         """Post the trial and wait for its outcome. Raises ``GroupLostError``."""
-        deadline = monotonic() + request.measure.timeout_seconds + DRIVER_GRACE_S
-        self._mailbox.post.remote({"request": request.model_dump(mode="json"), "ranks": ranks})
+        deadline = monotonic() + request.timeout_s + DRIVER_GRACE_S
+        task = {
+            "request": request.model_dump(mode="json"),
+            "ranks": ranks,
+            "checkpoints": self._checkpoints,
+        }
+        self._mailbox.post.remote(task)
         began = monotonic()
         while True:
             event = self._event(deadline)
             if event is None:
-                late = monotonic() - began >= request.measure.timeout_seconds
-                raise self._lost(late, request.measure.timeout_seconds)
+                late = monotonic() - began >= request.timeout_s
+                raise self._lost(late, request.timeout_s)
             kind, value = event
             if kind == "progress":
                 on_progress(value)

@@ -15,7 +15,15 @@ from raybench.analysis.published import load_figures
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.rounds import asked_half_width
 from raybench.record import TrialRecord
-from raybench.report import formats, plot_values, plots, published_tables, study_tables, tables
+from raybench.report import (
+    formats,
+    plot_values,
+    plots,
+    published_tables,
+    study_tables,
+    tables,
+    training_tables,
+)
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.spec.study import Study
 
@@ -100,6 +108,8 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
             plot_values.step_time_plot(results, samples_dir),
             plots.draw_step_times,
         ),
+        ("training", "Training", plot_values.training_plot(results), plots.draw_training),
+        ("epoch_times", "Epoch times", plot_values.epoch_time_plot(results), plots.draw_epoch_times),
     ]
     drawn = []
     for name, title, value, draw in values:
@@ -143,6 +153,10 @@ def _context(
         published_tables.published_table(results, published),
         published_tables.contradictions_table(published),
         tables.largest_table(results),
+        training_tables.training_table(results),
+        training_tables.epochs_table(results),
+        training_tables.goodput_table(results),
+        training_tables.ranks_table(results),
         tables.failures_table(results),
     ]
     return {
@@ -161,11 +175,12 @@ def _context(
 
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
-    measured = [record.measurement for record in results.complete if record.measurement is not None]
+    measured = [record.measurement for record in results.measured if record.measurement is not None]
+    stepped = sum(record.request.training is None for record in results.records)
     if not measured:
-        return [f"{len(results.records)} trials were tried, none completed."]
+        return [f"{stepped} trials were tried, none completed."]
     numbers = [len(each.rounds) for each in measured]
-    asked = asked_half_width(results.complete[0].request)
+    asked = asked_half_width(results.measured[0].request)
     stops = {
         words: count
         for stop, words in STOP_WORDS.items()
@@ -173,7 +188,7 @@ def method_words(results: StudyResults) -> list[str]:
     }
     scaling = results.study.scaling.mode
     return [
-        f"{len(results.complete)} of {len(results.records)} trials are complete, with {_range(numbers)} "
+        f"{len(results.measured)} of {stepped} trials are complete, with {_range(numbers)} "
         "rounds each. In each round every variant of the step runs one block of steps, in "
         "shuffled order; the first steps of a block are thrown away.",
         "A ratio is made within each round, so that drift cancels; over the rounds the 10% trimmed mean of "

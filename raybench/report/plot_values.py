@@ -13,6 +13,7 @@ from raybench.analysis.batch_lines import batch_lines
 from raybench.analysis.configurations import configurations
 from raybench.analysis.results import Curve, StudyResults
 from raybench.analysis.statistics import Estimate
+from raybench.analysis.training import TrainedGroup, over_seeds
 from raybench.analysis.words import PART_WORDS
 from raybench.record import Variant
 
@@ -276,6 +277,71 @@ def _sample_times(path: Path) -> dict[str, NDArray[np.float64]]:
     variants = np.array(slowest["variant"].to_pylist())
     times = slowest["step_time_s_max"].to_numpy()
     return {str(variant): times[variants == variant] for variant in np.unique(variants)}
+
+
+@dataclass(frozen=True)
+class TrainingPlot:
+    """Test accuracy (0 to 1) and test loss over the epochs, a line for each number of devices."""
+
+    accuracy: tuple[Line, ...]  # empty where the workload has no metric
+    loss: tuple[Line, ...]
+    seeds: tuple[int, int]
+    target: float | None  # accuracy
+
+
+@dataclass(frozen=True)
+class EpochTimePlot:
+    """Training time of an epoch in s over the world size, a line for each strategy, the base in each."""
+
+    world_sizes: tuple[int, ...]
+    lines: tuple[Line, ...]
+    ideal: tuple[tuple[int, float], ...]
+    epochs: tuple[int, int]  # fewest and most behind a point
+
+
+def training_plot(results: StudyResults) -> TrainingPlot | None:
+    """What the test samples say, epoch by epoch; None where nothing was trained."""
+    found = results.training
+    if found is None:
+        return None
+    groups = found.groups[:MOST_CURVES]
+    loss = tuple(_by_epoch(group, "test_loss") for group in groups)
+    accuracy = tuple(line for line in (_by_epoch(g, "test_accuracy") for g in groups) if line.points)
+    target = groups[0].runs[0].spec.target_accuracy
+    return TrainingPlot(accuracy, loss, _rounds(loss), target)
+
+
+def _by_epoch(group: TrainedGroup, name: str) -> Line:
+    size = group.world_size
+    label = "1 device" if size == 1 else f"{size} devices, {group.strategy}"
+    values = [
+        (float(index + 1), over_seeds(getattr(run.epochs[index], name) for run in group.runs))
+        for index in range(group.num_epochs)
+    ]
+    return _line(label, values)
+
+
+def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
+    """Epoch times by world size; None where only one was trained at."""
+    found = results.training
+    if found is None or not found.comparisons:
+        return None
+    base = found.comparisons[0].base
+    strategies = dict.fromkeys(group.strategy for group in found.groups if group.world_size > 1)
+    lines = tuple(
+        _line(
+            strategy,
+            [
+                (group.world_size, group.epoch_time_s or group.over_seeds(lambda run: run.epoch_time_s))
+                for group in found.groups
+                if group is base or group.strategy == strategy
+            ],
+        )
+        for strategy in strategies
+    )
+    sizes = tuple(sorted({group.world_size for group in found.groups}))
+    start = base.mean(lambda run: run.epoch_time_s) or 0.0
+    return EpochTimePlot(sizes, lines, tuple((size, start / size) for size in sizes), _rounds(lines))
 
 
 def _headline_title(results: StudyResults) -> str:

@@ -20,9 +20,11 @@ from raybench.report.plot_values import (
     BatchPlot,
     BatchScalingPlot,
     ConfigurationsPlot,
+    EpochTimePlot,
     Line,
     ScalingPlot,
     StepTimePlot,
+    TrainingPlot,
     WaterfallPlot,
 )
 
@@ -232,6 +234,47 @@ def draw_step_times(plot: StepTimePlot) -> Figure:
     return figure
 
 
+def draw_training(plot: TrainingPlot) -> Figure:
+    """Test accuracy and test loss over the epochs, side by side; the loss alone without accuracies."""
+    panels = [("test accuracy (%)", plot.accuracy, 100.0)] if plot.accuracy else []
+    panels.append(("test loss", plot.loss, 1.0))
+    width = 4.6 * len(panels)
+    figure, axes = _figure(width, 3.7 + _legend_height(width, plot.loss), columns=len(panels))
+    for panel, (label, lines, scale) in zip(axes, panels, strict=True):
+        _lines(panel, lines, scale, shift=0.04)
+        _whole_numbers(panel)
+        panel.set_xlabel("epoch")
+        panel.set_ylabel(label)
+    if plot.accuracy and plot.target is not None:
+        axes[0].axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    target = f"\ndotted: the target of {plot.target:.1%}" if plot.accuracy and plot.target else ""
+    _title(figure, f"Training: {_n_words(plot.seeds, 'seed', 'mean and 95% interval, ')}{target}")
+    _legend_below(figure, axes[0])
+    return figure
+
+
+def draw_epoch_times(plot: EpochTimePlot) -> Figure:
+    """Training time of an epoch over the world size, with the ideal line from one device."""
+    figure, (axes,) = _figure(6.4, 3.7 + _legend_height(6.4, plot.lines))
+    ideal_x, ideal_y = zip(*plot.ideal, strict=True)
+    axes.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
+    _lines(axes, plot.lines, log_x=True)
+    _log2_axis(axes, plot.world_sizes)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("world size (devices)")
+    axes.set_ylabel("training time of an epoch (s)")
+    words = _n_words(plot.epochs, "epoch", "mean and 95% interval, ")
+    _title(figure, f"Epoch time, without evaluation: {words}")
+    _legend_below(figure, axes)
+    return figure
+
+
+def _whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _bulk(plot: StepTimePlot) -> tuple[float, float]:
     """From where to where the axis goes, in s: all but the far tail of each variant."""
     ends = []
@@ -280,6 +323,7 @@ def _lines(
     scale: float = 1.0,
     *,
     log_x: bool = False,
+    shift: float = 0.0,
     styles_of: Sequence[Line] = (),
 ) -> None:
     """Lines with error bars; ``styles_of`` keeps a line's looks where others are left out."""
@@ -288,8 +332,8 @@ def _lines(
         index = labels.index(line.label)
         x = np.array([point.x for point in line.points])
         # A hair apart, so that error bars at one abscissa do not hide each other.
-        shift = (index - (len(labels) - 1) / 2) * 0.012
-        x = x * 2**shift if log_x and len(labels) > 1 else x
+        place = index - (len(labels) - 1) / 2
+        x = x * 2 ** (place * 0.012) if log_x and len(labels) > 1 else x + place * shift
         y, low, high = (
             np.array([getattr(point.estimate, name) for point in line.points]) * scale
             for name in ("value", "low", "high")
@@ -416,6 +460,9 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=True)) or text
 
 
-def _n_words(rounds: tuple[int, int]) -> str:
+def _n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:
+    """The number behind each point; of a single one there is no interval to speak of."""
     few, many = rounds
-    return f"n = {few} rounds" if few == many else f"n = {few} to {many} rounds"
+    if many == 1 and interval:
+        return f"n = 1 {unit}, no interval"
+    return interval + (f"n = {few} {unit}s" if few == many else f"n = {few} to {many} {unit}s")

@@ -393,7 +393,7 @@ def print_summary(results: StudyResults, console: Console) -> None:
 
 def in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
-    chosen = [record for record in results.complete if record.request.role in roles]
+    chosen = [record for record in results.measured if record.request.role in roles]
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
         for point in curve.points:  # a trial on one device belongs to several: it stands with the first

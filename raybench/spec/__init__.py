@@ -12,6 +12,7 @@ from raybench.spec.study import (
     SearchSpec,
     Study,
 )
+from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import CausalLMSpec, FactorySpec, MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Setting",
     "Study",
     "TextSpec",
+    "TrainingSpec",
     "VisionSpec",
     "WorkloadSpec",
 ]

@@ -24,6 +24,7 @@ _WORDS = {
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.batch_size": 'a whole number above 0, or "max"',
     "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
+    "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
     "environment": "a table of variables, each with text or a list of texts",
     "smoke": "a table of dotted fields and values",
     "cuda": "a table of dotted fields and values",
@@ -46,6 +47,9 @@ def show(study: Study) -> str:
     """TOML of ``study`` with every default; what is unset stands there as a comment with its meaning."""
     data = study.model_dump()
     meanings = {row.name: row.meaning for row in fields() if row.workload in (None, _kind(study))}
+    meanings |= {
+        name: field.description or "" for name, field in Study.model_fields.items() if table_of(field)
+    }
     unset = {name for name in meanings if _at(data, name) is None}
     parts = []
     for part in render(data).split("\n\n"):
@@ -67,11 +71,11 @@ def fields() -> list[FieldRow]:
 def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> Iterator[FieldRow]:
     for name, field in model.model_fields.items():
         dotted = prefix + name
-        part = field.annotation
+        part = table_of(field)
         if dotted == "workload":
             for kind, spec in WORKLOADS.items():
                 yield from _rows(spec, "workload.", kind)
-        elif isinstance(part, type) and issubclass(part, BaseModel):
+        elif part is not None:
             yield from _rows(part, f"{dotted}.")
         else:
             yield FieldRow(
@@ -82,6 +86,14 @@ def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> I
                 workload=workload,
                 required=field.is_required(),
             )
+
+
+def table_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a table of its own, present always or only where it is written."""
+    for each in (field.annotation, *get_args(field.annotation)):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+    return None
 
 
 def plain_type(dotted: str, field: FieldInfo) -> str:

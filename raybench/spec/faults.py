@@ -9,15 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from raybench.errors import NotYetError
-from raybench.spec.describe import plain_type
+from raybench.spec.describe import plain_type, table_of
 from raybench.spec.study import Study
 from raybench.spec.toml import received
 from raybench.spec.workloads import WORKLOADS
 
 Path = tuple[str | int, ...]
 
-NOT_YET_TABLES = ("training",)
 # Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
 RESERVED_VARIABLES = {
     **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
@@ -37,7 +35,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def absent_parts(data: Mapping[str, Any]) -> list[str]:
     """The faults that pydantic cannot word: what this version lacks, and which workload is meant."""
-    faults = [str(NotYetError(name)) for name in NOT_YET_TABLES if name in data]
+    faults: list[str] = []
     if isinstance(environment := data.get("environment"), Mapping):
         faults += _variables(environment)
     if "workload" in data:
@@ -157,8 +155,7 @@ def _rule(names: list[str], data: Mapping[str, Any]) -> str | None:
         if field is None:
             return None
         if depth == len(names) - 1:
-            is_table = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-            return "a table" if is_table else plain_type(".".join(names), field)
+            return "a table" if table_of(field) else plain_type(".".join(names), field)
         model = _part(names[: depth + 1], data)
     return None
 
@@ -171,8 +168,7 @@ def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
         workload = data.get("workload", {})
         return WORKLOADS.get("factory" if "factory" in workload else str(workload.get("name")))
     field = Study.model_fields.get(names[0]) if len(names) == 1 else None
-    annotation = field.annotation if field else None
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return table_of(field) if field else None
 
 
 def _unknown(names: list[str], data: Mapping[str, Any]) -> str:

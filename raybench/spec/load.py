@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 import raybench
-from raybench.errors import NotYetError, RequestError
-from raybench.spec.faults import absent_parts, from_validation, nearest
+from raybench.errors import RequestError
+from raybench.spec.faults import from_validation, nearest, what_pydantic_cannot_word
 from raybench.spec.study import Study
 from raybench.spec.toml import received
 
@@ -111,20 +111,16 @@ def resolve(
 
 
 def _validated(data: dict[str, Any]) -> Study:
-    faults = absent_parts(data)
+    faults = what_pydantic_cannot_word(data)
     try:
         study = Study.model_validate(data)
     except ValidationError as error:
-        # What is not there yet is no unknown field: the first line about a place is enough.
         told = {fault.split(":")[0].split(" ")[0] for fault in faults}
         more = [line for line in from_validation(error, data) if not _is_told(line, told)]
         faults += more
     else:
         if not faults:
             return study
-    words = str(NotYetError(""))
-    if len(faults) == 1 and faults[0].endswith(words):
-        raise NotYetError(faults[0].removesuffix(words))
     raise RequestError(*faults)
 
 

@@ -17,6 +17,7 @@ from raybench.spec.base import (
     no_repeats,
 )
 from raybench.spec.knobs import MAX, Knobs
+from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -152,6 +153,9 @@ class Study(Model):
     )
     search: SearchSpec = Field(SearchSpec(), description="how settings are chosen")
     measure: MeasureSpec = Field(MeasureSpec(), description="how long and how exactly")
+    training: TrainingSpec | None = Field(
+        None, description="whole epochs with evaluation, after the steps; none: nothing is trained"
+    )
     cost: CostSpec = Field(CostSpec(), description="prices")
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     data: str | None = Field(None, description="directory with the data sets")
@@ -166,6 +170,11 @@ class Study(Model):
     def _possible(self) -> Study:
         self._strong_batches_divide()
         self._placements_fit()
+        if self.training is not None and self.workload.input != "real":
+            raise ValueError(
+                "training: only real input can be trained on "
+                f"(received workload.input = {self.workload.input!r})"
+            )
         target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
         if target is not None and sizes != "all" and target not in sizes:
             raise ValueError(

@@ -55,6 +55,7 @@ class VisionSpec(Model):
     samples: PositiveInt | None = Field(
         None, description="use only so many training images: the first, of folders evenly spread ones"
     )
+    test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
 
 class Sizes(NamedTuple):

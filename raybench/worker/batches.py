@@ -14,7 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
 from raybench.record import TrialRequest
-from raybench.workloads.protocol import Workload
+from raybench.workloads.protocol import Workload, collate_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
 # What the server of forks imports once, so that a loader's process starts in 0.1 s rather than in 5 (and in a
@@ -80,7 +80,7 @@ class RealBatches:
         try:
             batch = self._read()
         except Exception as error:
-            _in_its_own_words(error)
+            in_its_own_words(error)
             raise
         return self._place(batch)
 
@@ -96,7 +96,7 @@ class RealBatches:
             return next(self._iterator)
 
 
-def _in_its_own_words(error: Exception) -> None:
+def in_its_own_words(error: Exception) -> None:
     """Put an error of a loader's process back to what it says: torch makes a traceback its message."""
     text = str(error)
     if text.startswith("Caught ") and "\nOriginal Traceback" in text:
@@ -105,7 +105,7 @@ def _in_its_own_words(error: Exception) -> None:
         error.add_note(text)
 
 
-def _loader_context(workers: int) -> Any:
+def loader_context(workers: int) -> Any:
     """How a loader's processes start: forked from a process full of threads and sockets they may hang."""
     if not workers:
         return None
@@ -147,7 +147,7 @@ def make_batches(
         pin_memory=setting.pin_memory and device.type == "cuda",
         prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
         drop_last=True,
-        collate_fn=getattr(workload, "collate", None),
-        multiprocessing_context=_loader_context(setting.workers),
+        collate_fn=collate_of(workload),
+        multiprocessing_context=loader_context(setting.workers),
     )
     return RealBatches(loader, place)

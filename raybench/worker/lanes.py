@@ -39,6 +39,8 @@ class Lane:
     ) -> None:
         self.module, self.optimizer, self.batches = module, optimizer, batches
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
+        # of a training trial: sees each micro-batch after its forward pass, and says what its loss weighs
+        self.judge: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
         self.autocast = autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
@@ -59,7 +61,7 @@ class Lane:
                 loss = self._forward(batch)
                 if mark:
                     mark("forward")
-                scaled: torch.Tensor = self._scaler.scale(loss / accumulation if accumulation > 1 else loss)
+                scaled: torch.Tensor = self._scaler.scale(self._weighed(loss, batch))
                 scaled.backward()  # type: ignore[no-untyped-call]
             if mark:
                 mark("backward")
@@ -69,6 +71,24 @@ class Lane:
         if mark:
             mark("optimizer")
         self.loss = loss.detach()
+        self._may_be_quiet = True
+
+    def _weighed(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
+        if self.judge is not None:
+            return self.judge(loss, batch)
+        accumulation = self._setting.gradient_accumulation
+        return loss / accumulation if accumulation > 1 else loss
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """What keeps fp16 gradients from vanishing; switched off at other precisions."""
+        return self._scaler
+
+    def settle(self, batch: Any) -> None:
+        """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
+        with self._gradients_travel(True):
+            self._forward(batch).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.zero_grad(set_to_none=True)
         self._may_be_quiet = True
 
     def backward(self, batch: Any, weight: float = 1.0) -> torch.Tensor:

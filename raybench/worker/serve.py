@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -16,8 +17,10 @@ import torch.distributed as dist
 
 from raybench.launch.runner import Member, Outcome, Progress
 from raybench.record import State, TrialRequest
+from raybench.worker.checkpoints import Checkpoints
 from raybench.worker.communication import Communicators, is_echo
 from raybench.worker.kept import Kept
+from raybench.worker.training import train_trial
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.worker.watchdog import Watchdog
 
@@ -57,13 +60,17 @@ def _one_trial(
 
     def on_progress(progress: Progress) -> None:
         nonlocal last
-        if monotonic() - last >= PROGRESS_EVERY_S:
+        if progress.phase == "epoch" or monotonic() - last >= PROGRESS_EVERY_S:
             last = monotonic()
             mailbox.progress.remote(progress)
 
     began = perf_counter()
-    with Watchdog(request.measure.timeout_seconds, f"trial {request.trial_id}"):
-        result = measure_trial(request, ranks, communicators, device, kept, on_progress)
+    with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
+        if request.training is None:
+            result = measure_trial(request, ranks, communicators, device, kept, on_progress)
+        else:
+            places = _checkpoints(task.get("checkpoints"), request)
+            result = train_trial(request, ranks, communicators, device, kept, on_progress, places)
         if result is not None and result.broken:
             _leave(result, mailbox, communicators, device, perf_counter() - began)
         results: list[RankResult | None] | None = (
@@ -76,6 +83,18 @@ def _one_trial(
         communicators.drop_team()
     if results is not None:
         mailbox.reply.remote(_outcome(results, perf_counter() - began, ranks))
+
+
+def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | None:
+    """Where this trial's checkpoints are; each can be read as a ``ray.train.Checkpoint``."""
+    if folder is None:
+        return None
+
+    def finish(path: Path) -> None:
+        about = {"raybench_trial": request.trial_id, "seed": request.seed, "world_size": request.world_size}
+        ray.train.Checkpoint.from_directory(str(path)).set_metadata(about)
+
+    return Checkpoints(Path(folder) / request.trial_id, finish)
 
 
 def _leave(
@@ -98,8 +117,15 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
         order = {"oom": 0, "invalid": 1, "crashed": 2}
         cause = min(failed, key=lambda found: (order[found.state], is_echo(found.reason or "")))
         return Outcome(_state(cause.state), seconds, cause.reason, ranks=ranks)
-    numbers = next(result for result in present if result.measurement is not None)
-    return Outcome("complete", seconds, measurement=numbers.measurement, samples=numbers.samples, ranks=ranks)
+    numbers = next(result for result in present if result.measurement or result.training)
+    return Outcome(
+        "complete",
+        seconds,
+        measurement=numbers.measurement,
+        training=numbers.training,
+        samples=numbers.samples,
+        ranks=ranks,
+    )
 
 
 def _state(name: str) -> State:

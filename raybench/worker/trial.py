@@ -12,7 +12,7 @@ import torch
 
 from raybench.errors import InvalidTrialError
 from raybench.launch.runner import Progress, Samples
-from raybench.record import Measurement, PhaseBlock, TrialRequest, Variant
+from raybench.record import Measurement, PhaseBlock, TrainingResult, TrialRequest, Variant
 from raybench.worker import compiling
 from raybench.worker import probe as probing
 from raybench.worker.batches import make_batches
@@ -51,6 +51,7 @@ class RankResult:
     state: str
     reason: str | None = None
     measurement: Measurement | None = None
+    training: TrainingResult | None = None
     samples: tuple[Samples, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
@@ -353,24 +354,27 @@ def measure_trial(
         if not team.leads:
             return RankResult("complete")
         return RankResult("complete", measurement=measurement, samples=samples)
-    except AgreedFailure as failure:
-        state = "oom" if failure.out_of_memory else "invalid" if failure.invalid else "crashed"
-        return RankResult(state, str(failure))
     except Exception as error:
-        state = "oom" if is_out_of_memory(error) else "crashed"
-        if type(error).__name__ == "FailOnRecompileLimitHit":
-            return RankResult(
-                "invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True
-            )
-        if type(error).__name__ == "InvalidTrialError":
-            return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
-        return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+        return failed(error, team)
     finally:
         if trial is not None:
             trial.release()
         del trial
         if device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def failed(error: Exception, team: Team) -> RankResult:
+    """How a trial ended that raised ``error`` on this rank."""
+    if isinstance(error, AgreedFailure):
+        state = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
+        return RankResult(state, str(error))
+    if isinstance(error, InvalidTrialError):
+        return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
+    if type(error).__name__ == "FailOnRecompileLimitHit":
+        return RankResult("invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True)
+    state = "oom" if is_out_of_memory(error) else "crashed"
+    return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
 
 
 def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) -> Trial:

@@ -16,7 +16,7 @@ from raybench.spec.workloads import (
 )
 from raybench.workloads.protocol import Workload
 
-__all__ = ["Workload", "build", "check"]
+__all__ = ["Workload", "build", "check", "num_samples"]
 
 
 def build(spec: WorkloadSpec, data: str | None) -> Workload:
@@ -52,6 +52,13 @@ def check(spec: WorkloadSpec, data: str | None) -> None:
         dataset = workload.dataset("train")  # type: ignore[attr-defined]
         if not len(dataset):
             raise RequestError("workload: the data set has no training samples (received 0)")
+
+
+def num_samples(spec: WorkloadSpec, data: str | None) -> tuple[int, int]:
+    """Training and test samples of real input; raises ``RequestError`` for data that is not there."""
+    workload = build(spec, data)
+    train, test = (len(workload.dataset(split)) for split in ("train", "test"))  # type: ignore[attr-defined]
+    return train, test
 
 
 def _own(spec: FactorySpec) -> Workload:

@@ -72,7 +72,7 @@ class ArrayImages(Dataset[Sample]):
     def __init__(self, folder: Path, split: str, prepare: Preparation, samples: int | None = None) -> None:
         self._folder, self._split, self._prepare = folder, split, prepare
         self._opened: Split | None = None
-        self._length = limited(len(self._arrays().labels), samples)
+        self._length = limited(len(self._arrays().labels), samples, split)
 
     def __len__(self) -> int:
         return self._length
@@ -107,7 +107,7 @@ class FolderImages(Dataset[Sample]):
         from torchvision.transforms import v2
 
         self.classes, files = listing(root / split)
-        count = limited(len(files), samples)
+        count = limited(len(files), samples, split)
         self._files = [files[place * len(files) // count] for place in range(count)]
         cut = (
             [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
@@ -164,11 +164,12 @@ def listing(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
     return tuple(found.classes), tuple(found.samples)
 
 
-def limited(length: int, samples: int | None) -> int:
+def limited(length: int, samples: int | None, split: str) -> int:
     """``samples``, or all; raises ``RequestError`` where there are fewer."""
     if samples is not None and samples > length:
+        field, images = ("samples", "training") if split == "train" else ("test_samples", "test")
         raise RequestError(
-            f"workload.samples: at most the {length} training images there are (received {samples})"
+            f"workload.{field}: at most the {length} {images} images there are (received {samples})"
         )
     return length if samples is None else samples
 

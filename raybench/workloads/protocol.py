@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -16,7 +16,8 @@ class Workload(Protocol):
 
     Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input or
     ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)``,
-    ``samples(batch) -> int``, ``tokens(batch) -> int``, ``tokens_per_sample() -> float`` (the exact mean
+    ``samples(batch) -> int``, ``tokens(batch) -> int``, ``metric(output, batch)`` (the number of correct
+    predictions, as a tensor; ``output`` is the model's), ``tokens_per_sample() -> float`` (the exact mean
     over the training set, without padding, where batches differ), ``collate(samples) -> batch``, which the
     real loader takes in place of torch's own and which has to be picklable, and
     ``communication_hook(group)``, which returns the state and the hook for DDP's ``register_comm_hook``.
@@ -52,6 +53,18 @@ def optimizer_of(workload: Workload, parameters: Iterable[nn.Parameter]) -> torc
     make = getattr(workload, "optimizer", None)
     made: torch.optim.Optimizer | None = make(parameters) if make is not None else None
     return made
+
+
+def collate_of(workload: Workload) -> Callable[[list[Any]], Any] | None:
+    """How the workload makes a batch of samples; None: as ``DataLoader`` does."""
+    found: Callable[[list[Any]], Any] | None = getattr(workload, "collate", None)
+    return found
+
+
+def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
+    """The workload's count of correct predictions; None: it has no accuracy."""
+    found: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
+    return found
 
 
 def samples_of(workload: Workload, batch: Any) -> int | None:

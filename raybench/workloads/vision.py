@@ -85,12 +85,13 @@ class Vision:
         return images, torch.randint(self.num_classes, (size,), generator=generator)
 
     def dataset(self, split: str) -> Dataset[Sample]:
-        """The images of "train" (augmented, if the study says so; limited to ``samples``) or "test".
+        """The images of "train" (augmented, if the study says so; limited to ``samples``) or "test"
+        (limited to ``test_samples``).
 
         Raises ``RequestError`` for data that is missing or damaged, or has more classes than the model.
         """
         spec, train = self._spec, split == "train"
-        samples = spec.samples if train else None
+        samples = spec.samples if train else spec.test_samples
         if self._published is None:
             self._enough_classes(len(self._folder_classes()))
             return FolderImages(self._folder(), split, self._size, spec.augment, samples)

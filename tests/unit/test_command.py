@@ -135,7 +135,6 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
     "profile": (["--profile"], "--profile", "not there yet"),
-    "largest batch": (["--batch-sizes", "max"], "--batch-sizes max", "not there yet"),
     "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
     "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),
     "fsdp excludes": (
@@ -143,7 +142,7 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
         "strategy fsdp",
         "excludes static_graph",
     ),
-    "training": (["--set", "training.epochs=3"], "training", "not there yet"),
+    "training on made-up input": (["--set", "training.epochs=3"], "training", "'synthetic'"),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.errors import NotYetError, RequestError
+from raybench.errors import RequestError
 from raybench.spec import Study
 from raybench.spec.load import find_study, header, load_study, question, resolve, studies
 from raybench.spec.options import (
@@ -257,30 +257,10 @@ def test_strong_batches_divide():
     ]
 
 
-@pytest.mark.parametrize(
-    ("tables", "what"),
-    [
-        ({"training": {"epochs": 3}}, "training"),
-        ({"workload": {"name": "text", "model": "bert"}}, 'workload.name "text"'),
-        ({"workload": {"name": "causal_lm"}}, 'workload.name "causal_lm"'),
-    ],
-)
-def test_what_comes_later_is_refused_with_that_word(tables, what):
-    with pytest.raises(NotYetError) as caught:
-        resolve({**MLP, **tables})
-    assert caught.value.problems == (f"{what}: not there yet in this version",)
-
-
-def test_what_comes_later_stands_among_other_faults():
-    lines = refused(training={}, knobs={"strategy": ["fsdp", "tp"], "batch_size": 0})
-    assert lines[:2] == [
-        "training: not there yet in this version",
-        'knobs.strategy "fsdp": not there yet in this version',
-    ]
-    assert 'knobs.batch_size: a whole number above 0, or "max" (received 0)' in lines
-    assert lines[0] == "training: not there yet in this version"
+def test_faults_of_every_kind_stand_together():
+    lines = refused(knobs={"strategy": ["fsdp", "tp"], "batch_size": 0})
     assert 'knobs.strategy[1]: "single", "dp", "ddp" or "fsdp" (received "tp")' in lines
-    assert "knobs.batch_size: a whole number above 0 (received 0)" in lines
+    assert 'knobs.batch_size: a whole number above 0, or "max" (received 0)' in lines
 
 
 @pytest.mark.parametrize(

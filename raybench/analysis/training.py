@@ -1,0 +1,290 @@
+"""Training on one device and on several at equal epochs: accuracy, times, speed-up, goodput."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from statistics import fmean
+
+from raybench.analysis.efficiency import throughput
+from raybench.analysis.noise_scale import by_epoch, statistical_efficiency
+from raybench.analysis.statistics import Estimate, geometric, student, unpaired_ratio
+from raybench.record import Epoch, TrainingResult, TrialRecord
+from raybench.spec.training import TrainingSpec
+
+POINTS = 100.0  # percentage points in an accuracy of 1
+
+
+class Parity(StrEnum):
+    """Whether several devices reach the accuracy of one."""
+
+    SAME = "the same"
+    DIFFERENT = "different"
+    UNKNOWN = "cannot be told"
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One complete training trial."""
+
+    record: TrialRecord
+
+    @property
+    def seed(self) -> int:
+        """Of weights and order."""
+        return self.record.request.seed
+
+    @property
+    def result(self) -> TrainingResult:
+        """What the trial has."""
+        assert self.record.training is not None
+        return self.record.training
+
+    @property
+    def spec(self) -> TrainingSpec:
+        """What was asked."""
+        assert self.record.request.training is not None
+        return self.record.request.training
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """All of them, the first one first."""
+        return self.result.epochs
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Of the test samples after the last epoch, 0 to 1."""
+        return self.epochs[-1].test_accuracy
+
+    @property
+    def final_loss(self) -> float | None:
+        """Of the test samples after the last epoch."""
+        return self.epochs[-1].test_loss
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
+        by_accuracy = {e.epoch: e.test_accuracy for e in self.epochs if e.test_accuracy is not None}
+        if by_accuracy:
+            return max(by_accuracy, key=lambda epoch: by_accuracy[epoch])
+        by_loss = {e.epoch: e.test_loss for e in self.epochs if e.test_loss is not None}
+        return min(by_loss, key=lambda epoch: by_loss[epoch], default=None)
+
+    @property
+    def converged_epoch(self) -> int | None:
+        """The first epoch whose test accuracy is within the tolerance of the best."""
+        known = [(e.epoch, e.test_accuracy) for e in self.epochs if e.test_accuracy is not None]
+        enough = max((accuracy for _, accuracy in known), default=0) - self.spec.tolerance_points / POINTS
+        return next((epoch for epoch, accuracy in known if accuracy >= enough), None)
+
+    @property
+    def steady_epoch_times_s(self) -> tuple[float, ...]:
+        """Training time of each epoch but the first, which warms up, unless it is the only one."""
+        times = tuple(epoch.train_s for epoch in self.epochs)
+        return times[1:] or times
+
+    @property
+    def epoch_time_s(self) -> float:
+        """Mean training time of an epoch, without evaluation."""
+        return fmean(self.steady_epoch_times_s)
+
+    @property
+    def total_s(self) -> float:
+        """Training and evaluation of all epochs."""
+        return sum(epoch.elapsed_s for epoch in self.epochs)
+
+    @property
+    def time_to_target_s(self) -> float | None:
+        """Training and evaluation until an evaluation finds the target accuracy; None: it never does."""
+        return self._until_target([epoch.elapsed_s for epoch in self.epochs])
+
+    @property
+    def samples_to_target(self) -> int | None:
+        """Samples trained on until an evaluation finds the target accuracy."""
+        found = self._until_target([sum(epoch.samples) for epoch in self.epochs])
+        return None if found is None else int(found)
+
+    def _until_target(self, amounts: Sequence[float]) -> float | None:
+        target = self.spec.target_accuracy
+        if target is None:
+            return None
+        sums = zip(self.epochs, accumulate(amounts), strict=True)
+        return next(
+            (total for e, total in sums if e.test_accuracy is not None and e.test_accuracy >= target), None
+        )
+
+    @property
+    def noise_scales(self) -> list[float]:
+        """The gradient noise scale after each epoch in which it can be told, in samples."""
+        found = [each.samples for each in by_epoch(self.epochs) if each is not None]
+        return [samples for samples in found if samples is not None]
+
+
+@dataclass(frozen=True)
+class TrainedGroup:
+    """The runs of one strategy and world size, by seed."""
+
+    runs: tuple[TrainedRun, ...]
+
+    @property
+    def strategy(self) -> str:
+        """How the model is spread."""
+        return self.runs[0].record.request.setting.strategy
+
+    @property
+    def world_size(self) -> int:
+        """Devices."""
+        return self.runs[0].record.request.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of an optimizer step."""
+        return self.runs[0].result.global_batch_size
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of each run."""
+        return len(self.runs[0].epochs)
+
+    @property
+    def epoch_time_s(self) -> Estimate | None:
+        """Training time of an epoch over epochs and seeds, each run's first left out; None: just one."""
+        times = [time for run in self.runs for time in run.steady_epoch_times_s]
+        return geometric(times) if len(times) > 1 else None
+
+    def mean(self, value: Callable[[TrainedRun], float | None]) -> float | None:
+        """The mean over the runs that have the value; None where none has."""
+        known = [found for run in self.runs if (found := value(run)) is not None]
+        return fmean(known) if known else None
+
+    def over_seeds(self, value: Callable[[TrainedRun], float | None]) -> Estimate | None:
+        """Mean and interval over the seeds; with one seed the interval is the value itself (n = 1)."""
+        return over_seeds(value(run) for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several devices against one, after equally many epochs."""
+
+    group: TrainedGroup
+    base: TrainedGroup
+    num_seeds: int  # that both have
+    difference_points: Estimate | None  # of accuracy, several less one; n = 1: without an interval
+    tolerance_points: float
+    parity: Parity
+    epoch_speedup: Estimate | None
+    total_speedup: Estimate | None  # paired by seed; n = 1: without an interval
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Throughput and what of it is useful, of one measured trial."""
+
+    record: TrialRecord
+    throughput_samples_per_s: Estimate
+    statistical_efficiency: float
+    goodput_samples_per_s: Estimate  # interval of the throughput only
+
+
+@dataclass(frozen=True)
+class TrainingResults:
+    """What the training trials say."""
+
+    groups: tuple[TrainedGroup, ...]  # one device first
+    comparisons: tuple[Comparison, ...]
+    noise_scale: tuple[float, float] | None  # after the first and after the last epoch, mean over runs
+    reference_batch: int
+    goodput: tuple[Goodput, ...]
+
+
+def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
+    """All that follows from the training trials among ``records``; None where none is complete."""
+    runs = [TrainedRun(record) for record in records if record.training is not None]
+    if not runs:
+        return None
+    keys = dict.fromkeys((run.record.request.world_size, run.record.request.setting.strategy) for run in runs)
+    groups = [
+        TrainedGroup(tuple(run for run in runs if _key(run) == key))
+        for key in sorted(keys, key=lambda key: key[0])
+    ]
+    base = next((group for group in groups if group.world_size == 1), None)
+    others = [group for group in groups if group.world_size > 1]
+    scales = [run.noise_scales for run in runs if run.noise_scales]
+    ends = (fmean(each[0] for each in scales), fmean(each[-1] for each in scales)) if scales else None
+    return TrainingResults(
+        groups=tuple(groups),
+        comparisons=tuple(compare(group, base) for group in others) if base else (),
+        noise_scale=ends,
+        reference_batch=runs[0].result.reference_batch,
+        goodput=tuple(_goodput(records, runs[0].result.reference_batch, scales)),
+    )
+
+
+def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
+    """``group`` against ``base``, paired by seed.
+
+    The accuracy is the same where the whole interval of the difference lies within the tolerance, different
+    where it lies outside, else it cannot be told; neither can it with one seed.
+    """
+    ones = {run.seed: run for run in base.runs}
+    pairs = [(run, ones[run.seed]) for run in group.runs if run.seed in ones]
+    tolerance = group.runs[0].spec.tolerance_points
+    known = [
+        (run.final_accuracy - one.final_accuracy) * POINTS
+        for run, one in pairs
+        if run.final_accuracy is not None and one.final_accuracy is not None
+    ]
+    difference = over_seeds(known)
+    times, base_times = group.epoch_time_s, base.epoch_time_s
+    ratios = [one.total_s / run.total_s for run, one in pairs]
+    total = geometric(ratios) if len(ratios) > 1 else over_seeds(ratios)
+    return Comparison(
+        group=group,
+        base=base,
+        num_seeds=len(pairs),
+        difference_points=difference,
+        tolerance_points=tolerance,
+        parity=parity(difference, tolerance),
+        epoch_speedup=unpaired_ratio(base_times, times) if base_times and times else None,
+        total_speedup=total,
+    )
+
+
+def parity(difference: Estimate | None, tolerance: float) -> Parity:
+    """What a difference with its interval says, all in percentage points."""
+    if difference is None or difference.n < 2:
+        return Parity.UNKNOWN
+    if -tolerance <= difference.low and difference.high <= tolerance:
+        return Parity.SAME
+    outside = difference.high < -tolerance or difference.low > tolerance
+    return Parity.DIFFERENT if outside else Parity.UNKNOWN
+
+
+def over_seeds(values: Iterable[float | None]) -> Estimate | None:
+    """Mean and Student's interval of the values that there are; of a single one no interval, n = 1."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return student(known) if len(known) > 1 else Estimate(known[0], known[0], known[0], 1)
+
+
+def _key(run: TrainedRun) -> tuple[int, str]:
+    return run.record.request.world_size, run.record.request.setting.strategy
+
+
+def _goodput(records: Sequence[TrialRecord], reference: int, scales: list[list[float]]) -> list[Goodput]:
+    """Of every trial of the curve; the efficiency is the mean over epochs, and over runs."""
+    measured = [record for record in records if record.measurement is not None]
+    curve = [record for record in measured if record.request.role == "scaling"]
+    curve = curve or [record for record in measured if record.request.role == "search"]
+    found = []
+    for record in curve if scales else []:
+        batch = record.request.global_batch_size
+        efficiency = fmean(
+            fmean(statistical_efficiency(scale, reference, batch) for scale in run) for run in scales
+        )
+        rate = throughput(record)
+        found.append(Goodput(record, rate, efficiency, rate.scaled(efficiency)))
+    return sorted(found, key=lambda each: (each.record.request.world_size, each.record.request.batch_size))

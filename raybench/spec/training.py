@@ -1,0 +1,86 @@
+"""``[training]`` of a study: whole epochs with evaluation, after the steps were measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from raybench.spec.base import (
+    Fraction,
+    Model,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Switch,
+    no_repeats,
+)
+
+
+def _seeds(value: Any) -> Any:
+    """A number of seeds stands for 0, 1, 2, ..."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return tuple(range(value))
+    return value
+
+
+class TrainingSpec(Model):
+    """How a model is trained to an accuracy, on one device and on several."""
+
+    epochs: PositiveInt = Field(3, description="passes over the training samples")
+    learning_rate_scaling: Literal["none", "linear", "square_root"] = Field(
+        "none",
+        description="how optimizer.learning_rate grows with global batch over reference batch",
+    )
+    reference_batch: PositiveInt | None = Field(
+        None,
+        description="samples of an optimizer step to which optimizer.learning_rate belongs; "
+        "none: those of one device",
+    )
+    warmup_epochs: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
+        0.0, description="epochs in which the learning rate rises evenly from 0 to the scaled one"
+    )
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="of the learning rate after the warm-up; cosine falls to 0"
+    )
+    seeds: Annotated[
+        tuple[NonNegativeInt, ...], Field(min_length=1), BeforeValidator(_seeds), AfterValidator(no_repeats)
+    ] = Field((0,), description="of weights and order of samples, a trial each; a number n: 0 to n - 1")
+    target_accuracy: Fraction | None = Field(
+        None, description="of the test samples, to which time and samples are told; none: nothing is told"
+    )
+    tolerance_points: PositiveFloat = Field(
+        0.4, description="percentage points of accuracy within which two are the same"
+    )
+    evaluate_every: PositiveInt = Field(1, description="epochs from one evaluation to the next; the last is")
+    test_batch_size: PositiveInt | None = Field(
+        None, description="samples per device in an evaluation; none: as in training"
+    )
+    checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, go on from it")
+    noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
+    timeout_seconds: PositiveFloat = Field(7200.0, description="a training trial is ended after this, in s")
+
+    def learning_rate_factor(self, global_batch: int, reference_batch: int) -> float:
+        """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
+
+        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. Square root: Krizhevsky
+        (2014), "One weird trick for parallelizing convolutional neural networks", section 5.
+        """
+        ratio = global_batch / reference_batch
+        factors = {"none": 1.0, "linear": ratio, "square_root": math.sqrt(ratio)}
+        return factors[self.learning_rate_scaling]
+
+    def schedule_factor(self, step: int, steps_per_epoch: int) -> float:
+        """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""
+        warmup = round(self.warmup_epochs * steps_per_epoch)
+        if step < warmup:
+            return (step + 1) / warmup
+        if self.schedule == "constant":
+            return 1.0
+        rest = max(self.epochs * steps_per_epoch - warmup, 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / rest))
+
+    def is_evaluated(self, epoch: int) -> bool:
+        """Whether the model is evaluated after ``epoch`` (from 1)."""
+        return epoch == self.epochs or epoch % self.evaluate_every == 0

@@ -1,0 +1,225 @@
+"""Training on two ranks and on one: the same steps, exact counts, exact resume; one start of processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch.utils.data import default_collate
+from trainable import clouds
+
+from raybench.record import TrainingResult, TrialRequest
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.training import TrainingSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.checkpoints import STATE, Checkpoints
+from raybench.worker.communication import Communicators
+from raybench.worker.epochs import shuffled
+from raybench.worker.kept import Kept
+from raybench.worker.training import train_trial
+from raybench.worker.trial import RankResult
+
+CPU = torch.device("cpu")
+NUM_TRAIN, NUM_TEST = 50, 23
+RANDOM: dict[str, Any] = {"train": 54, "dropout": 0.3, "shaken": True, "batch_norm": True}
+
+
+def request_for(
+    world_size: int,
+    batch_size: int,
+    workload: dict[str, Any] | None = None,
+    setting: dict[str, Any] | None = None,
+    **training: Any,
+) -> TrialRequest:
+    strategy = "single" if world_size == 1 else "ddp"
+    return TrialRequest(
+        role="verification",
+        workload=FactorySpec(factory="trainable:clouds", input="real", **(workload or {})),
+        optimizer=OptimizerSpec(name="sgd", learning_rate=0.2, momentum=0.9),
+        setting=Setting(**({"strategy": strategy, "batch_size": batch_size} | (setting or {}))),
+        world_size=world_size,
+        variants=(),
+        measure=MeasureSpec(timeout_seconds=60),
+        training=TrainingSpec(**({"epochs": 3, "timeout_seconds": 60.0} | training)),
+    )
+
+
+class StopError(Exception):
+    """A trial that is ended after an epoch."""
+
+
+# By name: what is asked, and after which epoch the trial is broken off.
+ASKED: dict[str, TrialRequest] = {
+    "alone": request_for(1, 16),
+    "together": request_for(2, 8),  # 50 samples in steps of 16: the last has 2
+    "accumulated": request_for(2, 4, setting={"gradient_accumulation": 2}),  # its last micro-batches: empty
+    "odd": request_for(2, 7, {"train": 43, "test": 9}, test_batch_size=2),  # the last step has 1 sample
+    "few": request_for(2, 8, {"train": 3, "test": 1}),
+    "random": request_for(2, 8, RANDOM, epochs=4),
+    "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
+}
+
+
+def rank_trains(folder: Path) -> dict[str, RankResult | None]:
+    """Every trial of ``ASKED``, and one that is broken off after two epochs and gone on with."""
+    communicators = Communicators("gloo")
+    results = {}
+
+    def train(name: str, place: Path | None, on_progress: Any = lambda progress: None) -> RankResult | None:
+        request = ASKED[name]
+        checkpoints = Checkpoints(place / request.trial_id) if place else None
+        ranks = (0, 1)[: request.world_size]
+        return train_trial(request, ranks, communicators, CPU, Kept(), on_progress, checkpoints)
+
+    def stop(progress: Any) -> None:
+        if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
+            raise StopError(progress.detail)
+
+    for name in ASKED:
+        results[name] = train(name, None if name == "alone" else folder / "whole")
+    place = folder / "broken"
+    results["broken"] = train("random", place, stop)
+    communicators.drop_team()  # as the worker does after a broken trial
+    trial = place / ASKED["random"].trial_id
+    if communicators.rank == 0:  # killed in the middle of writing the third
+        half = trial / ".unfinished-0003"
+        half.mkdir()
+        (half / STATE).write_bytes(b"half a checkpoint")
+    results["resumed"] = train("random", place)
+    results["again"] = train("random", folder / "whole")  # every epoch is in its checkpoint
+    communicators.drop_team()
+    if communicators.rank == 0:
+        (trial / "epoch-0004" / STATE).write_bytes(b"not a checkpoint")
+    results["damaged"] = train("random", place)
+    communicators.drop_team()
+    return results
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, RankResult | None]]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    results = run_ranks(rank_trains, 2, folder)
+    left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
+    assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
+    return results
+
+
+def trained(ranks: list[dict[str, RankResult | None]], name: str) -> TrainingResult:
+    result = ranks[0][name]
+    assert result is not None
+    assert (result.state, result.reason) == ("complete", None)
+    assert result.training is not None
+    return result.training
+
+
+def losses(result: TrainingResult) -> list[tuple[float, float | None]]:
+    return [(epoch.train_loss, epoch.test_loss) for epoch in result.epochs]
+
+
+def counts(result: TrainingResult) -> list[tuple[int | None, int | None]]:
+    return [(epoch.train_correct, epoch.test_correct) for epoch in result.epochs]
+
+
+def test_one_device_trains_as_a_loop_written_by_hand(ranks):
+    request = ASKED["alone"]
+    workload = clouds()
+    train, test = workload.dataset("train"), workload.dataset("test")
+    torch.manual_seed(request.seed)
+    model = workload.model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
+    for epoch in trained(ranks, "alone").epochs:
+        order, total = shuffled(NUM_TRAIN, request.seed, epoch.epoch), 0.0
+        model.train()
+        for begin in range(0, NUM_TRAIN, 16):
+            batch = default_collate([train[index] for index in order[begin : begin + 16]])
+            loss = workload.loss(model, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach()) * len(batch[1])
+        model.eval()
+        every = default_collate([test[index] for index in range(NUM_TEST)])
+        with torch.no_grad():
+            correct = int(workload.metric(model(every[0].double()), every))
+            test_loss = float(workload.loss(model, every))
+        assert epoch.train_loss == pytest.approx(total / NUM_TRAIN, rel=1e-9)
+        assert epoch.test_loss == pytest.approx(test_loss, rel=1e-9)
+        assert epoch.test_correct == correct
+
+
+@pytest.mark.parametrize("name", ["together", "accumulated"])
+def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
+    """50 samples in steps of 16: gradients of every step, the uneven last one included, are the same."""
+    alone, several = trained(ranks, "alone"), trained(ranks, name)
+    assert [epoch.steps for epoch in several.epochs] == [4, 4, 4]
+    for one, other in zip(losses(alone), losses(several), strict=True):
+        assert other == pytest.approx(one, rel=1e-9)
+    assert counts(several) == counts(alone)
+    assert several.weights_difference == 0.0
+    assert alone.weights_difference is None
+
+
+def test_the_model_learns(ranks):
+    epochs = trained(ranks, "together").epochs
+    assert epochs[-1].train_loss < 0.5 * epochs[0].train_loss
+    assert epochs[-1].test_accuracy is not None
+    assert epochs[-1].test_accuracy > 0.6  # chance: a third
+
+
+def test_every_sample_is_counted_once_however_uneven_the_ranks(ranks):
+    for name, by_rank, num_test in (
+        ("together", (25, 25), 23),
+        ("odd", (22, 21), 9),
+        ("few", (2, 1), 1),
+    ):
+        for epoch in trained(ranks, name).epochs:
+            assert epoch.samples == by_rank
+            assert epoch.test_samples == num_test
+            assert 0 <= (epoch.test_correct or 0) <= num_test
+
+
+def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks):
+    """With dropout, batch normalisation and random augmentation; killed while writing a checkpoint."""
+    broken = ranks[0]["broken"]
+    assert broken is not None
+    assert broken.state == "crashed"
+    whole, resumed = trained(ranks, "random"), trained(ranks, "resumed")
+    assert (whole.resumed_after, resumed.resumed_after) == (0, 2)
+    assert losses(resumed) == losses(whole)
+    assert counts(resumed) == counts(whole)
+    assert [epoch.noise for epoch in resumed.epochs] == [epoch.noise for epoch in whole.epochs]
+
+
+def test_a_finished_trial_is_not_trained_again(ranks):
+    again = trained(ranks, "again")
+    assert again.resumed_after == 4
+    assert losses(again) == losses(trained(ranks, "random"))
+
+
+def test_a_damaged_checkpoint_is_named_on_every_rank(ranks):
+    for results in ranks:
+        result = results["damaged"]
+        assert result is not None
+        assert result.state == "invalid"
+        assert "epoch-0004/state.pt cannot be read" in (result.reason or "")
+
+
+def test_samples_do_not_depend_on_who_reads_them(ranks):
+    """Loader processes bring the same augmented samples as the rank itself."""
+    assert losses(trained(ranks, "workers")) == losses(trained(ranks, "random"))[:2]
+
+
+def test_only_the_ranks_of_the_trial_take_part(ranks):
+    assert ranks[1]["alone"] is None
+    assert ranks[1]["together"] == RankResult("complete")
+
+
+def test_noise_is_measured_with_the_ranks_gradients(ranks):
+    for epoch in trained(ranks, "together").epochs:
+        assert [(norms.small_batch, norms.big_batch) for norms in epoch.noise] == [(8, 16), (8, 16)]
+        assert all(norms.small_square > norms.big_square > 0 for norms in epoch.noise)
+    assert [norms.big_batch for norms in trained(ranks, "alone").epochs[0].noise] == [32, 32]
