@@ -33,8 +33,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
-def absent_parts(data: Mapping[str, Any]) -> list[str]:
-    """The faults that pydantic cannot word: what this version lacks, and which workload is meant."""
+def what_pydantic_cannot_word(data: Mapping[str, Any]) -> list[str]:
+    """The faults of variables and of which workload is meant."""
     faults: list[str] = []
     if isinstance(environment := data.get("environment"), Mapping):
         faults += _variables(environment)
