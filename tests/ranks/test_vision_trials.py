@@ -1,4 +1,7 @@
-"""Real images through the real loader on two ranks: every way to read them, and every variant."""
+"""Real images through the real loader on two ranks: every way to read them, and every variant.
+
+All of it runs in the same two processes: starting them costs more than most of what they are asked.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
@@ -67,26 +71,57 @@ def rank_measures(*requests: TrialRequest) -> tuple[list[RankResult], int]:
     return [result for result in results if result is not None], len(loaders())
 
 
-def test_real_images_are_measured_and_loaders_end(data_dir):
-    one = {"workers": 1, "channels_last": True}
-    requests = [
-        request_for(data_dir, setting=setting, data_set=data_set)
-        for data_set, setting in (("cifar10", {}), ("cifar10", one), ("fashion_mnist", one))
-    ]
-    ranks = run_ranks(rank_measures, 2, *requests)
-    for results, left in ranks:
+ONE_LOADER = {"workers": 1, "channels_last": True}
+READ = (("cifar10", {}), ("cifar10", ONE_LOADER), ("fashion_mnist", ONE_LOADER))
+
+
+@pytest.fixture(scope="module")
+def two(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What each rank returned, by what it was asked."""
+    folder = tmp_path_factory.mktemp("images")
+    for name in ("cat", "dog"):
+        (folder / "train" / name).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (20, 20)).save(folder / "train" / name / f"{number}.png")
+    of_folder: dict[str, Any] = {"data_set": "image_folder", "image_size": 16, "samples": None}
+    workers = [{"workers": number} for number in (0, 1)]
+    asked: dict[str, tuple[Any, list[TrialRequest]]] = {
+        "read": (rank_measures, [request_for(data_dir, setting=s, data_set=name) for name, s in READ]),
+        "normalised": (
+            rank_measures,
+            [request_for(data_dir, ALL, {"broadcast_buffers": switch}) for switch in (True, False)],
+        ),
+        "epochs": (rank_reads_an_epoch, [request_for(data_dir, samples=64, augment=False)]),
+        "few": (
+            rank_measures,
+            [request_for(data_dir, setting={"batch_size": 64, **each}, samples=100) for each in workers],
+        ),
+        "broken": (
+            rank_loses_its_images,
+            [request_for(folder, setting=each, **of_folder) for each in workers],
+        ),
+    }
+    by_rank = run_ranks(rank_answers, 2, list(asked.values()))
+    return {name: [answers[place] for answers in by_rank] for place, name in enumerate(asked)}
+
+
+def rank_answers(calls: list[tuple[Any, list[TrialRequest]]]) -> list[Any]:
+    return [function(*requests) for function, requests in calls]
+
+
+def test_real_images_are_measured_and_loaders_end(two):
+    for results, left in two["read"]:
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 3
         assert left == 0
-    for result in ranks[0][0]:
+    for result in two["read"][0][0]:
         assert result.measurement is not None
         assert len(result.measurement.rounds) == 3
         assert result.measurement.samples_per_step == 16
         assert result.measurement.loss is not None
 
 
-def test_a_model_with_batch_normalisation_has_all_five_variants(data_dir):
-    requests = [request_for(data_dir, ALL, {"broadcast_buffers": switch}) for switch in (True, False)]
-    results, _ = run_ranks(rank_measures, 2, *requests)[0]
+def test_a_model_with_batch_normalisation_has_all_five_variants(two):
+    results, _ = two["normalised"][0]
     for leader in results:
         assert (leader.state, leader.reason) == ("complete", None)
         assert leader.measurement is not None
@@ -111,21 +146,16 @@ def rank_reads_an_epoch(request: TrialRequest) -> list[list[float]]:
     return epochs
 
 
-def test_no_image_is_in_two_shares_and_every_epoch_has_a_new_order(data_dir):
-    request = request_for(data_dir, samples=64, augment=False)
-    first, second = run_ranks(rank_reads_an_epoch, 2, request)
+def test_no_image_is_in_two_shares_and_every_epoch_has_a_new_order(two):
+    first, second = two["epochs"]
     for one, other in zip(first, second, strict=True):
         assert len(set(one)) == len(set(other)) == 32
         assert not set(one) & set(other)
     assert first[0] != first[1]
 
 
-def test_fewer_images_than_a_batch_make_the_trial_invalid(data_dir):
-    requests = [
-        request_for(data_dir, setting={"batch_size": 64, "workers": workers}, samples=100)
-        for workers in (0, 1)
-    ]
-    for results, _ in run_ranks(rank_measures, 2, *requests):
+def test_fewer_images_than_a_batch_make_the_trial_invalid(two):
+    for results, _ in two["few"]:
         for result in results:
             assert result.state == "invalid"
             assert result.reason == "batch 64: each of 2 ranks has 50 samples of the 100"
@@ -142,14 +172,8 @@ def rank_loses_its_images(*requests: TrialRequest) -> list[RankResult]:
     return rank_measures(*requests)[0]
 
 
-def test_an_image_that_cannot_be_decoded_is_named_by_the_trial(tmp_path):
-    for name in ("cat", "dog"):
-        (tmp_path / "train" / name).mkdir(parents=True)
-        for number in range(8):
-            Image.new("RGB", (20, 20)).save(tmp_path / "train" / name / f"{number}.png")
-    fields: dict[str, Any] = {"data_set": "image_folder", "image_size": 16, "samples": None}
-    requests = [request_for(tmp_path, setting={"workers": workers}, **fields) for workers in (0, 1)]
-    for results in run_ranks(rank_loses_its_images, 2, *requests):
+def test_an_image_that_cannot_be_decoded_is_named_by_the_trial(two):
+    for results in two["broken"]:
         for result in results:
             assert result.state == "crashed"
             assert not result.broken  # agreed on before the first collective
