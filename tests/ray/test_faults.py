@@ -12,7 +12,7 @@ import faulty
 import pytest
 from commands import Command
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 STUDY = """
 name = "faulty"
