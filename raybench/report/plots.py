@@ -245,6 +245,9 @@ def draw_training(plot: TrainingPlot) -> Figure:
         _whole_numbers(panel)
         panel.set_xlabel("epoch")
         panel.set_ylabel(label)
+    if plot.accuracy:  # the interval of a few seeds may reach beyond what an accuracy can be
+        low, high = axes[0].get_ylim()
+        axes[0].set_ylim(max(low, 0.0), min(high, 100.0))
     if plot.accuracy and plot.target is not None:
         axes[0].axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     target = f"\ndotted: the target of {plot.target:.1%}" if plot.accuracy and plot.target else ""
