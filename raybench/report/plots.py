@@ -243,6 +243,7 @@ def draw_training(plot: TrainingPlot) -> Figure:
     for panel, (label, lines, scale) in zip(axes, panels, strict=True):
         _lines(panel, lines, scale, shift=0.04)
         _whole_numbers(panel)
+        panel.set_xlim(0.5, max(point.x for line in lines for point in line.points) + 0.5)
         panel.set_xlabel("epoch")
         panel.set_ylabel(label)
     if plot.accuracy:  # the interval of a few seeds may reach beyond what an accuracy can be
