@@ -276,7 +276,7 @@ def draw_epoch_times(plot: EpochTimePlot) -> Figure:
 def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _bulk(plot: StepTimePlot) -> tuple[float, float]:
