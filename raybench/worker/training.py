@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import Any
@@ -19,29 +19,20 @@ from raybench.record import Epoch, GradientNorms, TrainingResult, TrialRequest
 from raybench.worker.batches import on_device
 from raybench.worker.checkpoints import Checkpoints, random_state, set_random_state
 from raybench.worker.communication import Communicators, Team
+from raybench.worker.counting import Counter, Sums
 from raybench.worker.epochs import PRIME, EpochBatches, Part, shuffled, split
+from raybench.worker.facts import all_known
 from raybench.worker.kept import Kept
 from raybench.worker.lanes import AUTOCAST, Lane
 from raybench.worker.noise_scale import gradient_norms, num_batches, small_batches, undisturbed
 from raybench.worker.probe import DeviceProbe, synchronize
 from raybench.worker.strategies import Bench
 from raybench.worker.trial import OnProgress, RankResult, failed
-from raybench.workloads import Workload, build
+from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
 SHARDED = "fsdp"
-
-
-@dataclass
-class Sums:
-    """What the samples of one pass add up to on this rank."""
-
-    samples: int = 0
-    loss: float = 0.0  # summed over samples
-    correct: int = 0
-    seconds: float = 0.0
-    learning_rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,43 +42,6 @@ class RankFacts:
     peak_memory_bytes: int | None
     device_memory_bytes: int | None
     utilization: float | None
-
-
-class Counter:
-    """Adds up loss and correct predictions of a pass, on the device, without waiting for it."""
-
-    def __init__(self, workload: Workload, device: torch.device) -> None:
-        self._metric = metric_of(workload)
-        self._output: Any = None
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        self._samples = 0
-
-    def watch(self, module: nn.Module) -> Callable[[], None]:
-        """See the outputs of ``module`` from here on; what comes back ends that."""
-        return module.register_forward_hook(self._keep).remove
-
-    def add(self, loss: torch.Tensor, batch: Any, num_samples: int) -> None:
-        """Count a batch whose forward pass has just been made; one that stands in has no samples."""
-        output, self._output = self._output, None
-        if not num_samples:
-            return
-        with torch.no_grad():
-            self._samples += num_samples
-            self._loss += loss.detach().double() * num_samples
-            if self._metric is not None:
-                self._correct += self._metric(output, batch)
-
-    def take(self, seconds: float, learning_rate: float = 0.0) -> Sums:
-        """The sums so far, and begin anew."""
-        sums = Sums(self._samples, float(self._loss), int(self._correct), seconds, learning_rate)
-        self._samples = 0
-        self._loss.zero_()
-        self._correct.zero_()
-        return sums
-
-    def _keep(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        self._output = output
 
 
 class Training:
@@ -441,8 +395,8 @@ class Training:
             peak_learning_rate=self._rates[0] * self._rate_factor(),
             setup_s=setup_s,
             resumed_after=resumed_after,
-            peak_memory_bytes=_all_known([rank.peak_memory_bytes for rank in facts]),
-            device_memory_bytes=_all_known([rank.device_memory_bytes for rank in facts]),
+            peak_memory_bytes=all_known([rank.peak_memory_bytes for rank in facts]),
+            device_memory_bytes=all_known([rank.device_memory_bytes for rank in facts]),
             device_utilization=tuple(rank.utilization for rank in facts),
             weights_difference=difference,
             missing=self._missing,
@@ -514,8 +468,3 @@ def _inner(module: nn.Module) -> nn.Module:
 
 def _highest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _all_known(values: Sequence[int | None]) -> tuple[int, ...] | None:
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None

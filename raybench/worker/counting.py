@@ -1,0 +1,61 @@
+"""What the samples of a pass over the data add up to: loss and correct predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from raybench.workloads import Workload
+from raybench.workloads.protocol import metric_of
+
+
+@dataclass
+class Sums:
+    """What the samples of one pass add up to on this rank."""
+
+    samples: int = 0
+    loss: float = 0.0  # summed over samples
+    correct: int = 0
+    seconds: float = 0.0
+    learning_rate: float = 0.0
+
+
+class Counter:
+    """Adds up loss and correct predictions of a pass, on the device, without waiting for it."""
+
+    def __init__(self, workload: Workload, device: torch.device) -> None:
+        self._metric = metric_of(workload)
+        self._output: Any = None
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._samples = 0
+
+    def watch(self, module: nn.Module) -> Callable[[], None]:
+        """See the outputs of ``module`` from here on; what comes back ends that."""
+        return module.register_forward_hook(self._keep).remove
+
+    def add(self, loss: torch.Tensor, batch: Any, num_samples: int) -> None:
+        """Count a batch whose forward pass has just been made; one that stands in has no samples."""
+        output, self._output = self._output, None
+        if not num_samples:
+            return
+        with torch.no_grad():
+            self._samples += num_samples
+            self._loss += loss.detach().double() * num_samples
+            if self._metric is not None:
+                self._correct += self._metric(output, batch)
+
+    def take(self, seconds: float, learning_rate: float = 0.0) -> Sums:
+        """The sums so far, and begin anew."""
+        sums = Sums(self._samples, float(self._loss), int(self._correct), seconds, learning_rate)
+        self._samples = 0
+        self._loss.zero_()
+        self._correct.zero_()
+        return sums
+
+    def _keep(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        self._output = output
