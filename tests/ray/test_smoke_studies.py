@@ -12,7 +12,7 @@ import pytest
 from commands import Command
 
 from raybench.analysis.published import load_figures
-from raybench.spec.load import studies_folder
+from raybench.spec.load import find_study, load_study, studies_folder
 from raybench.store import ResultsDirectory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -29,7 +29,8 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
-    options = [word for field in BRIEFLY for word in ("--set", field)]
+    fields = [*BRIEFLY, "training.epochs=1"] if load_study(find_study(study)).training else BRIEFLY
+    options = [word for field in fields for word in ("--set", field)]
     command = Command(
         "scaling", study, "--smoke", "--data", str(data_dir), "--output", "out", *options, folder=tmp_path
     )
