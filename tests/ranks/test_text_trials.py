@@ -18,6 +18,7 @@ from raybench.worker.kept import Kept
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.workloads import build, check
 
+pytestmark = pytest.mark.slow
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SMALL = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 500}
 

@@ -26,6 +26,7 @@ from raybench.worker.kept import Kept
 from raybench.worker.trial import RankResult, measure_trial
 from raybench.workloads import build
 
+pytestmark = pytest.mark.slow
 SEARCH: tuple[Variant, ...] = ("plain", "synced")
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 CPU = torch.device("cpu")
