@@ -82,7 +82,7 @@ class Plan:
         The other knobs have the first values that go with them.
         """
         knobs, found = self.study.knobs, dict[object, Setting]()
-        memory = [name for name in Setting.MEMORY_KNOBS if name in Setting.model_fields]
+        memory = Setting.MEMORY_KNOBS
         others = [name for name in Setting.model_fields if name not in (*memory, "batch_size")]
         for chosen in itertools.product(*(knobs.values(name) for name in memory)):
             rest = itertools.product(*(knobs.values(name) for name in others))

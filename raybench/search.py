@@ -26,17 +26,6 @@ FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in on
 STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
-# Two settings that agree in these need about the same memory at the same batch.
-MEMORY_KNOBS = (
-    "strategy",
-    "precision",
-    "gradient_accumulation",
-    "gradient_as_bucket_view",
-    "fsdp_reshard",
-    "activation_checkpointing",
-    "compile",
-    "channels_last",
-)
 
 
 class Search:
@@ -172,7 +161,9 @@ class Search:
             if record.state != "oom":
                 continue
             found = record.request.setting
-            alike = all(getattr(found, knob) == parameters.get(knob, first[knob]) for knob in MEMORY_KNOBS)
+            alike = all(
+                getattr(found, knob) == parameters.get(knob, first[knob]) for knob in Setting.MEMORY_KNOBS
+            )
             if alike and batch >= found.batch_size:
                 return f"at least as large as {record.trial_id}, which did not fit"
         return None

@@ -196,7 +196,7 @@ def largest_table(results: StudyResults) -> Table:
         known = memory is not None and share is not None
         rows.append(
             (
-                "single" if each.world_size == 1 else str(each.setting.strategy),
+                "single" if each.world_size == 1 else each.setting.strategy,
                 setting_words(each.setting, ["precision", *further]),
                 "none" if each.batch_size is None else f"{each.batch_size:,}",
                 figures(memory.memory_bytes / MEBIBYTE) if known and memory and memory.memory_bytes else "",

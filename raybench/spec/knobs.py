@@ -110,6 +110,7 @@ class Setting(Model):
         "precision",
         "gradient_accumulation",
         "gradient_as_bucket_view",
+        "fsdp_reshard",
         "channels_last",
         "compile",
         "activation_checkpointing",
@@ -117,9 +118,8 @@ class Setting(Model):
 
     def memory_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
         """The knobs that change the memory of a batch on so many devices, with their values."""
-        asked = self.on_one_device() if world_size == 1 else self
-        fields = type(self).model_fields
-        return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS if name in fields)
+        asked = self.at(world_size)
+        return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS)
 
     def on_one_device(self) -> Setting:
         """The same setting with everything reset that cannot matter on one device."""

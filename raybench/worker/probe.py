@@ -173,7 +173,7 @@ def refuse_too_large(
     states = 0
     if getattr(workload, "optimizer", None) is None:
         states = gradients * (2 if optimizer.name != "sgd" else int(optimizer.momentum > 0))
-    shards = world_size if str(setting.strategy) == "fsdp" else 1
+    shards = world_size if setting.strategy == "fsdp" else 1
     needed = (weights + gradients + states) // shards
     if needed > limit_bytes:
         words = ", ".join(

@@ -23,11 +23,11 @@ from raybench.worker.counting import Counter, Sums
 from raybench.worker.epochs import PRIME, EpochBatches, Part, shuffled, split
 from raybench.worker.facts import all_known
 from raybench.worker.kept import Kept
-from raybench.worker.lanes import AUTOCAST, Lane
+from raybench.worker.lanes import AUTOCAST, Lane, sample_weight
 from raybench.worker.noise_scale import gradient_norms, num_batches, small_batches, undisturbed
 from raybench.worker.probe import DeviceProbe, synchronize
 from raybench.worker.strategies import Bench
-from raybench.worker.trial import OnProgress, RankResult, failed
+from raybench.worker.trial import OnProgress, RankResult, carried_through
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
 
@@ -74,7 +74,7 @@ class Training:
 
     def _refuse(self) -> None:
         """Raise ``InvalidTrialError`` for what cannot be trained."""
-        if str(self._request.setting.strategy) == "dp":
+        if self._request.setting.strategy == "dp":
             raise InvalidTrialError("training is on ranks of their own: dp has one process for all devices")
 
     def _batches(self, split_name: str) -> EpochBatches:
@@ -168,7 +168,7 @@ class Training:
         part = self._train.part
         assert part is not None
         self._counter.add(loss, batch, part.num_samples)
-        return loss * (part.num_samples * self._team.size / part.step_samples)
+        return loss * sample_weight(part.num_samples, part.step_samples, self._team.size)
 
     def _epoch(self, lane: Lane, number: int) -> Epoch:
         """Train, evaluate, look at the noise; the same record on every rank."""
@@ -431,34 +431,13 @@ def train_trial(
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
         return None
-    training: Training | None = None
-    try:
-        training = _begin(request, team, device, kept, checkpoints if team.leads else None)
+
+    def trained(training: Training) -> RankResult:
         result = training.run(on_progress if team.leads else lambda _: None)
         return RankResult("complete", training=result if team.leads else None)
-    except Exception as error:
-        return failed(error, team)
-    finally:
-        if training is not None:
-            training.release()
-        del training
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
 
-
-def _begin(
-    request: TrialRequest, team: Team, device: torch.device, kept: Kept, checkpoints: Checkpoints | None
-) -> Training:
-    """The trial's parts; a failure to make them is agreed on, as no rank waits in a collective yet."""
-    failure: Exception | None = None
-    training: Training | None = None
-    try:
-        training = Training(request, team, device, kept, checkpoints)
-    except Exception as error:
-        failure = error
-    team.agree(failure)
-    assert training is not None
-    return training
+    mine = checkpoints if team.leads else None
+    return carried_through(lambda: Training(request, team, device, kept, mine), trained, team, device)
 
 
 def _inner(module: nn.Module) -> nn.Module:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 
@@ -347,13 +347,44 @@ def measure_trial(
     team = communicators.team(ranks, request.measure.timeout_seconds)
     if team is None:
         return None
-    trial: Trial | None = None
-    try:
-        trial = _begin(request, team, device, kept)
+
+    def measured(trial: Trial) -> RankResult:
         measurement, samples = trial.run(on_progress if team.leads else lambda _: None)
         if not team.leads:
             return RankResult("complete")
         return RankResult("complete", measurement=measurement, samples=samples)
+
+    return carried_through(lambda: Trial(request, team, device, kept), measured, team, device)
+
+
+class Releasable(Protocol):
+    """A trial of any kind on one rank."""
+
+    def release(self) -> None:
+        """Drop the models before their process group goes."""
+        ...
+
+
+AnyTrial = TypeVar("AnyTrial", bound=Releasable)
+
+
+def carried_through(
+    make: Callable[[], AnyTrial], run: Callable[[AnyTrial], RankResult], team: Team, device: torch.device
+) -> RankResult:
+    """Make a trial, run it, and let go of what it held, however it ends.
+
+    A failure to make it is agreed on: no rank waits in a collective yet.
+    """
+    failure: Exception | None = None
+    trial: AnyTrial | None = None
+    try:
+        try:
+            trial = make()
+        except Exception as error:
+            failure = error
+        team.agree(failure)
+        assert trial is not None
+        return run(trial)
     except Exception as error:
         return failed(error, team)
     finally:
@@ -375,19 +406,6 @@ def failed(error: Exception, team: Team) -> RankResult:
         return RankResult("invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True)
     state = "oom" if is_out_of_memory(error) else "crashed"
     return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
-
-
-def _begin(request: TrialRequest, team: Team, device: torch.device, kept: Kept) -> Trial:
-    """The trial's parts; a failure to make them is agreed on, as no rank waits in a collective yet."""
-    failure: Exception | None = None
-    trial: Trial | None = None
-    try:
-        trial = Trial(request, team, device, kept)
-    except Exception as error:
-        failure = error
-    team.agree(failure)
-    assert trial is not None
-    return trial
 
 
 def _round_progress(number: int, half_width: float | None) -> Progress:

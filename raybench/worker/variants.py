@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -12,9 +14,11 @@ from raybench.worker import probe as probing
 from raybench.worker.batches import make_batches
 from raybench.worker.communication import Replay, Team, describe, is_out_of_memory
 from raybench.worker.loop import VariantRun
-from raybench.worker.strategies import Bench
+from raybench.worker.strategies import Bench, Lane
 from raybench.worker.warmup import warm_up
 from raybench.workloads import Workload
+
+Made = TypeVar("Made")
 
 
 class Variants:
@@ -61,19 +65,30 @@ class Variants:
             runs.append(self._wrapped("versus", self._versus))
         return runs
 
-    def _fits_beside(self) -> bool:
-        """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
-        if self._request.setting.strategy != "fsdp":
-            return True
-        failure: str | None = None
+    def _out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
+        """The ranks' failures to make something for want of memory, and what this rank made.
+
+        Anything else that fails is raised.
+        """
+        made, failure = None, None
         try:
-            self._bench.bare.step()
-            probing.synchronize(self._device)
+            made = attempt()
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
+        return [found for found in self._team.gather(failure) if found], made
+
+    def _fits_beside(self) -> bool:
+        """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
+        if self._request.setting.strategy != "fsdp":
+            return True
+
+        def step() -> None:
+            self._bench.bare.step()
+            probing.synchronize(self._device)
+
+        failures = self._out_of_memory(step)[0]
         if failures:
             self._bench.drop_bare()
             self.missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
@@ -101,19 +116,18 @@ class Variants:
 
     def _base(self) -> VariantRun | None:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
-        request, failure = self._request, None
+        request = self._request
         size = request.setting.batch_size // request.setting.gradient_accumulation
-        try:
+
+        def stepped() -> Lane:
             one = request.model_copy(update={"world_size": 1})
             lane = self._bench.with_batches(make_batches(self._workload, one, size, 0, self._device))
             lane.step()
             probing.synchronize(self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
-        if failures:
+            return lane
+
+        failures, lane = self._out_of_memory(stepped)
+        if failures or lane is None:
             self.missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
             return None
         return VariantRun(
@@ -128,21 +142,20 @@ class Variants:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return runs
-        failure = None
-        try:
+
+        def warmed() -> tuple[VariantRun, dict[Variant, float]]:
             lane = self._bench.twin(self._team)
             local = VariantRun(
                 "local", lane.step, self._bench.activate, lambda: lane.loss, free=True, warm=lane.batches.warm
             )
-            _, found = warm_up(self._team, [local], self._request.measure, self._device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failure = describe(error)
-        if any(self._team.gather(failure)):
+            return local, warm_up(self._team, [local], self._request.measure, self._device)[1]
+
+        failures, made = self._out_of_memory(warmed)
+        if failures or made is None:
             self._bench.local = None
             self.missing["local"] = "no memory for a second set of buckets"
             return runs
+        local, found = made
         seconds.update(found)
         return [*runs, local]
 

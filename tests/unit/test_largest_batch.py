@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
+from test_execution import MemoryStore
 
 from raybench.analysis import analyse
 from raybench.conduct import NOTHING_COMPLETED, write_and_print
@@ -15,7 +16,7 @@ from raybench.environment import Environment
 from raybench.errors import Interrupted, RequestError
 from raybench.execution import Execution
 from raybench.largest_batch import Bound, Found, Probe, Rules, decide, found_of
-from raybench.launch.runner import Outcome, Progress, Resources, Samples
+from raybench.launch.runner import Outcome, Progress, Resources
 from raybench.plan import Plan, make_plan
 from raybench.record import State, TrialRecord, TrialRequest
 from raybench.report import tables
@@ -162,19 +163,6 @@ def test_strong_scaling_counts_in_batches_that_divide():
 
 
 # --- whole studies
-
-
-class MemoryStore:
-    """Records in a list."""
-
-    def __init__(self) -> None:
-        self.records: list[TrialRecord] = []
-
-    def append(self, record: TrialRecord, samples: tuple[Samples, ...] = ()) -> None:
-        self.records.append(record)
-
-    def latest(self) -> dict[str, TrialRecord]:
-        return {record.trial_id: record for record in self.records}
 
 
 class Silent:
