@@ -1,10 +1,10 @@
 """Does raybench's step time agree with the same model under torchrun?
 
 A torchrun of ``plain_ddp.py`` and raybench's worker group stand side by side on the same devices and work in
-turn, seconds apart, while the other sleeps: one pair. The torchrun is started anew several times, since two
-runs of one program differ too. The ratios' median and trimmed mean with its 95% interval are printed.
+turn, seconds apart, while the other sleeps: one pair. Both are started anew many times, since two starts of
+one program differ by more than the pairs of one start do: the 95% interval is over the starts' medians.
 
-    python benchmarks/torchrun_agreement.py --starts 4 --pairs 15 --batch-size 128
+    python benchmarks/torchrun_agreement.py --starts 10 --pairs 6 --batch-size 128
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ BLOCKS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--starts", type=int, default=4, help="of torchrun and of the worker group")
-    parser.add_argument("--pairs", type=int, default=15, help="for each start")
+    parser.add_argument("--starts", type=int, default=10, help="of torchrun and of the worker group")
+    parser.add_argument("--pairs", type=int, default=6, help="for each start")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10, help="of a block, in both")
     options = parser.parse_args()
     device = "cuda" if machine.gpu_names() else "cpu"
-    ratios: list[float] = []
+    ratios, medians = list[float](), list[float]()
     with TemporaryDirectory() as folder:
         cluster = Cluster(device=device, cpus_per_worker=1)
         runner = WorkerGroupRunner(cluster, device=device, cpus_per_worker=1, storage=Path(folder))
@@ -48,17 +48,16 @@ def main() -> None:
             for start in range(options.starts):
                 # another variable makes another group: new processes on both sides
                 runner.start(options.world_size, {"RAYBENCH_START": str(start)})
-                ratios += pairs(runner, options, device)
-                print(
-                    f"start {start + 1}: median ratio {statistics.median(ratios[-options.pairs :]):.3f}",
-                    flush=True,
-                )
+                found = pairs(runner, options, device)
+                ratios += found
+                medians.append(statistics.median(found))
+                print(f"start {start + 1}: median ratio {medians[-1]:.3f}", flush=True)
         finally:
             runner.close()
-    found = geometric(ratios)
+    estimate = geometric(medians)
     print(
-        f"raybench / torchrun: median {statistics.median(ratios):.3f}, "
-        f"trimmed mean {found.value:.3f} [{found.low:.3f}, {found.high:.3f}], n={found.n}"
+        f"raybench / torchrun: median {statistics.median(ratios):.3f} of {len(ratios)} pairs; "
+        f"of the starts {estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], n={estimate.n}"
     )
 
 
