@@ -10,8 +10,9 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from raybench.analysis.objectives import MAXIMIZED, objective_value
@@ -46,11 +47,17 @@ class Search:
         self._asked: dict[int, optuna.Trial] = {}
         self._random = random.Random(plan.study.seed)
         objectives = plan.study.search.objectives
-        self._optuna = optuna.create_study(
-            study_name=plan.study.name,
-            storage=_storage(journal),
-            sampler=self._sampler(len(objectives)),
-            directions=["maximize" if name in MAXIMIZED else "minimize" for name in objectives],
+        directions = [
+            StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
+        ]
+        self._optuna = optuna.create_study(sampler=self._sampler(len(objectives)), directions=directions)
+        # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
+        self._journal = (
+            None
+            if journal is None
+            else optuna.create_study(
+                study_name=plan.study.name, storage=_storage(journal), directions=directions
+            )
         )
         for parameters in self._first_row():
             self._optuna.enqueue_trial(parameters)
@@ -77,6 +84,7 @@ class Search:
                 trial.set_user_attr("state", "oom")
                 trial.set_user_attr("reason", too_large)
                 self._optuna.tell(trial, state=TrialState.PRUNED)
+                self._write_down(trial.number)
                 continue
             suggestion = self._suggestion(trial.number, parameters)
             self._asked[trial.number] = trial
@@ -100,6 +108,12 @@ class Search:
             self._optuna.tell(trial, values)
         else:
             self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
+        self._write_down(trial.number)
+
+    def _write_down(self, number: int) -> None:
+        """A finished trial into the journal, in one write."""
+        if self._journal is not None:
+            self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _sampler(self, num_objectives: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(
@@ -225,6 +239,7 @@ class Search:
                 parameters = self._parameters(suggestion)
                 self._known[self._key(parameters)] = record
                 self._optuna.add_trial(self._frozen(parameters, record))
+                self._write_down(-1)
 
     def _categories(self, parameters: dict[str, KnobValue]) -> dict[str, KnobValue]:
         """As Optuna lists them: a batch that the study does not list was found for "max"."""
@@ -256,9 +271,7 @@ def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
     return None if None in values else [value for value in values if value is not None]
 
 
-def _storage(journal: Path | None) -> BaseStorage:
-    if journal is None:
-        return InMemoryStorage()
+def _storage(journal: Path) -> JournalStorage:
     # rebuilt from the records, which are the truth
     for leftover in (journal, journal.with_name(journal.name + ".lock")):
         leftover.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,7 @@ CONTROL_TIMEOUT = timedelta(days=1)
 COALESCED_BYTES = 25 * 2**20
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
+Made = TypeVar("Made")
 
 
 class Team:
@@ -63,6 +64,16 @@ class Team:
         ]
         if failures:
             raise AgreedFailure(failures) from failure
+
+    def agreed(self, make: Callable[[], Made]) -> Made:
+        """What ``make`` gives; raises on every rank if it fails on any. ``make`` itself is not collective."""
+        made, failure = list[Made](), None
+        try:
+            made.append(make())
+        except Exception as error:
+            failure = error
+        self.agree(failure)
+        return made[0]
 
     def same_weights(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every rank the leader's values of ``tensors``, in place."""

@@ -19,6 +19,8 @@ class Kept:
 
     flops: dict[str, float] = field(default_factory=dict)  # of a step, by workload and batch
     sized: set[str] = field(default_factory=set)  # models that are known to have room for themselves
+    # of each rank, by the team's ranks; looked at once, as a look at every process takes milliseconds
+    memory_limits: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
     _models: dict[str, nn.Module] = field(default_factory=dict)  # as they came from the workload
 

@@ -76,10 +76,10 @@ def _one_trial(
         results: list[RankResult | None] | None = (
             [None] * communicators.size if communicators.rank == 0 else None
         )
+        broken = torch.tensor(int(result is not None and result.broken))
+        dist.all_reduce(broken, dist.ReduceOp.MAX, group=communicators.control)
         dist.gather_object(result, results, dst=0, group=communicators.control)
-        dead = [results is not None and any(found is not None and found.broken for found in results)]
-        dist.broadcast_object_list(dead, src=0, group=communicators.control)
-    if dead[0]:
+    if broken:
         communicators.drop_team()
     if results is not None:
         mailbox.reply.remote(_outcome(results, perf_counter() - began, ranks))

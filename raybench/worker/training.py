@@ -436,8 +436,10 @@ def train_trial(
         result = training.run(on_progress if team.leads else lambda _: None)
         return RankResult("complete", training=result if team.leads else None)
 
-    mine = checkpoints if team.leads else None
-    return carried_through(lambda: Training(request, team, device, kept, mine), trained, team, device)
+    def made() -> Training:
+        return Training(request, team, device, kept, checkpoints if team.leads else None)
+
+    return carried_through(lambda: team.agreed(made), trained, team, device)
 
 
 def _inner(module: nn.Module) -> nn.Module:

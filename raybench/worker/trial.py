@@ -63,7 +63,7 @@ class Trial:
         self._request, self._team, self._device = request, team, device
         self._kept, self._probe = kept, probing.DeviceProbe(device)
         self._missing: dict[Variant, str] = {}
-        self._workload: Workload = build(request.workload, request.data)
+        self._workload: Workload  # made with the models, where a failure is agreed on
         self._bench: Bench | None = None
         self._versus: Bench | None = None
         self._memory_limits: tuple[int, ...] | None = None  # of each rank
@@ -82,7 +82,7 @@ class Trial:
                 gc.collect()
             probing.give_back_memory(self._device)
             self._team.barrier()  # before anyone looks at what is left
-        self._memory_limits = probing.memory_limits(self._team.gather(self._probe.memory_room()))
+        self._memory_limits = self._limits()
         bench, stepped = self._set_up()
         fixed = self._fixed_memory(bench) if self._request.fit else None
         variants = Variants(
@@ -151,6 +151,13 @@ class Trial:
         )
         return measurement, tuple(result.samples)
 
+    def _limits(self) -> tuple[int, ...] | None:
+        """The memory that each rank may take. A probe of the largest batch asks what is left just now."""
+        limits, ranks = self._kept.memory_limits, self._team.ranks
+        if self._request.fit or ranks not in limits:
+            limits[ranks] = probing.memory_limits(self._team.gather(self._probe.memory_room()))
+        return limits[ranks]
+
     def _fixed_memory(self, bench: Bench) -> int | None:
         """What a step takes on a CPU whatever its batch: what the first one left, gradients and buckets."""
         room = self._probe.memory_room() if self._device.type == "cpu" else None
@@ -193,22 +200,20 @@ class Trial:
         What fails here, on whichever rank, is agreed on before the first collective. FSDP trains what one
         device has no memory for: then the bare model is missing, and the trial goes on.
         """
-        failure: Exception | None = None
-        too_large: str | None = None
-        stepped = 0.0
+        failure, too_large, stepped = None, None, 0.0
+        sharded = self._request.setting.strategy == "fsdp"
         try:
             self._make_benches()
             began = perf_counter()
             self._step_alone()
             stepped = perf_counter() - began
         except Exception as error:
-            of_model = self._bench is not None and self._request.setting.strategy == "fsdp"
-            if of_model and is_out_of_memory(error):
+            if sharded and self._bench is not None and is_out_of_memory(error):
                 too_large = describe(error)
             else:
                 failure = error
         self._team.agree(failure)
-        reasons = [reason for reason in self._team.gather(too_large) if reason]
+        reasons = [reason for reason in self._team.gather(too_large) if reason] if sharded else []
         if reasons:
             self._missing["plain"] = f"the model does not fit on one device: {reasons[0]}"
         assert self._bench is not None
@@ -216,6 +221,7 @@ class Trial:
 
     def _make_benches(self) -> None:
         request = self._request
+        self._workload = build(request.workload, request.data)
         if self._compiles:
             compiling.forget()
         self._bench = self._make_bench(request)
@@ -371,19 +377,10 @@ AnyTrial = TypeVar("AnyTrial", bound=Releasable)
 def carried_through(
     make: Callable[[], AnyTrial], run: Callable[[AnyTrial], RankResult], team: Team, device: torch.device
 ) -> RankResult:
-    """Make a trial, run it, and let go of what it held, however it ends.
-
-    A failure to make it is agreed on: no rank waits in a collective yet.
-    """
-    failure: Exception | None = None
+    """Make a trial, run it, and let go of what it held, however it ends."""
     trial: AnyTrial | None = None
     try:
-        try:
-            trial = make()
-        except Exception as error:
-            failure = error
-        team.agree(failure)
-        assert trial is not None
+        trial = make()
         return run(trial)
     except Exception as error:
         return failed(error, team)
