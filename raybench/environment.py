@@ -20,6 +20,7 @@ from raybench.machine import Gpu, gpu_names, nccl_interface, network_interface, 
 __all__ = [
     "Environment",
     "capture",
+    "comparable",
     "differences",
     "gpu_names",
     "nccl_interface",
@@ -132,7 +133,7 @@ def differences(before: Environment, now: Environment) -> list[str]:
     (a cluster gives another of the same nodes), nor the kernel's release, nor clock and load, which each
     round records; the commit is a warning, see ``warnings``.
     """
-    old, new = _comparable(before), _comparable(now)
+    old, new = comparable(before), comparable(now)
     lines = []
     for key in [*old, *(key for key in new if key not in old)]:
         a, b = old.get(key), new.get(key)
@@ -157,7 +158,8 @@ def warnings(before: Environment, now: Environment) -> list[str]:
     return lines
 
 
-def _comparable(environment: Environment) -> dict[str, object]:
+def comparable(environment: Environment) -> dict[str, object]:
+    """What changes timing, by a dotted name: see ``differences``."""
     names = (
         "cpu_model",
         "cores",

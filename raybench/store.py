@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +29,7 @@ from raybench.errors import StoreError
 from raybench.record import SCHEMA_VERSION, TrialRecord
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
-from raybench.spec.toml import received, to_toml
+from raybench.spec.toml import flat, received, to_toml
 
 if TYPE_CHECKING:
     from raybench.launch.runner import Samples  # brings numpy, which reading does not need
@@ -249,7 +249,7 @@ class ResultsDirectory:
             StoreError: a line for each field of the study and each part of the machine that differs, with
                 both values. Times out of ``MAY_CHANGE_ON_RESUME`` may differ.
         """
-        before, now = dict(_flat(self.study().model_dump())), dict(_flat(study.model_dump()))
+        before, now = dict(flat(self.study().model_dump())), dict(flat(study.model_dump()))
         lines = [
             f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
             for name in [*before, *(name for name in now if name not in before)]
@@ -364,11 +364,3 @@ def _cannot(path: Path, what: str, error: OSError) -> str:
         "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
     )
     return f"{path}: cannot {what}: {reason}"
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

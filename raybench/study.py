@@ -158,6 +158,23 @@ def report(
         raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
 
 
+@app.command(epilog="Example: python -m raybench.study compare results/monday results/tuesday")
+def compare(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR DIR...", help="Results directories.")],
+    fail_if_slower: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-slower", help="Exit 1 where a default is slower than the first DIR's, noise apart."
+        ),
+    ] = False,
+) -> None:
+    """Results side by side: hardware, interconnect, versions, workloads, days."""
+    from raybench import compare as comparing
+    from raybench.display import make_console
+
+    raise typer.Exit(comparing.compare(directories, make_console(), fail_if_slower=fail_if_slower))
+
+
 @app.command("list", epilog="Example: python -m raybench.study list")
 def list_() -> None:
     """The studies that come with raybench."""
@@ -200,12 +217,6 @@ def doctor() -> None:
 def predict() -> None:
     """Not there yet."""
     raise NotYetError("predict")
-
-
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, hidden=True)
-def compare() -> None:
-    """Not there yet."""
-    raise NotYetError("compare")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, hidden=True)

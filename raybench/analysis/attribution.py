@@ -130,7 +130,8 @@ def _at_target(results: StudyResults) -> list[TrialRecord]:
 
 def _same_setting(one: TrialRecord, other: TrialRecord) -> bool:
     mine, theirs = one.request, other.request
-    return mine.setting == theirs.setting and mine.environment == theirs.environment
+    named = ("setting", "environment", "scaling")  # a batch is of a device, or of all: as the scaling says
+    return all(getattr(mine, name) == getattr(theirs, name) for name in named)
 
 
 def _default(results: StudyResults) -> TrialRecord | None:

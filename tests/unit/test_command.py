@@ -207,7 +207,7 @@ def test_a_wrong_option_as_it_is_typed():
     )
 
 
-@pytest.mark.parametrize("name", ["predict", "compare", "communication"])
+@pytest.mark.parametrize("name", ["predict", "communication"])
 def test_commands_of_later_versions_say_so(name):
     found = refused(command(name, "results/x", "--world-sizes", "16"))
     assert found == f"{name}: not there yet in this version\n"

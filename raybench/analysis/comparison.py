@@ -1,0 +1,124 @@
+"""Several studies side by side: what each found, in what they differ, and what is faster or slower now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.efficiency import scaling
+from raybench.analysis.results import StudyResults
+from raybench.analysis.statistics import Estimate, unpaired_ratio
+from raybench.environment import Environment, comparable
+from raybench.record import TrialRecord
+from raybench.spec.toml import flat
+
+NAMES_ONLY = ("name", "data", "time_budget_seconds")  # of a study: they change no measurement
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the studies that stand side by side."""
+
+    name: str
+    results: StudyResults
+    environment: Environment
+
+    @property
+    def day(self) -> str:
+        """When its first trial began, UTC; empty without one."""
+        return min((record.started_at for record in self.results.records), default="")[:10]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the study or a part of the machine, with its value on each side."""
+
+    name: str
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class SameTrial:
+    """One trial that two sides have in common."""
+
+    label: str
+    record: TrialRecord  # of the first side
+    speed: Estimate  # samples/s of the second over the first
+    efficiency: Estimate | None  # the same ratio; None: a side has no baseline
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole interval says so."""
+        return self.speed.high < 1
+
+
+def differences(sides: Sequence[Side]) -> list[Difference]:
+    """What is not the same on all sides: the studies' fields, then what changes timing of the machines."""
+    studies = [dict(flat(side.results.study.model_dump(mode="json"))) for side in sides]
+    for study in studies:
+        for name in NAMES_ONLY:
+            study.pop(name, None)
+    return [*_differing(studies), *_differing([comparable(side.environment) for side in sides])]
+
+
+def same_trials(first: Side, other: Side) -> list[SameTrial]:
+    """The trials of one workload, setting and world size that both measured; the first's headline leads.
+
+    Each ratio is of two runs: its interval holds the noise within them, not what changes from day to day.
+    """
+    theirs = list(_one_of_each(other.results))
+    found = [
+        _in_both(first, mine, other, rival)
+        for mine in _one_of_each(first.results)
+        if (rival := next((each for each in theirs if _same(mine, each)), None)) is not None
+    ]
+    headline = first.results.headline
+    return sorted(found, key=lambda each: headline is None or not _same(each.record, headline))
+
+
+def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
+    before, now = scaling(mine, first.results.records), scaling(rival, other.results.records)
+    efficiency = None
+    if before.efficiency and now.efficiency and mine.request.world_size > 1:
+        efficiency = unpaired_ratio(now.efficiency, before.efficiency)
+    speed = unpaired_ratio(now.throughput_samples_per_s, before.throughput_samples_per_s)
+    return SameTrial(first.results.label(mine), mine, speed, efficiency)
+
+
+def headline_in_common(first: Side, other: Side) -> SameTrial | None:
+    """The first side's default at its target world size, where both measured it."""
+    headline = first.results.headline
+    common = same_trials(first, other)
+    return common[0] if common and headline is not None and _same(common[0].record, headline) else None
+
+
+def _differing(sides: Sequence[dict[str, object]]) -> list[Difference]:
+    names = dict.fromkeys(name for side in sides for name in side)
+    values = {name: tuple(side.get(name) for side in sides) for name in names}
+    return [Difference(name, each) for name, each in values.items() if any(v != each[0] for v in each)]
+
+
+def _one_of_each(results: StudyResults) -> Iterator[TrialRecord]:
+    """The measured trials, one for each question: of the curve rather than of the search."""
+    seen: list[TrialRecord] = []
+    roles = ("scaling", "search")
+    measured = [record for record in results.measured if record.request.role in roles]
+    for record in sorted(measured, key=lambda each: roles.index(each.request.role)):
+        if not any(_same(record, other) for other in seen):
+            seen.append(record)
+            yield record
+
+
+def _same(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether two trials do the same work: wherever the data lie, whatever the effort."""
+    named = (
+        "workload",
+        "optimizer",
+        "setting",
+        "environment",
+        "scaling",
+        "device",
+        "world_size",
+        "placement",
+    )
+    return all(getattr(one.request, name) == getattr(other.request, name) for name in named)
