@@ -67,6 +67,7 @@ class Trial:
         self._bench: Bench | None = None
         self._versus: Bench | None = None
         self._memory_limits: tuple[int, ...] | None = None  # of each rank
+        self._compiled_before = 0  # graphs of earlier trials
 
     def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
         """The measurement, the same on every rank but for what only the leader can know.
@@ -102,6 +103,10 @@ class Trial:
         seconds |= warm_up(self._team, others, self._request.measure, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, first], seconds), seconds)
         warm, compiled = perf_counter(), self._num_compiled()
+        if self._compiles and compiled == self._compiled_before:  # alike on all ranks: they run one program
+            raise InvalidTrialError(
+                "compile: torch compiled nothing of this model (2.11 leaves a bare nn.Sequential as it is)"
+            )
         loop = Loop(
             self._team,
             runs,
@@ -224,6 +229,7 @@ class Trial:
         self._workload = build(request.workload, request.data)
         if self._compiles:
             compiling.forget()
+            self._compiled_before = self._num_compiled()
         self._bench = self._make_bench(request)
         if request.versus is not None:
             other = request.model_copy(update={"setting": request.versus, "versus": None})

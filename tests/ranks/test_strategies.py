@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path fr
 
 import torch
 import torch.distributed as dist
+from packaging.version import Version
 from ranks import run_ranks
 from torch import nn
 
@@ -354,7 +355,14 @@ def test_a_model_larger_than_one_device_has_no_base(
     [
         ("fsdp fails", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("dp", "invalid", "strategy dp exists on GPUs only"),
-        ("shapes change", "invalid", "compile: torch compiled again within the rounds"),
+        (
+            "shapes change",
+            "invalid",
+            # the model is a bare nn.Sequential, which older versions do not compile, and that is told
+            "compile: torch compiled again within the rounds"
+            if Version(torch.__version__) >= Version("2.14")
+            else "compile: torch compiled nothing",
+        ),
     ],
 )
 def test_what_cannot_be_says_why(name: str, state: str, reason: str, two: Two) -> None:
