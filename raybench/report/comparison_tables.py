@@ -81,15 +81,17 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
     from rich.text import Text
 
     first = sides[0]
-    found = [sides_table(sides), differences_table(sides)]
+    found, alone = [sides_table(sides), differences_table(sides)], list[str]()
     for other in sides[1:]:
-        found += [same_trials_table(first, other), change_table(first, other)]
+        shared = same_trials_table(first, other)
+        found += [shared, change_table(first, other)]
+        if not shared.rows:
+            alone.append(other.name)
     for table in found:
         if table.rows:
             console.print(_rich(table, min(console.width, 100)))
             if table.caption:
                 console.print(Text(table.caption + "\n"))
-    alone = [other.name for other in sides[1:] if not same_trials(first, other)]
     if alone:
         console.print(Text(f"no trial in common with {first.name}: {', '.join(alone)}"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import raybench
 from raybench.errors import RequestError
 from raybench.spec.faults import from_validation, nearest, what_pydantic_cannot_word
 from raybench.spec.study import Study
-from raybench.spec.toml import received
+from raybench.spec.toml import flat, received
 
 DEFAULT_STUDY = "default"
 
@@ -102,7 +102,7 @@ def resolve(
         table = merged.pop(name, {})
         if not isinstance(table, Mapping):
             raise RequestError(f"{name}: a table of dotted fields and values (received {received(table)})")
-        layers += list(_flat(table)) if applies else []
+        layers += list(flat(table)) if applies else []
     for field, value in [*layers, *overrides]:
         _put(merged, field, value)
     if isinstance(merged.get("environment"), dict):
@@ -141,15 +141,6 @@ def _put(data: dict[str, Any], field: str, value: Any) -> None:
             raise RequestError(f"{field}: unknown field, {above} is a value (received {received(inner)})")
         here = inner
     here[last] = _copied(value)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``"knobs.batch_size" = 8`` and ``knobs.batch_size = 8`` (a nested table to TOML) are the same."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _copied(value: Any) -> Any:

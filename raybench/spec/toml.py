@@ -74,7 +74,7 @@ def _control(char: str) -> str:
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted names and values of nested tables."""
+    """Dotted names and values of nested tables: TOML's ``a.b = 8`` and ``"a.b" = 8`` become the same."""
     for name, value in data.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")
