@@ -143,7 +143,7 @@ class PhaseBlock(_Frozen):
 
 
 class LossParity(_Frozen):
-    """Losses of the first steps from the same weights on the same samples, and those of one device.
+    """Losses and gradients from the same weights on the same samples, beside those of one device.
 
     The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
     batch statistics are the same; dropout draws the same masks in each piece.
@@ -153,6 +153,9 @@ class LossParity(_Frozen):
     # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
     losses: tuple[float | None, ...]
     reference_losses: tuple[float | None, ...]
+    # |g - g1| / |g1| of the first step's averaged gradient and one device's, Euclidean norms: at a small
+    # learning rate losses say nothing of gradients. None: not finite, or a step that fp16 skipped
+    gradient_difference: float | None = None
     may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
 
 

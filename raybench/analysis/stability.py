@@ -314,10 +314,12 @@ def _losses(record: TrialRecord, measurement: Measurement) -> Finding | None:
     verdict = loss_parity(record)
     if verdict is None or verdict.agrees:
         return None
-    strategy = record.request.setting.strategy
+    strategy, gradient = record.request.setting.strategy, verdict.gradient_difference
     evidence = (
         f"{strategy}'s losses of the first {verdict.steps} steps differ from one device's on the same "
-        f"samples by up to {verdict.relative_difference:.2g} (relative, tolerance {verdict.tolerance:g})"
+        f"samples by up to {verdict.relative_difference:.2g}"
+        + ("" if gradient is None else f", its first gradient by {gradient:.2g}")
+        + f" (relative, tolerance {verdict.tolerance:g})"
     )
     explained = verdict.may_differ
     return Finding(

@@ -17,17 +17,18 @@ PARITY_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
 
 @dataclass(frozen=True)
 class ParityVerdict:
-    """Whether the losses of a strategy are those of one device on the same samples."""
+    """Whether losses and gradients of a strategy are those of one device on the same samples."""
 
     steps: int
-    relative_difference: float  # the largest of any step, over the mean of one device's losses
+    relative_difference: float  # of losses: the largest of any step, over the mean of one device's
+    gradient_difference: float | None  # of the first step, relative; None: unknown
     tolerance: float
     may_differ: tuple[str, ...]  # what in the model makes a difference legitimate
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance."""
-        return self.relative_difference <= self.tolerance
+        """Whether both differences are within the tolerance."""
+        return max(self.relative_difference, self.gradient_difference or 0.0) <= self.tolerance
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class StrategyRow:
 
 
 def loss_parity(record: TrialRecord) -> ParityVerdict | None:
-    """The verdict of a record's first losses; None where it has none.
+    """The verdict of a record's first steps; None where it has none.
 
     The tolerance is that of the coarsest type that a gradient passes through.
     """
@@ -60,6 +61,7 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
     return ParityVerdict(
         steps=len(parity.losses),
         relative_difference=furthest / scale if scale else furthest,
+        gradient_difference=parity.gradient_difference,
         tolerance=max(PARITY_TOLERANCE[each] for each in types),
         may_differ=parity.may_differ,
     )

@@ -107,7 +107,7 @@ def strategies_table(results: StudyResults) -> Table:
         "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
         f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
         "parity: from the same weights on the same samples, the largest difference of a step's loss from "
-        "one device's, relative."
+        "one device's, and that of the first step's averaged gradient, relative."
     )
     columns = (
         Column("devices", True),
@@ -414,10 +414,13 @@ def _efficiency_cells(found: Scaling) -> tuple[str, str, str]:
 def _parity_words(verdict: ParityVerdict | None) -> str:
     if verdict is None:
         return ""
+    found = f"{verdict.relative_difference:.1g} in {verdict.steps} steps"
+    if verdict.gradient_difference is not None:
+        found += f", gradient {verdict.gradient_difference:.1g}"
     if verdict.agrees:
-        return f"agrees: {verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
+        return f"agrees: {found}, of {verdict.tolerance:g}"
     why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
-    return f"differs: {verdict.relative_difference:.1g}, tolerance {verdict.tolerance:g}{why}"
+    return f"differs: {found}, tolerance {verdict.tolerance:g}{why}"
 
 
 def _mark(record: TrialRecord) -> str:

@@ -84,6 +84,12 @@ class Lane:
         """What keeps fp16 gradients from vanishing; switched off at other precisions."""
         return self._scaler
 
+    @property
+    def inner(self) -> nn.Module:
+        """The model under DDP: a forward pass of the wrapper sends buffers, which an evaluation must not."""
+        module = self.module
+        return module.module if isinstance(module, DistributedDataParallel) else module
+
     def settle(self, batch: Any) -> None:
         """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
         with self._gradients_travel(True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,94 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raybench.record import GradientNorms
+from raybench.record import GradientNorms, TrialRequest
 from raybench.worker.communication import Team, describe
+from raybench.worker.epochs import PRIME, EpochBatches, Part, shuffled, split
+from raybench.worker.lanes import Lane
+from raybench.worker.sharding import gather_weights
+from raybench.worker.strategies import Bench
 from raybench.workloads.protocol import Workload
 
 LEAST_BATCHES, MOST_BATCHES = 2, 8  # big ones, after each epoch
 STEPS_PER_BATCH = 10
+
+
+class NoiseProbe:
+    """Looks at the gradients of a training trial after each of its epochs, on one rank."""
+
+    def __init__(
+        self, request: TrialRequest, team: Team, workload: Workload, train: EpochBatches, bench: Bench
+    ) -> None:
+        self._request, self._team, self._workload = request, team, workload
+        self._train, self._bench = train, bench
+        self.missing: str | None = None  # why there is nothing to see
+
+    def after(self, lane: Lane, number: int, steps: int) -> tuple[GradientNorms, ...]:
+        """Norms of a few batches at the weights of ``lane`` after epoch ``number``, which had ``steps``.
+
+        Empty where ``missing`` says why. A collective call.
+        """
+        if self.missing:
+            return ()
+        found = self._seen(lane, number, steps)
+        if isinstance(found, str):
+            self.missing = found
+            return ()
+        return tuple(found)
+
+    def _seen(self, lane: Lane, number: int, steps: int) -> list[GradientNorms] | str:
+        each = small_batches(self._team.size)
+        size = min(self._request.batch_size, self._train.num_samples // (each * self._team.size))
+        if not size:
+            return f"{self._train.num_samples} training samples are too few"
+        module = self._bare_module(lane)
+        if isinstance(module, str):
+            return module
+        found = list[GradientNorms]()
+        try:
+            with undisturbed(module, self._bench.device):
+                for parts in self._parts(number, size, each, num_batches(steps)):
+                    batches = [self._train.read(part) for part in parts]
+                    norms = gradient_norms(self._team, module, self._workload, batches, size)
+                    if isinstance(norms, str):
+                        return norms
+                    found.append(norms)
+        finally:
+            if self._bench.shards:
+                self._bench.drop_bare()
+        return found
+
+    def _bare_module(self, lane: Lane) -> nn.Module | str:
+        """A whole model at the weights of now; or why there is none on some rank: FSDP's is a copy."""
+        if not self._bench.shards:
+            return self._bench.bare.module
+        failure = None
+        try:
+            module = self._bench.bare.module
+        except Exception as error:
+            failure = describe(error)
+        failures = [found for found in self._team.gather(failure) if found]
+        if failures:
+            return f"no room for a whole model beside the shards: {failures[0]}"
+        gather_weights(lane.module, module)
+        return module
+
+    def _parts(self, number: int, size: int, each: int, count: int) -> list[list[Part]]:
+        """Batches drawn anew: those of the epoch are the ones that the model has just been fitted to."""
+        big = size * each * self._team.size
+        seed = (self._request.seed + 1) * PRIME + number
+        order: list[int] = []
+        for draw in range(math.ceil(count * big / self._train.num_samples)):
+            rest = shuffled(self._train.num_samples, seed, draw)
+            order += rest[: len(rest) - len(rest) % big]  # no big batch has a sample twice
+        return split(
+            order[: count * big],
+            step_size=big,
+            ranks=self._team.size,
+            rank=self._team.rank,
+            micro_batches=each,
+            seed=seed,
+        )
 
 
 def num_batches(steps: int) -> int:

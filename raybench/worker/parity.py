@@ -1,10 +1,11 @@
-"""Does a strategy train what one device trains? Its losses, and what compression does to gradients."""
+"""Does a strategy train what one device trains? Its losses, its gradients, what compression does to them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from raybench.worker.communication import Team, describe
 from raybench.worker.data_parallel import joined
 from raybench.worker.kept import Kept
 from raybench.worker.lanes import Lane, make_optimizer
-from raybench.worker.sharding import copy_weights
+from raybench.worker.sharding import copy_weights, gathered
 from raybench.worker.strategies import Bench
 from raybench.workloads.protocol import Workload
 
@@ -26,6 +27,14 @@ STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
 MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all samples
 
 _SEEDS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What a few steps showed."""
+
+    losses: list[float]  # the mean of each step
+    gradient: list[torch.Tensor]  # of the first step, by parameter, on the CPU; only where it is kept
 
 
 class _Recorded:
@@ -102,7 +111,7 @@ def loss_parity(
         initial, alone = (_new_model(request, workload, kept) for _ in range(2))
         may_differ = _may_differ(initial, request.setting)
         failure: Exception | None = None
-        reference: list[float] = []
+        reference = _Steps([], [])
         try:
             if team.leads:
                 reference = _reference(request, workload, alone, team.size, steps, bench.device)
@@ -111,12 +120,13 @@ def loss_parity(
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
             return None, f"one device could not take the samples of all: {failures[0]}"
-        losses = _strategy(request, workload, initial, bench, team, steps)
+        losses, gradient = _strategy(request, workload, initial, bench, team, steps)
     return (
         LossParity(
             samples_per_step=request.global_batch_size,
             losses=_finite(losses),
-            reference_losses=_finite(team.gather(reference)[0]),
+            reference_losses=_finite(team.gather(reference.losses)[0]),
+            gradient_difference=_difference(gradient, reference.gradient),
             may_differ=may_differ,
         ),
         None,
@@ -163,13 +173,13 @@ def _reference(
     world_size: int,
     steps: int,
     device: torch.device,
-) -> list[float]:
+) -> _Steps:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
     accumulation = request.setting.gradient_accumulation
     sources = {rank: _source(request, workload, rank, device) for rank in range(world_size)}
     setting = request.setting.model_copy(update={"gradient_accumulation": world_size * accumulation})
     pieces = _Pieces(sources, accumulation, request.seed)
-    return _run(request, workload, module.to(device), pieces, setting, device, steps)
+    return _run(request, workload, module.to(device), pieces, setting, device, steps, keep=True)
 
 
 def _strategy(
@@ -179,13 +189,13 @@ def _strategy(
     bench: Bench,
     team: Team,
     steps: int,
-) -> list[float]:
-    """The measured lane's module with new weights and a new optimizer."""
+) -> tuple[list[float], list[torch.Tensor]]:
+    """The measured lane's module with new weights and a new optimizer; the gradient is the leader's."""
     assert bench.real is not None
     device, together = bench.device, request.setting.strategy == "dp"
     copy_weights(initial, bench.real.module)
     ranks = range(team.size) if together else [team.rank]
-    mine: list[float] | None = None
+    mine: _Steps | None = None
     if team.leads or not together:
         sources = {rank: _source(request, workload, rank, device) for rank in ranks}
         pieces = _Pieces(sources, request.setting.gradient_accumulation, request.seed, together=together)
@@ -197,10 +207,12 @@ def _strategy(
             request.setting,
             device,
             steps,
+            keep=team.leads,
             autocast=bench.real.autocast,
         )
-    every = [losses for losses in team.gather(mine) if losses is not None]
-    return [sum(of_ranks) / len(every) for of_ranks in zip(*every, strict=True)]
+    every = [losses for losses in team.gather(mine.losses if mine else None) if losses is not None]
+    losses = [sum(of_ranks) / len(every) for of_ranks in zip(*every, strict=True)]
+    return losses, mine.gradient if mine else []
 
 
 def _run(
@@ -212,16 +224,40 @@ def _run(
     device: torch.device,
     steps: int,
     *,
+    keep: bool,
     autocast: bool = True,
-) -> list[float]:
-    """The mean loss of each step."""
-    recorded = _Recorded(workload)
+) -> _Steps:
+    """Losses of every step, and where it is to ``keep`` the first gradient."""
+    recorded, gradient = _Recorded(workload), list[torch.Tensor]()
     optimizer = make_optimizer(workload, request.optimizer, module)
     lane = Lane(module, optimizer, recorded, pieces, setting, device, autocast=autocast)
-    for _ in range(steps):
+
+    def look(*_: Any) -> None:  # when the gradients are averaged, and no longer scaled as fp16 needs it
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                whole = gathered(mine.detach(), keep=keep)
+                if keep:
+                    gradient.append(whole.to("cpu", copy=True))
+
+    hook = optimizer.register_step_pre_hook(look)
+    lane.step()
+    hook.remove()
+    for _ in range(steps - 1):
         lane.step()
     losses = torch.stack([loss.float() for loss in recorded.losses]).view(steps, -1)
-    return [float(loss) for loss in losses.mean(dim=1)]
+    return _Steps([float(loss) for loss in losses.mean(dim=1)], gradient)
+
+
+def _difference(gradient: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> float | None:
+    """|gradient - reference| / |reference|, Euclidean norms; None where that is no number."""
+    if len(gradient) != len(reference):  # fp16 skipped one's step
+        return None
+    pairs = [(mine.double(), other.double()) for mine, other in zip(gradient, reference, strict=True)]
+    apart = sum(float((mine - other).square().sum()) for mine, other in pairs)
+    length = sum(float(other.square().sum()) for _, other in pairs)
+    found = math.sqrt(apart / length) if length else math.nan
+    return found if math.isfinite(found) else None
 
 
 def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:

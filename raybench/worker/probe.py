@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import os
 import socket
@@ -17,15 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from raybench import machine
-from raybench.spec.knobs import Setting
-from raybench.spec.study import OptimizerSpec
 from raybench.worker.lanes import AUTOCAST, Lane
-from raybench.workloads.protocol import Workload
 
 PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
 PEAK_REPEATS = 7
 NANOSECONDS = 1e-9
-GIBIBYTE = 2**30
 
 
 class DeviceProbe:
@@ -152,38 +147,6 @@ def memory_limits(rooms: Sequence[MemoryRoom | None]) -> tuple[int, ...] | None:
         neighbours = [other.left_bytes for other in known if other.place == room.place]
         limits.append(room.taken_bytes + min(neighbours) // len(neighbours))
     return tuple(limits)
-
-
-def refuse_too_large(
-    workload: Workload, optimizer: OptimizerSpec, setting: Setting, world_size: int, limit_bytes: int
-) -> None:
-    """Raise ``MemoryError`` with the numbers where weights, gradients and optimizer alone exceed the memory.
-
-    The model is made without storage for it; one that cannot be made so is not judged. FSDP spreads what is
-    counted over the ranks. What a workload's own optimizer keeps is unknown, and not counted.
-    """
-    try:
-        with torch.device("meta"):
-            model = copy.copy(workload).model()  # a copy: what the workload keeps must not be without storage
-    except Exception:
-        return
-    parameters = list(model.parameters())
-    weights = sum(tensor.nbytes for tensor in (*parameters, *model.buffers()))
-    gradients = sum(tensor.nbytes for tensor in parameters if tensor.requires_grad)
-    states = 0
-    if getattr(workload, "optimizer", None) is None:
-        states = gradients * (2 if optimizer.name != "sgd" else int(optimizer.momentum > 0))
-    shards = world_size if setting.strategy == "fsdp" else 1
-    needed = (weights + gradients + states) // shards
-    if needed > limit_bytes:
-        words = ", ".join(
-            f"{name} {size / shards / GIBIBYTE:,.2f}"
-            for name, size in (("weights", weights), ("gradients", gradients), ("optimizer", states))
-        )
-        raise MemoryError(
-            f"the model alone needs {needed / GIBIBYTE:,.2f} GiB ({words}), "
-            f"a rank has {limit_bytes / GIBIBYTE:,.2f} GiB"
-        )
 
 
 def _status_bytes(name: str) -> int | None:

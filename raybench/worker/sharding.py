@@ -11,7 +11,9 @@ torch does not mix with weights of another type.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -76,16 +78,48 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Give ``target``, sharded or not, the weights and buffers of ``source``: the same model, whole."""
+    with torch.no_grad():
+        for whole, part in _pairs(source, target):
+            part.copy_(placed_as(part, whole.detach()))
+
+
+def gather_weights(source: nn.Module, target: nn.Module) -> None:
+    """Give ``target``, which is not sharded, the weights and buffers of ``source``. A collective call."""
+    with torch.no_grad():
+        for part, whole in _pairs(source, target):
+            whole.copy_(part.full_tensor() if is_sharded(part) else part)
+
+
+def gathered(state: Any, *, keep: bool) -> Any:
+    """A state_dict, or a part of one, with every sharded tensor whole and on the CPU.
+
+    Where not ``keep``, None stands for those. A collective call if any is sharded.
+    """
+    if is_sharded(state):
+        whole = state.full_tensor()
+        return whole.cpu() if keep else None
+    if isinstance(state, dict):
+        return {name: gathered(value, keep=keep) for name, value in state.items()}
+    if isinstance(state, list):
+        return [gathered(value, keep=keep) for value in state]
+    return state
+
+
+def placed_as(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """``whole`` on ``part``'s device, sharded as ``part`` is. A collective call if it is."""
+    placed = whole.to(part.device)
+    if not is_sharded(part):
+        return placed
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    pairs = zip(
-        (*source.parameters(), *source.buffers()), (*target.parameters(), *target.buffers()), strict=True
-    )
-    with torch.no_grad():
-        for whole, part in pairs:
-            if isinstance(part, DTensor):
-                placed = whole.detach().to(part.device)
-                mine = distribute_tensor(placed, part.device_mesh, part.placements)
-                part.to_local().copy_(mine.to_local())
-            else:
-                part.copy_(whole)
+    assert isinstance(part, DTensor)
+    return distribute_tensor(placed, part.device_mesh, part.placements)
+
+
+def is_sharded(value: Any) -> bool:
+    """Whether it is a DTensor, asked without the second that importing DTensor takes."""
+    return isinstance(value, torch.Tensor) and hasattr(value, "full_tensor")
+
+
+def _pairs(one: nn.Module, other: nn.Module) -> Iterable[tuple[Any, Any]]:
+    return zip((*one.parameters(), *one.buffers()), (*other.parameters(), *other.buffers()), strict=True)

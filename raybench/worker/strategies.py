@@ -56,11 +56,11 @@ class Bench:
         self._workload, self._spec, self.setting = workload, optimizer, setting
         self._batches, self._device, self._threads = batches, device, threads
         layout = torch.channels_last if setting.channels_last else torch.preserve_format
-        self._together, self._sharded = together, setting.strategy == "fsdp"
+        self._together = together
         if setting.activation_checkpointing:
             checkpoint_blocks(model)
         # FSDP shards from the CPU: the whole model need not fit on a device
-        self._model = (model if self._sharded else model.to(device)).to(memory_format=layout)
+        self._model = (model if self.shards else model.to(device)).to(memory_format=layout)
         self._model.train()
         self.devices: list[int] = []  # that dp drives from this process
         self._bare: Lane | None = None
@@ -75,6 +75,11 @@ class Bench:
         return self._device
 
     @property
+    def shards(self) -> bool:
+        """Whether the real model is sharded: then the bare one is a copy with weights of its own."""
+        return self.setting.strategy == "fsdp"
+
+    @property
     def batches(self) -> Batches:
         """This rank's own."""
         return self._batches
@@ -87,7 +92,7 @@ class Bench:
     def bare(self) -> Lane:
         """The model without its strategy, on this rank's device alone."""
         if self._bare is None:
-            module = self._copy().to(self._device) if self._sharded else self._shadow()
+            module = self._copy().to(self._device) if self.shards else self._shadow()
             if self.setting.compile:
                 compile_module(module)
             self._bare = self._lane(module, self._batches)
@@ -164,7 +169,7 @@ class Bench:
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
-        if self._sharded and self.real is not None:
+        if self.shards and self.real is not None:
             let_go(self.real.module)
         self._bare = self.real = self.local = None
 

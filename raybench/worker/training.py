@@ -10,29 +10,28 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raybench.errors import InvalidTrialError
 from raybench.launch.runner import Progress
-from raybench.record import Epoch, GradientNorms, TrainingResult, TrialRequest
+from raybench.record import Epoch, TrainingResult, TrialRequest
 from raybench.worker.batches import on_device
-from raybench.worker.checkpoints import Checkpoints, random_state, set_random_state
-from raybench.worker.communication import Communicators, Team
+from raybench.worker.checkpoints import Checkpoints
+from raybench.worker.communication import Communicators, Team, is_out_of_memory
 from raybench.worker.counting import Counter, Sums
 from raybench.worker.epochs import PRIME, EpochBatches, Part, shuffled, split
 from raybench.worker.facts import all_known
 from raybench.worker.kept import Kept
 from raybench.worker.lanes import AUTOCAST, Lane, sample_weight
-from raybench.worker.noise_scale import gradient_norms, num_batches, small_batches, undisturbed
+from raybench.worker.noise_scale import NoiseProbe, undisturbed
 from raybench.worker.probe import DeviceProbe, synchronize
+from raybench.worker.room import limits_of_ranks, refuse_without_room
+from raybench.worker.saved_training import SavedTraining
 from raybench.worker.strategies import Bench
 from raybench.worker.trial import OnProgress, RankResult, carried_through
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
-SHARDED = "fsdp"
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ class Training:
     ) -> None:
         assert request.training is not None
         self._request, self._spec, self._team, self._device = request, request.training, team, device
-        self._checkpoints, self._probe = checkpoints, DeviceProbe(device)
+        self._probe = DeviceProbe(device)
+        self._saved = SavedTraining(request, team, device, checkpoints if self._spec.checkpoint else None)
         self._missing: dict[str, str] = {}
         self._epochs: list[Epoch] = []
         self._utilization: list[float] = []
         self._peaks: list[tuple[int | None, int | None]] = []  # after each epoch, as torch and device count
-        self._bench: Bench | None = None
         self._refuse()
         self._workload = build(request.workload, request.data)
         self._counter = Counter(self._workload, device)
@@ -70,7 +69,9 @@ class Training:
             self._missing["accuracy"] = "the workload has no metric(output, batch)"
         self._train, self._test = self._batches("train"), self._batches("test")
         self._steps_per_epoch = math.ceil(self._train.num_samples / request.global_batch_size)
-        self._make_bench(kept)
+        refuse_without_room(request, self._workload, team, kept)
+        self._bench: Bench | None = self._make_bench(kept)
+        self._noise = NoiseProbe(request, team, self._workload, self._train, self._bench)
 
     def _refuse(self) -> None:
         """Raise ``InvalidTrialError`` for what cannot be trained."""
@@ -90,11 +91,14 @@ class Training:
             lambda batch: on_device(batch, self._device, layout),
         )
 
-    def _make_bench(self, kept: Kept) -> None:
-        """The model, and one pass of the bare one alone: what fails here fails before any collective."""
+    def _make_bench(self, kept: Kept) -> Bench:
+        """The model, and one pass of the bare one alone: what fails here fails before any collective.
+
+        FSDP trains what one device has no memory for.
+        """
         request = self._request
         model = kept.model(self._workload, request.workload.model_dump_json(), request.seed)
-        self._bench = Bench(
+        bench = Bench(
             self._workload,
             model,
             request.optimizer,
@@ -103,17 +107,23 @@ class Training:
             self._device,
             threads=request.cpus_per_worker,
         )
-        self._bench.activate()
-        with undisturbed(self._bench.bare.module, self._device):
-            self._bench.bare.settle(self._train.read(self._epoch_steps(1)[0][0]))
-        synchronize(self._device)
+        bench.activate()
+        try:
+            with undisturbed(bench.bare.module, self._device):
+                bench.bare.settle(self._train.read(self._epoch_steps(1)[0][0]))
+            synchronize(self._device)
+        except Exception as error:
+            if not (bench.shards and is_out_of_memory(error)):
+                raise
+            bench.drop_bare()
+        return bench
 
     def run(self, on_progress: OnProgress) -> TrainingResult:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank."""
         began = perf_counter()
         on_progress(Progress("set up"))
         lane = self._prepare()
-        self._resume(lane)
+        self._epochs = self._saved.resume(lane)
         set_up, resumed_after = perf_counter() - began, len(self._epochs)
         self._probe.reset_peak()
         stop_watching = self._counter.watch(lane.module)
@@ -123,7 +133,7 @@ class Training:
             epoch = self._epoch(lane, number)
             self._epochs.append(epoch)
             if self._spec.checkpoint:
-                seconds = self._save(lane, number)
+                seconds = self._saved.save(lane, self._epochs, number * self._steps_per_epoch)
                 self._epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         stop_watching()
@@ -188,7 +198,7 @@ class Training:
             epoch = epoch.model_copy(update=self._evaluation(lane))
         self._peaks.append((self._probe.peak_memory_bytes(), self._probe.device_memory_bytes()))
         began = perf_counter()
-        noise = self._noise(number)
+        noise = self._noise.after(lane, number, self._steps_per_epoch) if self._spec.noise_scale else ()
         self._probe.reset_peak()  # what raybench looks at beside is not the training's
         return epoch.model_copy(
             update={"noise": noise, "noise_s": self._slowest(perf_counter() - began) if noise else 0.0}
@@ -245,7 +255,7 @@ class Training:
             micro_batches=1,
             seed=0,
         )
-        module = _inner(lane.module)
+        module = lane.inner
         module.eval()
         stop_watching = self._counter.watch(module)
         self._team.barrier()
@@ -280,114 +290,14 @@ class Training:
     def _slowest(self, seconds: float) -> float:
         return float(max(self._team.gather(seconds)))
 
-    def _noise(self, number: int) -> tuple[GradientNorms, ...]:
-        """Gradient norms of a few batches, on the bare module."""
-        if not self._spec.noise_scale or "noise_scale" in self._missing:
-            return ()
-        if self._request.setting.strategy == SHARDED:
-            self._missing["noise_scale"] = "the ranks hold shards, no rank has a gradient of its own"
-            return ()
-        assert self._bench is not None
-        team, module, each = self._team, self._bench.bare.module, small_batches(self._team.size)
-        size = min(self._request.batch_size, self._train.num_samples // (each * team.size))
-        if not size:
-            self._missing["noise_scale"] = f"{self._train.num_samples} training samples are too few"
-            return ()
-        found = list[GradientNorms]()
-        with undisturbed(module, self._device):
-            for parts in self._noise_parts(number, size, each):
-                norms = self._one_noise(module, parts, size)
-                if isinstance(norms, str):
-                    self._missing["noise_scale"] = norms
-                    return ()
-                found.append(norms)
-        return tuple(found)
-
-    def _one_noise(self, module: nn.Module, parts: Sequence[Part], size: int) -> GradientNorms | str:
-        batches = [self._train.read(part) for part in parts]
-        return gradient_norms(self._team, module, self._workload, batches, size)
-
-    def _noise_parts(self, number: int, size: int, each: int) -> list[list[Part]]:
-        """Batches drawn anew: those of the epoch are the ones that the model has just been fitted to."""
-        big = size * each * self._team.size
-        count = num_batches(self._steps_per_epoch)
-        seed = (self._request.seed + 1) * PRIME + number
-        order: list[int] = []
-        for draw in range(math.ceil(count * big / self._train.num_samples)):
-            rest = shuffled(self._train.num_samples, seed, draw)
-            order += rest[: len(rest) - len(rest) % big]  # no big batch has a sample twice
-        return split(
-            order[: count * big],
-            step_size=big,
-            ranks=self._team.size,
-            rank=self._team.rank,
-            micro_batches=each,
-            seed=seed,
-        )
-
-    def _save(self, lane: Lane, number: int) -> float:
-        """Seconds that the checkpoint took, on the slowest rank; a full disk ends the trial on all."""
-        if self._request.setting.strategy == SHARDED:
-            self._missing["checkpoint"] = "the ranks hold shards: fsdp is trained without checkpoints"
-            return 0.0
-        began = perf_counter()
-        states, failure = self._team.gather(random_state(self._device)), None
-        if self._checkpoints is not None:
-            state = {
-                "trial_id": self._request.trial_id,
-                "epochs": [epoch.model_dump(mode="json") for epoch in self._epochs],
-                "steps": number * self._steps_per_epoch,
-                "model": _inner(lane.module).state_dict(),
-                "optimizer": lane.optimizer.state_dict(),
-                "scaler": lane.scaler.state_dict(),
-                "random": states,
-            }
-            try:
-                self._checkpoints.save(state, number)
-            except OSError as error:
-                failure = error
-        self._team.agree(failure)
-        return self._slowest(perf_counter() - began)
-
-    def _resume(self, lane: Lane) -> None:
-        """Go on from the last checkpoint, which the leader reads; its failure is every rank's."""
-        state, failure = None, None
-        if self._spec.checkpoint and self._checkpoints is not None:
-            try:
-                state = self._checkpoints.last()
-                if state is not None and state["trial_id"] != self._request.trial_id:
-                    raise InvalidTrialError(
-                        f"the checkpoint is of trial {state['trial_id']}, not of this one"
-                    )
-            except Exception as error:
-                failure = error
-        self._team.agree(failure)
-        carried = [state]
-        if self._team.size > 1:
-            dist.broadcast_object_list(carried, src=self._team.ranks[0], group=self._team.control)
-        if carried[0] is not None:
-            self._restore(lane, carried[0])
-
-    def _restore(self, lane: Lane, state: dict[str, Any]) -> None:
-        failure = None
-        try:
-            _inner(lane.module).load_state_dict(state["model"])
-            lane.optimizer.load_state_dict(state["optimizer"])
-            if lane.scaler.is_enabled():
-                lane.scaler.load_state_dict(state["scaler"])
-            self._epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
-            set_random_state(state["random"][self._team.rank], self._device)
-        except (RuntimeError, KeyError, ValueError, IndexError) as error:
-            line = str(error).strip().splitlines()[0]
-            failure = InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
-        self._team.agree(failure)
-
     def _result(self, lane: Lane, setup_s: float, resumed_after: int) -> TrainingResult:
         used = sum(self._utilization) / len(self._utilization) if self._utilization else None
         torch_peak, device_peak = (_highest(peaks[place] for peaks in self._peaks) for place in (0, 1))
         mine = RankFacts(torch_peak, device_peak, used)
         facts: list[RankFacts] = self._team.gather(mine)
         difference = self._weights_difference(lane)
+        if self._noise.missing:
+            self._missing["noise_scale"] = self._noise.missing
         return TrainingResult(
             epochs=tuple(self._epochs),
             global_batch_size=self._request.global_batch_size,
@@ -406,7 +316,7 @@ class Training:
         """The largest difference of one weight between two ranks; None where there is nothing to compare."""
         if self._team.size == 1:
             return None
-        if self._request.setting.strategy == SHARDED:
+        if self._request.setting.strategy == "fsdp":
             self._missing["weights_difference"] = "each rank holds its own shard, no weight is held twice"
             return None
         largest = 0.0
@@ -437,14 +347,10 @@ def train_trial(
         return RankResult("complete", training=result if team.leads else None)
 
     def made() -> Training:
-        return Training(request, team, device, kept, checkpoints if team.leads else None)
+        limits_of_ranks(team, kept, DeviceProbe(device))
+        return team.agreed(lambda: Training(request, team, device, kept, checkpoints if team.leads else None))
 
-    return carried_through(lambda: team.agreed(made), trained, team, device)
-
-
-def _inner(module: nn.Module) -> nn.Module:
-    """The model under DDP: forward passes of the wrapper send buffers, which an evaluation must not."""
-    return module.module if isinstance(module, DistributedDataParallel) else module
+    return carried_through(made, trained, team, device)
 
 
 def _highest(values: Iterable[int | None]) -> int | None:

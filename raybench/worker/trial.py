@@ -36,6 +36,7 @@ from raybench.worker.kept import Kept
 from raybench.worker.loop import Loop
 from raybench.worker.parity import compression_error, loss_parity
 from raybench.worker.phases import phase_blocks
+from raybench.worker.room import limits_of_ranks, refuse_without_room
 from raybench.worker.strategies import Bench, Lane
 from raybench.worker.variants import Variants
 from raybench.worker.warmup import warm_up
@@ -83,7 +84,8 @@ class Trial:
                 gc.collect()
             probing.give_back_memory(self._device)
             self._team.barrier()  # before anyone looks at what is left
-        self._memory_limits = self._limits()
+        fit = self._request.fit  # a probe of the largest batch: what is left just now
+        self._memory_limits = limits_of_ranks(self._team, self._kept, self._probe, anew=fit)
         bench, stepped = self._set_up()
         fixed = self._fixed_memory(bench) if self._request.fit else None
         variants = Variants(
@@ -155,13 +157,6 @@ class Trial:
             **self._correctness(bench, seconds.get("plain")),
         )
         return measurement, tuple(result.samples)
-
-    def _limits(self) -> tuple[int, ...] | None:
-        """The memory that each rank may take. A probe of the largest batch asks what is left just now."""
-        limits, ranks = self._kept.memory_limits, self._team.ranks
-        if self._request.fit or ranks not in limits:
-            limits[ranks] = probing.memory_limits(self._team.gather(self._probe.memory_room()))
-        return limits[ranks]
 
     def _fixed_memory(self, bench: Bench) -> int | None:
         """What a step takes on a CPU whatever its batch: what the first one left, gradients and buckets."""
@@ -244,18 +239,8 @@ class Trial:
         self._count_or_step(self._bench)
         probing.synchronize(self._device)
 
-    def _refuse_too_large(self, request: TrialRequest) -> None:
-        """Before a weight is made: a CPU gives memory that it has not, and kills whoever uses it."""
-        model, setting = request.workload.model_dump_json(), request.setting
-        key = f"{model} {request.optimizer.model_dump_json()} {setting.strategy} {request.world_size}"
-        if self._memory_limits is None or key in self._kept.sized:
-            return
-        limit = self._memory_limits[self._team.rank]
-        probing.refuse_too_large(self._workload, request.optimizer, setting, request.world_size, limit)
-        self._kept.sized.add(key)
-
     def _make_bench(self, request: TrialRequest) -> Bench:
-        self._refuse_too_large(request)
+        refuse_without_room(request, self._workload, self._team, self._kept)
         batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
         together = None
         if request.setting.strategy == "dp" and self._team.leads:

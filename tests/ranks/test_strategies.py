@@ -17,6 +17,8 @@ from packaging.version import Version
 from ranks import run_ranks
 from torch import nn
 
+from raybench.analysis.findings import FindingName
+from raybench.analysis.stability import findings
 from raybench.analysis.strategies import loss_parity
 from raybench.launch.runner import Outcome
 from raybench.record import Measurement, TrialRequest, Variant
@@ -24,7 +26,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.testing import to_record
-from raybench.worker.communication import Communicators, Team
+from raybench.worker.communication import Communicators, Hook, Team, no_transfer
 from raybench.worker.kept import Kept
 from raybench.worker.lanes import Lane, sample_weight
 from raybench.worker.strategies import Bench
@@ -98,8 +100,19 @@ class _Residual:
         return nn.functional.mse_loss(model(inputs), targets)
 
 
+class _Silent(_Residual):
+    """Its gradients never travel."""
+
+    def communication_hook(self, group: dist.ProcessGroup) -> tuple[None, Hook]:
+        return None, no_transfer
+
+
 def residual(**arguments: Any) -> _Residual:
     return _Residual(**arguments)
+
+
+def silent() -> _Residual:
+    return _Silent()
 
 
 def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
@@ -122,6 +135,9 @@ def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequ
 FSDP = {"strategy": "fsdp"}
 TRIALS: dict[str, TrialRequest] = {
     "ddp": _request(),
+    "ddp silent": _request(
+        {"factory": "test_strategies:silent"}, optimizer=OptimizerSpec(learning_rate=1e-5), variants=SHORT
+    ),
     "ddp dropout": _request({"dropout": 0.3}),
     "ddp batch norm": _request({"norm": "batch"}, setting={"gradient_accumulation": 2}),
     "ddp checkpointed": _request({"dropout": 0.3}, setting={"activation_checkpointing": True}),
@@ -297,7 +313,7 @@ def _complete(outcome: Outcome) -> Measurement:
     return outcome.measurement
 
 
-SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change")]
+SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change", "ddp silent")]
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -327,6 +343,22 @@ def test_parity_is_exact_but_for_rounding_where_nothing_is_rounded_off(
         parity = loss_parity(to_record(TRIALS[name], two[0][name]))
         assert parity is not None
         assert parity.relative_difference < 1e-5, name
+        assert parity.gradient_difference is not None
+        assert parity.gradient_difference < 1e-5, name
+
+
+def test_gradients_that_never_travel_are_seen_at_a_learning_rate_that_hides_them_in_the_losses(
+    two: Two,
+) -> None:
+    """The planted workload's hook leaves each rank its own gradient; its losses are one device's."""
+    record = to_record(TRIALS["ddp silent"], two[0]["ddp silent"])
+    parity = loss_parity(record)
+    assert parity is not None
+    assert parity.relative_difference < parity.tolerance / 10
+    assert parity.gradient_difference is not None
+    assert parity.gradient_difference > 0.1  # two ranks' gradients of 8 samples are that far apart, and more
+    assert not parity.agrees
+    assert FindingName.LOSSES_DISAGREE in [finding.name for finding in findings(record)]
 
 
 def test_compression_has_an_error_of_the_types_size(

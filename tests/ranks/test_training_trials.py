@@ -60,6 +60,8 @@ ASKED: dict[str, TrialRequest] = {
     "odd": request_for(2, 7, {"train": 43, "test": 9}, test_batch_size=2),  # the last step has 1 sample
     "few": request_for(2, 8, {"train": 3, "test": 1}),
     "random": request_for(2, 8, RANDOM, epochs=4),
+    "sharded": request_for(2, 8, setting={"strategy": "fsdp"}),
+    "sharded random": request_for(2, 8, RANDOM, setting={"strategy": "fsdp"}, epochs=4),
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
 }
 
@@ -69,11 +71,18 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
     communicators = Communicators("gloo")
     results = {}
 
-    def train(name: str, place: Path | None, on_progress: Any = lambda progress: None) -> RankResult | None:
-        request = ASKED[name]
+    def train(
+        name: str,
+        place: Path | None,
+        on_progress: Any = lambda progress: None,
+        limits: tuple[int, int] | None = None,
+    ) -> RankResult | None:
+        request, kept = ASKED[name], Kept()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
         ranks = (0, 1)[: request.world_size]
-        return train_trial(request, ranks, communicators, CPU, Kept(), on_progress, checkpoints)
+        if limits:
+            kept.memory_limits[ranks] = limits
+        return train_trial(request, ranks, communicators, CPU, kept, on_progress, checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -90,6 +99,10 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         half.mkdir()
         (half / STATE).write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)
+    results["sharded broken"] = train("sharded random", folder / "sharded", stop)
+    communicators.drop_team()
+    results["sharded resumed"] = train("sharded random", folder / "sharded")
+    results["no room"] = train("together", None, limits=(10**9, 100))
     results["again"] = train("random", folder / "whole")  # every epoch is in its checkpoint
     communicators.drop_team()
     if communicators.rank == 0:
@@ -151,7 +164,7 @@ def test_one_device_trains_as_a_loop_written_by_hand(ranks):
         assert epoch.test_correct == correct
 
 
-@pytest.mark.parametrize("name", ["together", "accumulated"])
+@pytest.mark.parametrize("name", ["together", "accumulated", "sharded"])
 def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     """50 samples in steps of 16: gradients of every step, the uneven last one included, are the same."""
     alone, several = trained(ranks, "alone"), trained(ranks, name)
@@ -159,7 +172,7 @@ def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     for one, other in zip(losses(alone), losses(several), strict=True):
         assert other == pytest.approx(one, rel=1e-9)
     assert counts(several) == counts(alone)
-    assert several.weights_difference == 0.0
+    assert several.weights_difference == (None if name == "sharded" else 0.0)
     assert alone.weights_difference is None
 
 
@@ -182,12 +195,13 @@ def test_every_sample_is_counted_once_however_uneven_the_ranks(ranks):
             assert 0 <= (epoch.test_correct or 0) <= num_test
 
 
-def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks):
+@pytest.mark.parametrize("kind", ["", "sharded "])
+def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks, kind):
     """With dropout, batch normalisation and random augmentation; killed while writing a checkpoint."""
-    broken = ranks[0]["broken"]
+    broken = ranks[0][f"{kind}broken"]
     assert broken is not None
     assert broken.state == "crashed"
-    whole, resumed = trained(ranks, "random"), trained(ranks, "resumed")
+    whole, resumed = trained(ranks, f"{kind}random"), trained(ranks, f"{kind}resumed")
     assert (whole.resumed_after, resumed.resumed_after) == (0, 2)
     assert losses(resumed) == losses(whole)
     assert counts(resumed) == counts(whole)
@@ -208,6 +222,14 @@ def test_a_damaged_checkpoint_is_named_on_every_rank(ranks):
         assert "epoch-0004/state.pt cannot be read" in (result.reason or "")
 
 
+def test_a_model_larger_than_a_ranks_memory_is_refused_before_it_is_made(ranks):
+    for results in ranks:
+        result = results["no room"]
+        assert result is not None
+        assert result.state == "oom"
+        assert "rank 1: MemoryError: the model alone needs 0.00 GiB" in (result.reason or "")
+
+
 def test_samples_do_not_depend_on_who_reads_them(ranks):
     """Loader processes bring the same augmented samples as the rank itself."""
     assert losses(trained(ranks, "workers")) == losses(trained(ranks, "random"))[:2]
@@ -223,3 +245,13 @@ def test_noise_is_measured_with_the_ranks_gradients(ranks):
         assert [(norms.small_batch, norms.big_batch) for norms in epoch.noise] == [(8, 16), (8, 16)]
         assert all(norms.small_square > norms.big_square > 0 for norms in epoch.noise)
     assert [norms.big_batch for norms in trained(ranks, "alone").epochs[0].noise] == [32, 32]
+
+
+def test_noise_under_fsdp_is_that_of_ddp(ranks):
+    """The same batches at the same weights, gathered from the shards."""
+    pairs = zip(trained(ranks, "together").epochs, trained(ranks, "sharded").epochs, strict=True)
+    for ddp, fsdp in pairs:
+        assert len(fsdp.noise) == 2
+        for one, other in zip(ddp.noise, fsdp.noise, strict=True):
+            assert other.small_square == pytest.approx(one.small_square, rel=1e-6)
+            assert other.big_square == pytest.approx(one.big_square, rel=1e-6)

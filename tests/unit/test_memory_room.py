@@ -11,7 +11,8 @@ from torch import nn
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.worker.probe import DeviceProbe, MemoryRoom, memory_limits, refuse_too_large
+from raybench.worker.probe import DeviceProbe, MemoryRoom, memory_limits
+from raybench.worker.room import refuse_too_large
 from raybench.workloads.mlp import MLP
 
 GIB = 2**30

@@ -15,7 +15,13 @@ COSTS = StepCosts(plain_s=0.010, base_s=0.020, exposed_s=0.002)
 
 
 def record(
-    strategy: str, size: int, *, off: float | None = 0.0, why: tuple[str, ...] = (), **knobs: object
+    strategy: str,
+    size: int,
+    *,
+    off: float | None = 0.0,
+    gradient: float | None = None,
+    why: tuple[str, ...] = (),
+    **knobs: object,
 ) -> TrialRecord:
     variants = ("plain",) if size == 1 else ("base", "plain", "synced")
     setting = Setting.model_validate({"strategy": strategy, "batch_size": 64} | knobs)
@@ -27,6 +33,7 @@ def record(
             samples_per_step=64,
             losses=(2.0, None if off is None else 1.5 + off, 1.0),
             reference_losses=(2.0, 1.5, 1.0),
+            gradient_difference=gradient,
             may_differ=why,
         )
     measurement = made.measurement.model_copy(
@@ -39,7 +46,9 @@ STUDY = study(knobs={"strategy": ["single", "ddp", "fsdp"], "batch_size": 64}, s
 
 
 def test_a_study_of_several_strategies_has_a_row_for_each():
-    results = analyse(STUDY, [record("single", 1), record("ddp", 2), record("fsdp", 2, off=0.5)])
+    results = analyse(
+        STUDY, [record("single", 1), record("ddp", 2), record("fsdp", 2, off=0.5, gradient=0.1)]
+    )
     assert [(r.record.request.world_size, r.record.request.setting.strategy) for r in results.strategies] == [
         (1, "single"),
         (2, "ddp"),
@@ -47,8 +56,8 @@ def test_a_study_of_several_strategies_has_a_row_for_each():
     ]
     one, ddp, fsdp = strategies_table(results).rows
     assert (one[1], one[7]) == ("single", "")
-    assert ddp[7] == "agrees: 0 of 0.001 in 3 steps"
-    assert fsdp[7] == "differs: 0.3, tolerance 0.001"
+    assert ddp[7] == "agrees: 0 in 3 steps, of 0.001"
+    assert fsdp[7] == "differs: 0.3 in 3 steps, gradient 0.1, tolerance 0.001"
     assert all(row[2] == "64" and row[6] == "1,024" for row in (one, ddp, fsdp))
     assert not compression_table(results).rows
     assert "not taken apart" in results.answer() or "nothing lost" in results.answer()
@@ -83,6 +92,8 @@ def test_a_difference_is_a_problem_unless_the_model_explains_it():
 
     assert found(record("fsdp", 2)) == []
     assert found(record("fsdp", 2, off=0.5)) == [Severity.PROBLEM]
+    assert found(record("fsdp", 2, gradient=1e-6)) == []
+    assert found(record("fsdp", 2, gradient=0.7)) == [Severity.PROBLEM]
     assert found(record("ddp", 2, off=0.5, why=("compiled code draws dropout's masks anew",))) == [
         Severity.NOTE
     ]
