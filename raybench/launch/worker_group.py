@@ -42,7 +42,7 @@ class WorkerGroupRunner:
         checkpoints: Path | None = None,  # of training trials, where rank 0 can write
     ) -> None:
         self._cluster, self._device, self._cpus = cluster, device, cpus_per_worker
-        self._storage, self._checkpoints = storage, checkpoints
+        self._storage, self.checkpoints = storage, checkpoints
         self._group: _Group | None = None
         self._started = 0
 
@@ -77,7 +77,7 @@ class WorkerGroupRunner:
             return Outcome("invalid", 0.0, str(error), group=group.info.number)
         began = monotonic()
         try:
-            outcome = group.run(request, ranks, on_progress)
+            outcome = group.run(request, ranks, self.checkpoints, on_progress)
         except GroupLostError as lost:
             self._stop_group()
             outcome = Outcome(cast(State, lost.state), monotonic() - began, str(lost), ranks=ranks)
@@ -118,7 +118,6 @@ class _Group:
         self._pids: list[int] = []
         self._mailbox: Any = Mailbox.remote()  # type: ignore[attr-defined]
         self._waiting: Any = None
-        self._checkpoints = str(runner._checkpoints) if runner._checkpoints else None
         trainer = self._trainer(runner, world_size, environment, number)
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
         self._thread.start()
@@ -149,14 +148,18 @@ class _Group:
         raise GroupLostError(f"the worker group did not start: {reason}")
 
     def run(
-        self, request: TrialRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
+        self,
+        request: TrialRequest,
+        ranks: tuple[int, ...],
+        checkpoints: Path | None,
+        on_progress: Callable[[Progress], None],
     ) -> Outcome:
         """Post the trial and wait for its outcome. Raises ``GroupLostError``."""
         deadline = monotonic() + request.timeout_s + DRIVER_GRACE_S
         task = {
             "request": request.model_dump(mode="json"),
             "ranks": ranks,
-            "checkpoints": self._checkpoints,
+            "checkpoints": str(checkpoints) if checkpoints else None,
         }
         self._mailbox.post.remote(task)
         began = monotonic()

@@ -17,13 +17,15 @@ HERE = Path(__file__).parent
 class Command:
     """``python -m raybench.study ARGUMENTS`` in a session of its own, its output in a file."""
 
+    program: tuple[str, ...] = ("-m", "raybench.study")
+
     def __init__(self, *arguments: str, folder: Path, log: str = "output.txt") -> None:
         self.output_file = folder / log
         environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
         environment.pop("RAY_ADDRESS", None)
         with self.output_file.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "raybench.study", *arguments],
+                [sys.executable, *self.program, *arguments],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

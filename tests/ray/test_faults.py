@@ -25,7 +25,9 @@ batch_size = {batches}
 world_sizes = {sizes}
 {scaling}
 [measure]
-min_rounds = 5
+min_rounds = 3
+steps = 1
+warmup_steps = 1
 max_seconds = 1
 timeout_seconds = 8
 half_width = 0.5

@@ -1,4 +1,4 @@
-"""The smoke size of every study, on real data, from the shell to the report.
+"""The smoke size of every study, on real data, from the command line to the report.
 
 Measured for a shorter time than a user's, as nothing here asks how exact a figure is.
 """
@@ -6,20 +6,31 @@ Measured for a shorter time than a user's, as nothing here asks how exact a figu
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
-from commands import Command
+from commands import HERE, Command
 
 from raybench.analysis.published import load_figures
 from raybench.spec.load import find_study, load_study, studies_folder
 from raybench.store import ResultsDirectory
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
-# the default study's is in test_study.py, that of the strategies in the notebook
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+# the default study's is in test_study.py, that of the strategies in the notebook: each from a shell prompt
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
 STUDIES = sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
-BRIEFLY = ("measure.max_seconds=1", "measure.min_rounds=3", "measure.half_width=0.9")
+BRIEFLY = {
+    "measure.max_seconds": 1,
+    "measure.min_rounds": 3,
+    "measure.half_width": 0.9,
+    "measure.steps": 1,
+    "measure.warmup_steps": 1,
+}
+
+
+class InOneGroup(Command):
+    program = (str(HERE / "one_group.py"),)
 
 
 def rows(file: Path) -> list[dict[str, str]]:
@@ -27,27 +38,38 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
-    fields = [*BRIEFLY, "training.epochs=1"] if load_study(find_study(study)).training else BRIEFLY
-    options = [word for field in fields for word in ("--set", field)]
-    command = Command(
-        "scaling", study, "--smoke", "--data", str(data_dir), "--output", "out", *options, folder=tmp_path
-    )
-    assert command.wait(280) == 0, command.output
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[str, Path]:
+    """What all of them printed, and the folder that has a results directory for each."""
+    folder, commands = tmp_path_factory.mktemp("smoke"), []
+    for study in STUDIES:
+        trains = load_study(find_study(study)).training is not None
+        fields = BRIEFLY | ({"training.epochs": 1} if trains else {})
+        chosen = [word for field, value in fields.items() for word in ("--set", f"{field}={value}")]
+        commands.append(["scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen])
+    (folder / "commands.json").write_text(json.dumps(commands))
+    command = InOneGroup("commands.json", folder=folder)
+    command.wait(800)
     assert command.survivors(10) == []
-    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+    return command.output, folder
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_goes_from_the_data_to_the_report(study: str, run: tuple[str, Path]) -> None:
+    output, folder = run
+    assert f"exit code 0: scaling {study} " in output, output
+    with ResultsDirectory.open_readonly(folder / study) as store:
         resolved, records = store.study(), list(store.latest().values())
-    assert {record.state for record in records} == {"complete"}, command.output
+    assert {record.state for record in records} == {"complete"}, output
     sizes = {record.request.world_size for record in records if record.request.role == "scaling"}
     assert sizes == {1, 2}
     assert resolved.workload.input == ("synthetic" if study == "mlp_scaling" else "real")
-    report = (tmp_path / "out" / "report" / "report.md").read_text()
+    report = (folder / study / "report" / "report.md").read_text()
     assert "## Where the time goes" in report
     figures = load_figures(study)
     assert ("## Published beside measured" in report) == bool(figures)
     if resolved.training is not None:
-        trained = rows(tmp_path / "out" / "epochs.csv")
+        trained = rows(folder / study / "epochs.csv")
         runs = {(row["world_size"], row["seed"]) for row in trained}
         assert len(trained) == resolved.training.epochs * len(runs)
         assert {world_size for world_size, _ in runs} == {"1", "2"}

@@ -1,0 +1,55 @@
+"""``python one_group.py COMMANDS.json``: command lines of raybench, one after the other, in one worker group.
+
+Everything is as it is in the shell, but for the start of the group, which takes longer than most smoke
+studies do. Each command's exit code is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from raybench import conduct, study
+from raybench.launch.cluster import Cluster
+from raybench.launch.worker_group import WorkerGroupRunner
+from raybench.plan import Plan
+
+
+class Shared(WorkerGroupRunner):
+    """A runner that its studies do not close."""
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
+
+
+def main() -> int:
+    commands, codes, shared = json.loads(Path(sys.argv[1]).read_text()), list[int](), list[Shared]()
+    storage = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+    def runner(plan: Plan, cluster: Cluster, _: Path, checkpoints: Path) -> Shared:
+        if not shared:
+            shared.append(Shared(cluster, device="cpu", cpus_per_worker=1, storage=Path(storage.name)))
+        shared[0].checkpoints = checkpoints
+        return shared[0]
+
+    conduct._runner = runner
+    for arguments in commands:
+        sys.argv[1:] = arguments
+        try:
+            study.main()
+        except SystemExit as ended:
+            print(f"exit code {ended.code}: {' '.join(arguments)}", flush=True)
+            codes.append(int(ended.code or 0))
+    for each in shared:
+        each.end()
+    storage.cleanup()
+    return max(codes, default=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
