@@ -146,7 +146,7 @@ def _results(options: Options, study: Study) -> ResultsDirectory:
 def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
     """Measure and report; a full disk and a lost group leave what was measured, and say so."""
     plan = replace(plan, study=store.study())
-    notes, ended = list(store.warnings), DONE
+    notes, ended = [*store.warnings, *_left_out_words(plan)], DONE
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=options.quiet) as display:
             try:
@@ -236,6 +236,13 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> T
     )
 
 
+def _left_out_words(plan: Plan) -> list[str]:
+    if not plan.left_out:
+        return []
+    sizes = ", ".join(map(str, plan.left_out))
+    return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
+
+
 def _what_starts(plan: Plan) -> str:
     devices = f"{plan.group_size} {'GPU' if plan.device == 'cuda' else 'CPU'} workers"
     backend = "NCCL" if plan.device == "cuda" else "gloo"
@@ -286,6 +293,7 @@ def _shown(path: Path) -> str:
 def _print_plan(plan: Plan, console: Console) -> None:
     study = plan.study
     lines = [f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"]
+    lines += _left_out_words(plan)
     sizes = len(plan.curve(plan.default()))
     if study.knobs.has_max:
         number = len(plan.combinations())
@@ -301,11 +309,14 @@ def _print_plan(plan: Plan, console: Console) -> None:
             "confirmation: the best against the default, interleaved",
         ]
     else:
-        listed = study.knobs.values("batch_size")  # the ids of the others come with their numbers
-        requests = [request for request in plan.requests() if request.setting.batch_size in listed]
-        more = ", those of batch_size max" if study.knobs.has_max else ""
+        requests, more = plan.requests(), ""
+        if study.knobs.has_max:  # the ids of those come with their numbers
+            listed = study.knobs.values("batch_size")
+            requests = [request for request in requests if request.setting.batch_size in listed]
+            more = ", those of batch_size max"
         lines.append(
-            f"grid: {len(requests)} trials{more}, then the confirmation of the best against the default"
+            f"{study.search.method}: {len(requests)} trials{more}, "
+            "then the confirmation of the best against the default"
         )
         for request in requests:
             knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}

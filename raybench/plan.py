@@ -38,6 +38,7 @@ class Plan:
     target: int  # where suggestions are measured
     num_devices: int
     found: tuple[Found, ...] | None = None  # what "max" stands for; None: not looked for yet
+    left_out: tuple[int, ...] = ()  # of all world sizes those over which a global batch cannot be divided
 
     @property
     def group_size(self) -> int:
@@ -51,10 +52,15 @@ class Plan:
         return self.group_size > self.num_devices
 
     def environments(self) -> list[dict[str, str]]:
-        """Every combination of the process knobs, the default first."""
-        names = list(self.study.environment)
-        values = itertools.product(*self.study.environment.values())
-        return [dict(zip(names, combination, strict=True)) for combination in values]
+        """The process knobs of each worker group, the default first: as ``search.method`` combines them."""
+        listed = self.study.environment
+        if self.study.search.method != "ablation":
+            combinations = itertools.product(*listed.values())
+            return [dict(zip(listed, values, strict=True)) for values in combinations]
+        first = {name: values[0] for name, values in listed.items()}
+        alone = [{**first, name: value} for name, values in listed.items() for value in values]
+        every = [first, *alone, {name: values[-1] for name, values in listed.items()}]
+        return [each for place, each in enumerate(every) if each not in every[:place]]
 
     def default(self) -> Suggestion:
         """The first value of every list (of the strategies: ``Knobs.default``)."""
@@ -107,12 +113,41 @@ class Plan:
         variants: tuple[Variant, ...] = ("plain",) if self.target == 1 else ("synced",)
         return request.model_copy(update={"fit": True, "measure": measure, "variants": variants})
 
-    def grid(self) -> Iterator[Suggestion]:
-        """Every combination, the default first, those of one worker group together."""
-        numbers = itertools.count()
+    def suggestions(self) -> Iterator[Suggestion]:
+        """What is measured where nothing is searched for: the grid, or the ablation; the default first."""
+        pairs = self._ablation() if self.study.search.method == "ablation" else self._grid()
+        for number, (environment, setting) in enumerate(pairs):
+            yield Suggestion(number, setting, environment)
+
+    def _grid(self) -> Iterator[tuple[dict[str, str], Setting]]:
+        """Every combination, those of one worker group together."""
         for environment in self.environments():
             for setting in self.study.knobs.grid(self.largest):
-                yield Suggestion(next(numbers), setting, environment)
+                yield environment, setting
+
+    def _ablation(self) -> Iterator[tuple[dict[str, str], Setting]]:
+        """The default, every change of it alone, and the last values of all lists together."""
+        knobs, (first, *others) = self.study.knobs, self.environments()
+        for setting in knobs.one_at_a_time(self.device, self.largest):
+            yield first, self._with_same_passes(setting)
+        last = {name: values[-1] for name, values in self.study.environment.items()}
+        alone = [each for each in others if sum(each[name] != first[name] for name in each) == 1]
+        for environment in alone:
+            yield environment, self.default().setting
+        together = knobs.all_together(self.device, self.largest)
+        if together is not None and len(knobs.explored()) + len(others) > 1:
+            yield last, self._with_same_passes(together)
+
+    def _with_same_passes(self, setting: Setting) -> Setting:
+        """Under strong scaling, accumulation that sends gradients less often: the global batch grows with it.
+
+        Of a given global batch it would make smaller passes, sent as often.
+        """
+        once = self.default().setting.gradient_accumulation
+        if self.study.scaling.mode != "strong" or self.study.knobs.has_max:
+            return setting
+        batch = setting.batch_size * setting.gradient_accumulation // once
+        return setting.model_copy(update={"batch_size": batch})
 
     def placements(self, world_size: int) -> list[Placement]:
         """The placements asked for at this size; a list of ranks stands for its own length only."""
@@ -163,8 +198,8 @@ class Plan:
         return list(asked.values())
 
     def requests(self) -> list[TrialRequest]:
-        """Every trial of a grid, each once, by process knobs, then by world size, the largest first."""
-        asked = [request for suggestion in self.grid() for request in self.curve(suggestion)]
+        """The trials of all suggestions, each once, by process knobs, then by world size, largest first."""
+        asked = [request for suggestion in self.suggestions() for request in self.curve(suggestion)]
         unique = {request.trial_id: request for request in asked}
         order = {tuple(environment.items()): place for place, environment in enumerate(self.environments())}
         return sorted(
@@ -227,6 +262,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         world_sizes=listed,
         target=study.scaling.target_world_size or listed[-1],
         num_devices=devices,
+        left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
     )
     if plan.target not in listed:
         raise RequestError(
@@ -241,16 +277,28 @@ def make_plan(study: Study, resources: Resources) -> Plan:
 
 
 def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
-    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for."""
+    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for.
+
+    Of "all", those over which every global batch can be divided; where none of several is, all of them.
+    """
     sizes, alone = study.scaling.world_sizes, study.knobs.values("strategy") == ("single",)
     if sizes == "all":
-        return (1,) if alone else powers_of_two(devices)
+        every = _all_sizes(study, devices)
+        fitting = tuple(size for size in every if _uneven(study, size) is None)
+        return fitting if max(fitting, default=1) > 1 else every
     if alone and max(sizes) > 1:
         raise RequestError(
             'scaling.world_sizes: 1 where knobs.strategy is "single" alone '
             f"(received {', '.join(map(str, sorted(sizes)))})"
         )
     return tuple(sorted(sizes))
+
+
+def _all_sizes(study: Study, devices: int) -> tuple[int, ...]:
+    """What "all" stands for; empty where the sizes are listed."""
+    if study.scaling.world_sizes != "all":
+        return ()
+    return (1,) if study.knobs.values("strategy") == ("single",) else powers_of_two(devices)
 
 
 def powers_of_two(devices: int) -> tuple[int, ...]:
@@ -296,20 +344,21 @@ def _refuse_too_many(plan: Plan, resources: Resources) -> None:
 
 
 def _refuse_uneven_batches(plan: Plan) -> None:
-    if plan.study.scaling.mode != "strong":
-        return
-    knobs = plan.study.knobs
-    for batch, accumulation, size in itertools.product(
-        knobs.values("batch_size"), knobs.values("gradient_accumulation"), plan.world_sizes
-    ):
-        assert isinstance(accumulation, int)
-        if not isinstance(batch, int):  # the largest is found among those that divide
-            continue
-        if batch % (size * accumulation):
+    for size in plan.world_sizes:
+        uneven = _uneven(plan.study, size)
+        if uneven is not None:
+            batch, accumulation = uneven
             raise RequestError(
                 "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
                 f"{size} x {accumulation} (received {batch})"
             )
+
+
+def _uneven(study: Study, size: int) -> tuple[int, int] | None:
+    """Under strong scaling: a global batch and an accumulation that so many devices cannot divide evenly."""
+    if study.scaling.mode != "strong":
+        return None
+    return next((pair for pair in study.divided_batches() if pair[0] % (size * pair[1])), None)
 
 
 def _refuse_no_room(plan: Plan) -> None:

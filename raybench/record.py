@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from raybench.spec.knobs import Setting
+from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
@@ -90,6 +90,26 @@ class TrialRequest(_Frozen):
         if self.scaling == "weak":
             return setting.batch_size
         return setting.batch_size // (self.world_size * setting.gradient_accumulation)
+
+    def differences(self, other: TrialRequest) -> dict[str, KnobValue]:
+        """The knobs, variables and placement of this request that differ from ``other``'s, one change each.
+
+        Under strong scaling ``batch_size`` stands for the samples that all devices take in a pass: more
+        accumulation of the same passes is one change, though the global batch grows with it.
+        """
+        found: dict[str, KnobValue] = dict(self.setting.differences(other.setting))
+        if self.scaling == other.scaling == "strong":
+            found.pop("batch_size", None)
+            mine, theirs = (each.batch_size * each.world_size for each in (self, other))
+            if mine != theirs:
+                found["batch_size"] = mine
+        for name in sorted({*self.environment, *other.environment}):
+            if self.environment.get(name) != other.environment.get(name):
+                found[name] = self.environment.get(name)
+        if self.placement != other.placement:
+            place = self.placement
+            found["placement"] = place if isinstance(place, str) else "ranks " + " ".join(map(str, place))
+        return found
 
     @property
     def global_batch_size(self) -> int:

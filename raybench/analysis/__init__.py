@@ -22,7 +22,8 @@ from raybench.analysis.findings import Finding, FindingName, Severity
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
 from raybench.analysis.phases import PhaseTable, phase_table
-from raybench.analysis.published import Figure, Pair, load_figures, pairs
+from raybench.analysis.published import Figure, load_figures
+from raybench.analysis.published_pairs import Pair, pairs
 from raybench.analysis.results import (
     BatchCurve,
     BatchPoint,

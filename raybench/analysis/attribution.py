@@ -141,16 +141,6 @@ def _default(results: StudyResults) -> TrialRecord | None:
     )
 
 
-def _changes(record: TrialRecord, default: TrialRecord) -> dict[str, KnobValue]:
-    """Knobs and variables in which a record differs from the default's."""
-    mine, theirs = record.request, default.request
-    changes: dict[str, KnobValue] = dict(mine.setting.differences(theirs.setting))
-    for name in sorted({*mine.environment, *theirs.environment}):
-        if mine.environment.get(name) != theirs.environment.get(name):
-            changes[name] = mine.environment.get(name)
-    return changes
-
-
 def _efficiency(results: StudyResults, record: TrialRecord) -> Estimate | None:
     return scaling(record, results.records).efficiency
 
@@ -160,7 +150,7 @@ def _effect(results: StudyResults, default: TrialRecord, record: TrialRecord) ->
     if mine.efficiency is None or base.efficiency is None:
         return None
     return Effect(
-        changes=_changes(record, default),
+        changes=record.request.differences(default.request),
         label=difference_words(results.study, record.request),
         record=record,
         efficiency=mine.efficiency,

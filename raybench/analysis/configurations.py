@@ -62,7 +62,9 @@ def configurations(results: StudyResults) -> tuple[Configuration, ...]:
     at = results.headline.request.world_size if results.headline else 0
     kept: list[TrialRecord] = []
     for record in sorted(several, key=lambda each: each.request.role != "scaling"):
-        if record.request.world_size == at and not any(_differences(record, other) == {} for other in kept):
+        if record.request.world_size == at and not any(
+            record.request.differences(other.request) == {} for other in kept
+        ):
             kept.append(record)
     found = {record.trial_id: scaling(record, results.records) for record in kept}
     every = [_configuration(results, record, kept, found) for record in kept]
@@ -80,7 +82,7 @@ def _configuration(
     best: dict[str, Change] = {}
     neighbours = 0
     for other in kept:
-        difference, theirs = _differences(other, record), found[other.trial_id]
+        difference, theirs = other.request.differences(record.request), found[other.trial_id]
         if len(difference) != 1:
             continue
         neighbours += 1
@@ -102,16 +104,3 @@ def _configuration(
         changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
         num_tried=neighbours,
     )
-
-
-def _differences(one: TrialRecord, other: TrialRecord) -> dict[str, KnobValue]:
-    """Knobs, variables and placement of ``one`` that differ from ``other``'s."""
-    mine, theirs = one.request, other.request
-    found: dict[str, KnobValue] = dict(mine.setting.differences(theirs.setting))
-    for name in sorted({*mine.environment, *theirs.environment}):
-        if mine.environment.get(name) != theirs.environment.get(name):
-            found[name] = mine.environment.get(name)
-    if mine.placement != theirs.placement:
-        place = mine.placement
-        found["placement"] = place if isinstance(place, str) else "ranks " + " ".join(map(str, place))
-    return found

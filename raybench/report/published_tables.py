@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis.contradictions import contradictions
-from raybench.analysis.published import Figure, Measured, Pair, in_words, pairs
+from raybench.analysis.published import Figure, fact, in_words
+from raybench.analysis.published_pairs import Measured, Pair, epoch_samples, pairs
 from raybench.analysis.results import StudyResults
 from raybench.analysis.words import aligned, devices_words, figures
 from raybench.report.tables import Column, Table
@@ -43,11 +44,26 @@ def published_table(results: StudyResults, published: Sequence[Figure]) -> Table
     sources = ", ".join(dict.fromkeys(figure.source for figure in published))
     caption = (
         f"Published by others: {sources}. Their hardware is not this one, so the columns stand beside each "
-        "other and nothing follows from their difference. Measured: mean with 95% interval over n rounds."
+        "other and nothing follows from their difference. Measured: mean with 95% interval over n rounds; "
+        "where the devices or the batch per device are not the published ones, it says so."
     )
+    caption += _training_words(results, published)
     if any(pair.measured and pair.measured.derived for pair in shown.values()):
         caption += f"{MARK} From the throughput of steps, without evaluation."
     return Table("Published beside measured", caption, columns, rows)
+
+
+def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
+    """How long was trained here, and there: of another number of samples an epoch says little."""
+    spec = results.study.training
+    if spec is None or results.training is None:
+        return ""
+    samples, theirs = epoch_samples(results, published), [fact(published, n) for n in ("epochs", "samples")]
+    known = [
+        f"{value:,.0f} {name}" for value, name in zip(theirs, ("epochs", "samples"), strict=True) if value
+    ]
+    here = f"{spec.epochs} epochs" + (f" of {samples:,.0f} samples" if samples else "")
+    return f" Trained here: {here}" + (f"; published: {' of '.join(known)}." if known else ".")
 
 
 def contradictions_table(published: Sequence[Figure]) -> Table:
@@ -86,6 +102,8 @@ def _measured_words(measured: Measured, figure: Figure) -> str:
     mark = MARK if measured.derived else ""
     if measured.world_size != figure.world_size:
         mark += f" on {devices_words(measured.world_size)}"
+    if figure.batch_size is not None and measured.batch_size not in (None, figure.batch_size):
+        mark += f" at batch {measured.batch_size:,}"
     if measured.low is None or measured.high is None:
         return in_words(figures(measured.value), figure.unit) + mark
     value, low, high = aligned(measured.value, measured.low, measured.high)

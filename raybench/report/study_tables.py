@@ -8,7 +8,8 @@ from raybench.analysis.attribution import Effect, attribution
 from raybench.analysis.cost import CostPoint, costs, when_to_use, works
 from raybench.analysis.hiding import HIDDEN, Hiding, hiding
 from raybench.analysis.phases import PhaseRow, PhaseTable, phase_table
-from raybench.analysis.published import Figure, epoch_samples, fact
+from raybench.analysis.published import Figure, fact
+from raybench.analysis.published_pairs import epoch_samples
 from raybench.analysis.results import StudyResults
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.waterfall import waterfall
@@ -237,7 +238,8 @@ def attribution_table(results: StudyResults) -> Table:
         f"Against the default ({results.label(found.default)}) at {percent(found.default_efficiency)} on "
         f"{devices_words(found.world_size)}. The trials are minutes apart, so the intervals hold the "
         "uncertainty of both. Interaction: what the knobs do together over the product of what each does "
-        "alone, where each was measured alone. The workload is one within a study: how much a larger model "
+        "alone, where each was measured alone. Accumulation alone leaves the batch of a pass as it is. "
+        "The workload is one within a study: how much a larger model "
         "does, two results directories tell (raybench.analysis.attribution.between)."
     )
     return Table("What each knob changes", caption, columns, tuple(rows))

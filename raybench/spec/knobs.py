@@ -207,6 +207,27 @@ class _Space(Model):
             if setting is not None:
                 yield setting
 
+    def one_at_a_time(self, device: str = "cuda", largest: LargestBatch | None = None) -> Iterator[Setting]:
+        """The default, then each other value of each knob alone; ``largest`` as for ``grid``."""
+        default = self.default(device, largest)
+        yield default
+        for name, values in self.explored().items():
+            for value in values:
+                changed = self._changed(default, {name: value}, largest)
+                if changed is not None and changed != default:
+                    yield changed
+
+    def all_together(self, device: str = "cuda", largest: LargestBatch | None = None) -> Setting | None:
+        """The last value of every list; None where no batch fits."""
+        last = {name: values[-1] for name, values in self.explored().items()}
+        return self._changed(self.default(device, largest), last, largest)
+
+    def _changed(
+        self, default: Setting, changes: dict[str, KnobValue], largest: LargestBatch | None
+    ) -> Setting | None:
+        first = {name: self.values(name)[0] for name in Setting.model_fields}
+        return settled({**first, "strategy": default.strategy, **changes}, largest)
+
 
 # What "max" stands for beside the other knobs of a setting, whose batch is to be left alone; None: no
 # batch fits.

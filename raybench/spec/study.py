@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -80,7 +81,11 @@ class ScalingSpec(Model):
 class SearchSpec(Model):
     """How settings are chosen."""
 
-    method: Literal["optuna", "grid"] = Field("grid", description="grid: every combination of the values")
+    method: Literal["optuna", "grid", "ablation"] = Field(
+        "grid",
+        description="grid: every combination of the values; ablation: the default, each other value alone, "
+        "and the last of every list together",
+    )
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
     objectives: Annotated[
         tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
@@ -186,16 +191,24 @@ class Study(Model):
         sizes = self.scaling.world_sizes
         if self.scaling.mode != "strong" or sizes == "all":
             return
-        for batch in self.knobs.batch_size:
-            if batch == MAX:  # found among those that divide
-                continue
-            for accumulation in self.knobs.gradient_accumulation:
-                for size in sizes:
-                    if batch % (size * accumulation):
-                        raise ValueError(
-                            "knobs.batch_size: under strong scaling the global batch must be divisible by "
-                            f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
-                        )
+        for batch, accumulation in self.divided_batches():
+            for size in sizes:
+                if batch % (size * accumulation):
+                    raise ValueError(
+                        "knobs.batch_size: under strong scaling the global batch must be divisible by "
+                        f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
+                    )
+
+    def divided_batches(self) -> list[tuple[int, int]]:
+        """Under strong scaling: the global batches, and the accumulations over which they are divided.
+
+        An ablation multiplies the batch with the accumulation. "max" is found among those that divide.
+        """
+        accumulations = self.knobs.gradient_accumulation
+        if self.search.method == "ablation":
+            accumulations = accumulations[:1]
+        batches = [batch for batch in self.knobs.batch_size if batch != MAX]
+        return list(itertools.product(batches, accumulations))
 
     def _placements_fit(self) -> None:
         sizes = self.scaling.world_sizes

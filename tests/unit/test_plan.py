@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from raybench.errors import RequestError
 from raybench.launch.runner import Resources
@@ -138,8 +139,59 @@ def test_the_first_suggestion_is_the_default():
         2, knobs={"batch_size": [64, 8], "precision": ["bf16", "fp32"]}, environment={"A": ["2", "1"]}
     )
     assert planned.default() == Suggestion(0, Setting(batch_size=64, precision="bf16"), {"A": "2"})
-    assert next(planned.grid()) == planned.default()
-    assert [suggestion.number for suggestion in planned.grid()] == list(range(8))
+    assert next(planned.suggestions()) == planned.default()
+    assert [suggestion.number for suggestion in planned.suggestions()] == list(range(8))
+
+
+# --- an ablation: one at a time, and all together
+
+ABLATED = {
+    "batch_size": [8, 32],
+    "gradient_accumulation": [1, 4],
+    "gradient_compression": ["none", "bf16", "fp16"],
+}
+
+
+def changed(planned: Plan) -> list[tuple[int, int, str]]:
+    settings = [suggestion.setting for suggestion in planned.suggestions()]
+    return [(s.batch_size, s.gradient_accumulation, s.gradient_compression) for s in settings]
+
+
+def test_an_ablation_changes_one_knob_at_a_time_and_then_all():
+    planned = plan(4, knobs=ABLATED, search={"method": "ablation"})
+    assert next(planned.suggestions()) == planned.default()
+    assert changed(planned) == [
+        (8, 1, "none"),
+        (32, 1, "none"),
+        (8, 4, "none"),
+        (8, 1, "bf16"),
+        (8, 1, "fp16"),
+        (32, 4, "fp16"),
+    ]
+
+
+def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
+    planned = plan(4, knobs=ABLATED, search={"method": "ablation"}, scaling={"mode": "strong"})
+    assert changed(planned)[2] == (32, 4, "none")  # 4 passes of 8 samples
+    assert changed(planned)[-1] == (128, 4, "fp16")
+    passes = {request.batch_size for request in planned.requests() if request.world_size == 4}
+    assert passes == {2, 8}  # samples of one device and pass
+
+
+def test_process_knobs_are_ablated_too():
+    planned = plan(
+        2,
+        knobs={"batch_size": [8, 32]},
+        environment={"A": ["1", "2"], "B": ["x", "y"]},
+        search={"method": "ablation"},
+    )
+    found = [(s.setting.batch_size, s.environment["A"], s.environment["B"]) for s in planned.suggestions()]
+    assert found == [(8, "1", "x"), (32, "1", "x"), (8, "2", "x"), (8, "1", "y"), (32, "2", "y")]
+
+
+def test_nothing_to_ablate_is_the_default_alone():
+    planned = plan(2, knobs={"batch_size": 8}, search={"method": "ablation"})
+    assert list(planned.suggestions()) == [planned.default()]
 
 
 # --- placements
@@ -184,7 +236,7 @@ def test_ranks_of_a_length_that_is_no_world_size_here_are_refused():
 
 def variants(mode: str) -> dict[str, tuple[str, ...]]:
     planned = plan(4, scaling={"mode": mode}, knobs={"batch_size": [64, 128]})
-    default, other = itertools.islice(planned.grid(), 2)
+    default, other = itertools.islice(planned.suggestions(), 2)
     curve = {request.world_size: request for request in planned.curve(default)}
     found = {
         "search": planned.search(default),
@@ -215,7 +267,7 @@ def test_strong_scaling_has_the_base_at_the_global_batch_too():
 
 def test_a_confirmation_is_of_the_winner_against_the_default():
     planned = plan(2, knobs={"batch_size": [64, 128]})
-    default, winner = planned.grid()
+    default, winner = planned.suggestions()
     request = planned.confirmation(winner, default)
     assert (request.setting.batch_size, request.world_size) == (128, 2)
     assert request.versus == default.setting
@@ -286,7 +338,7 @@ def test_ids_differ_where_something_else_is_asked(fields):
 
 def test_ids_differ_by_role_and_size():
     planned = plan(4, knobs={"batch_size": [8, 16]})
-    default, other = planned.grid()
+    default, other = planned.suggestions()
     requests = [planned.search(default), *planned.curve(default), planned.confirmation(other, default)]
     assert len({each.trial_id for each in requests}) == len(requests) == 5
 
@@ -300,17 +352,32 @@ def test_ids_do_not_depend_on_how_long_a_trial_may_take():
 
 
 def test_strong_scaling_needs_batches_that_divide():
-    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": [64, 66]})
+    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": [64, 65]})  # no two devices
     assert line.startswith("knobs.batch_size")
-    assert "4 x 1" in line
-    assert "received 66" in line
+    assert "2 x 1" in line
+    assert "received 65" in line
+
+
+@pytest.mark.parametrize(
+    ("devices", "batches", "found", "left_out"),
+    [
+        (12, [8, 64], (1, 2, 4, 8), (12,)),
+        (4, [64, 66], (1, 2), (4,)),
+        (4, [64, 128], (1, 2, 4), ()),
+    ],
+)
+def test_all_world_sizes_of_strong_scaling_are_those_that_divide_the_batch(devices, batches, found, left_out):
+    planned = plan(devices, scaling={"mode": "strong"}, knobs={"batch_size": batches})
+    assert (planned.world_sizes, planned.left_out) == (found, left_out)
+    weak = plan(devices, knobs={"batch_size": batches})
+    assert (max(weak.world_sizes), weak.left_out) == (devices, ())
 
 
 def test_accumulation_divides_the_global_batch_too():
-    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": 8, "gradient_accumulation": [1, 4]})
-    assert "4 x 4" in line or "2 x 4" not in line
-    assert "4 x 4" in line
-    assert "received 8" in line
+    knobs = {"batch_size": 8, "gradient_accumulation": [1, 4]}
+    assert plan(4, scaling={"mode": "strong"}, knobs=knobs).world_sizes == (1, 2)
+    with pytest.raises(ValidationError, match=r"4 x 4 \(received 8\)"):
+        plan(4, scaling={"mode": "strong", "world_sizes": [1, 4]}, knobs=knobs)
     fine = plan(4, scaling={"mode": "strong"}, knobs={"batch_size": 16, "gradient_accumulation": 4})
     assert [each.batch_size for each in fine.curve(fine.default())] == [1, 2, 4]
     assert {each.global_batch_size for each in fine.curve(fine.default())} == {16}

@@ -10,13 +10,16 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.contradictions import Rule, contradictions
-from raybench.analysis.published import Figure, Pair, half_digit, load_figures, pairs
+from raybench.analysis.published import Figure, half_digit, load_figures
+from raybench.analysis.published_pairs import Pair, pairs
 from raybench.analysis.results import StudyResults
+from raybench.launch.runner import Resources
+from raybench.plan import make_plan
 from raybench.record import TrialRequest
 from raybench.report import write_report
 from raybench.report.published_tables import contradictions_table, published_table
 from raybench.spec import Setting, Study
-from raybench.testing import QUIET, FakeRunner, StepCosts
+from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
 from studies import grid, study
 
 STUDIES = (
@@ -131,6 +134,54 @@ def test_epoch_times_come_from_training_else_from_steps() -> None:
     assert accuracy is not None
     assert accuracy.value == pytest.approx(90)
     assert all(pair.measured is None for pair in found if pair.figure.epoch is not None)
+
+
+def test_batches_that_were_not_published_stand_beside_the_largest_published_one() -> None:
+    results = measured(study(name="resnet50_cifar10", knobs={"batch_size": [4096, 256]}))
+    figures = load_figures("resnet50_cifar10")
+    speedup = beside(pairs(results, figures), "speedup", 2, 64).measured
+    assert speedup is not None
+    assert speedup.batch_size == 4096
+    (cell,) = {row[7] for row in published_table(results, figures).rows if row[0] == "speed-up of step time"}
+    assert cell.endswith("at batch 4,096")
+
+
+def test_what_a_training_learned_stands_beside_the_published_epochs() -> None:
+    spec = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 640},
+        knobs={"batch_size": 32},
+        training={"epochs": 2},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    runner = FakeRunner(noise=QUIET, learning=FakeLearning())
+    results = analyse(spec, run_all(runner, [*plan.requests(), *plan.training()])[0])
+    figures = load_figures("distilbert_ag_news")
+    beside_ = {
+        (p.figure.quantity, p.figure.of, p.figure.epoch): p.measured
+        for p in pairs(results, figures)
+        if p.figure.world_size == 2
+    }
+    (trained,) = [r.training for r in results.records if r.training and r.request.world_size == 2]
+    for number, epoch in enumerate(trained.epochs, start=1):
+        learned = {
+            "accuracy": 100 * (epoch.test_accuracy or 0),
+            "train_loss": epoch.train_loss,
+            "epoch_time": epoch.train_s,
+        }
+        for quantity, value in learned.items():
+            found = beside_[quantity, "", number]
+            assert found is not None
+            assert found.value == pytest.approx(value)
+    assert beside_["accuracy", "", 3] is None  # only two epochs were trained
+    assert results.training is not None
+    (comparison,) = results.training.comparisons
+    speedup = beside_["speedup", "total_time", None]
+    assert speedup is not None
+    assert comparison.total_speedup is not None
+    assert speedup.value == pytest.approx(comparison.total_speedup.value)
+    words = "Trained here: 2 epochs of 640 samples; published: 3 epochs of 120,000 samples."
+    assert words in published_table(results, figures).caption
 
 
 def test_other_world_sizes_stand_beside_the_smallest_published_one() -> None:

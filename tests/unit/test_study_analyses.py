@@ -15,6 +15,8 @@ from raybench.analysis.efficiency import Status
 from raybench.analysis.hiding import hiding, passage
 from raybench.analysis.phases import SYNCHRONIZATION, phase_table
 from raybench.analysis.results import StudyResults
+from raybench.launch.runner import Resources
+from raybench.plan import make_plan
 from raybench.record import TrialRequest
 from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.study_tables import (
@@ -26,7 +28,7 @@ from raybench.report.study_tables import (
     phases_table,
 )
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, StepCosts
+from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
 from studies import grid, measured, study
 
 # Two devices: 10 ms alone, 11.5 ms without transfers, 12.5 ms in all: a speed-up of 1.6.
@@ -204,6 +206,22 @@ def test_knobs_one_at_a_time_and_together() -> None:
         .rows[2][1]
         .startswith("2 knobs")
     )
+
+
+def test_accumulation_of_the_same_passes_is_one_change_under_strong_scaling() -> None:
+    spec = study(
+        knobs={"batch_size": [8, 32], "gradient_accumulation": [1, 4]},
+        search={"method": "ablation"},
+        scaling={"mode": "strong"},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a cpu"))
+    found = attribution(analyse(spec, run_all(FakeRunner(seed=3), plan.requests())[0]))
+    assert found is not None
+    assert sorted(effect.label for effect in found.singles) == ["batch 32", "batch 32, accumulation 4"]
+    (both,) = found.together
+    assert both.changes == {"batch_size": 32, "gradient_accumulation": 4}
+    assert both.label == "batch 128, accumulation 4"
+    assert both.interaction is not None
 
 
 def test_an_interaction_holds_the_uncertainty_of_all_its_trials() -> None:
