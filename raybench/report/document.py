@@ -16,6 +16,7 @@ from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.rounds import asked_half_width
 from raybench.record import TrialRecord
 from raybench.report import (
+    drawing,
     formats,
     plot_values,
     plots,
@@ -115,7 +116,7 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
     for name, title, value, draw in values:
         if value is not None:
             figure = draw(value)
-            drawn.append(DrawnPlot(name, title, plots.to_png(figure), plots.to_svg(figure)))
+            drawn.append(DrawnPlot(name, title, drawing.to_png(figure), drawing.to_svg(figure)))
     return drawn
 
 

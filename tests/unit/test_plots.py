@@ -11,7 +11,7 @@ from raybench.analysis import analyse
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
 from raybench.analysis.words import rounded_batch
-from raybench.report import plot_values, plots
+from raybench.report import drawing, plot_values, plots
 from raybench.report.plot_values import MOST_CURVES
 from raybench.spec import Setting
 from raybench.testing import StepCosts
@@ -155,7 +155,7 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
     for value, draw in pairs:
         assert value is not None
         figure = draw(value)  # type: ignore[operator]
-        assert plots.to_png(figure).startswith(b"\x89PNG")
+        assert drawing.to_png(figure).startswith(b"\x89PNG")
         tight, whole = figure.get_tightbbox(), figure.bbox_inches
         assert tight.x0 >= -0.02
         assert tight.y0 >= -0.02
@@ -177,12 +177,12 @@ def test_axes_have_units_and_plain_ticks(results: StudyResults) -> None:
 def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
     plot = plot_values.waterfall_plot(results)
     assert plot is not None
-    one, other = (plots.to_svg(plots.draw_waterfall(plot)) for _ in range(2))
+    one, other = (drawing.to_svg(plots.draw_waterfall(plot)) for _ in range(2))
     assert one == other
     assert b"<dc:date>" not in one
 
 
 def test_batches_too_near_for_labels_keep_the_largest() -> None:
-    shown = plots._apart([8, 9, 10, 1024])
+    shown = drawing.far_apart([8, 9, 10, 1024])
     assert shown == [10, 1024]
-    assert plots._apart(list(2 ** np.arange(4))) == [1, 2, 4, 8]
+    assert drawing.far_apart(list(2 ** np.arange(4))) == [1, 2, 4, 8]
