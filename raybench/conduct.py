@@ -174,6 +174,7 @@ def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
 
 def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Display) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
+    from raybench.budget import Budget
     from raybench.execution import Execution
 
     cluster = _cluster(plan.study, options, plan, display.line)
@@ -193,9 +194,8 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
             store=store,
             watcher=display,
             search=search,
-            deadline=_deadline(options, plan.study),
+            budget=Budget(_deadline(options, plan.study), _epoch_samples(plan.study)),
             retry=frozenset(options.retry),
-            epoch_samples=_epoch_samples(plan.study),
         )
         execution.run()
         runner.close()

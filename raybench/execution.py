@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Protocol
 
 from raybench import interrupt
-from raybench.analysis.efficiency import scaling, throughput
+from raybench.analysis.efficiency import scaling
 from raybench.analysis.objectives import Candidate, pareto_front
 from raybench.analysis.words import setting_words, shown_knobs, times
+from raybench.budget import Budget
 from raybench.errors import GroupLostError
 from raybench.largest_batch import Probe, decide, found_of, probe_of
 from raybench.launch.runner import Outcome, Progress, Samples, TrialRunner
@@ -22,14 +22,6 @@ from raybench.spec.knobs import Setting
 
 GIBIBYTE = 2**30
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
-# What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
-# has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals.
-COST_IN_SEARCHES: dict[Role, float] = {
-    "search": 1.0,
-    "scaling": 3.0,
-    "confirmation": 1.7,
-    "verification": 1.7,
-}
 
 
 class Store(Protocol):
@@ -71,12 +63,10 @@ class Execution:
     store: Store
     watcher: Watcher
     search: Search | None = None
-    deadline: float | None = None  # of ``monotonic``: when the last trial must be done
+    budget: Budget = field(default_factory=Budget)
     retry: frozenset[State] = frozenset()
-    epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
-    _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
     _lost_starts: int = 0
     _best_differs: bool = False  # from the default, as far as is known
     _candidates: dict[str, Candidate | None] = field(default_factory=dict)
@@ -123,7 +113,7 @@ class Execution:
                 if found.next_batch is None:
                     break
                 expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
-                if not self._time_for(expected_s + self._reserve()):
+                if not self.budget.has(expected_s + self._reserve()):
                     words = setting_words(combination, [*_fitting_knobs(self.plan)] or ["precision"])
                     self.not_reached.append(f"the largest batch, exactly ({words})")
                     break
@@ -147,8 +137,8 @@ class Execution:
         self.watcher.stage(f"Searching for the best of {trials} suggestions at {self._target_words()}")
         while len(tried) < trials:
             # the first one shows what trials cost: until then the reserve is the worst case of each
-            reserve = self._reserve() if self._seconds else 0.0
-            if not self._time_for(
+            reserve = self._reserve() if self.budget.knows else 0.0
+            if not self.budget.has(
                 self._cost("search", self.plan.target) + reserve + self._training_reserve()
             ):
                 self.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
@@ -174,7 +164,7 @@ class Execution:
         if again:
             self.watcher.stage(f"Trying {len(again)} suggestions again")
         for done, task in enumerate(again):
-            if not self._time_for(self._cost("search", self.plan.target)):
+            if not self.budget.has(self._cost("search", self.plan.target)):
                 self.not_reached.append(f"{len(again) - done} suggestions to try again")
                 return
             self._measure(task, done=done, total=len(again))
@@ -199,7 +189,7 @@ class Execution:
             if not self._is_open(task.request):
                 continue
             role, size = task.request.role, task.request.world_size
-            if not self._time_for(
+            if not self.budget.has(
                 self._cost(role, size) + self._confirmation_cost() + self._training_reserve()
             ):
                 rest = [self._words(task.request) for task in tasks[done:] if self._is_open(task.request)]
@@ -232,7 +222,7 @@ class Execution:
             if self.plan.target == 1 and winner.setting.on_one_device() == default.setting.on_one_device():
                 continue
             request = self.plan.confirmation(winner, default)
-            if self._is_open(request) and not self._time_for(self._cost("confirmation", self.plan.target)):
+            if self._is_open(request) and not self.budget.has(self._cost("confirmation", self.plan.target)):
                 self.not_reached.append("the confirmation of the best suggestion against the default")
                 return
             self.watcher.stage("Confirming the best suggestion against the default, interleaved")
@@ -245,7 +235,7 @@ class Execution:
             self.watcher.stage(f"Training {len(requests)} trials to their last epoch")
         late = list[str]()
         for done, request in enumerate(requests):
-            if self._is_open(request) and not self._time_for(self._training_cost(request)):
+            if self._is_open(request) and not self.budget.has(self._training_cost(request)):
                 late.append(self._words(request))
             else:
                 self._measure(Task(request), done=done, total=len(requests))
@@ -291,8 +281,7 @@ class Execution:
         )
         self.store.append(record, outcome.samples)
         if record.state == "complete" and not request.fit and request.training is None:
-            costs = self._seconds.setdefault((request.role, request.world_size == 1), [])
-            costs.append(outcome.wall_time_s)  # without the start of a worker group
+            self.budget.took(request, outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(self._result_words(record))
         return record
 
@@ -318,53 +307,22 @@ class Execution:
             self._lost_starts = 0
             return outcome
 
-    def _time_for(self, seconds: float) -> bool:
-        return self.deadline is None or monotonic() + seconds <= self.deadline
-
     def _cost(self, role: Role, world_size: int) -> float:
-        """Expected seconds of one trial: as its like took, else by its ratio to those seen."""
-        alone = world_size == 1
-        seen = self._seconds.get((role, alone))
-        if seen:
-            return sum(seen) / len(seen)
-        searched = self._seconds.get(("search", False)) or self._seconds.get(("scaling", False))
-        if not searched:  # the rounds of any trial end after this
-            return self.plan.study.measure.max_seconds * (0.5 if alone else 1.0)
-        return sum(searched) / len(searched) * (0.5 if alone else COST_IN_SEARCHES[role])
+        return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds)
 
     def _training_cost(self, request: TrialRequest) -> float:
-        """Expected seconds of a training trial: as its like took, else by its throughput; 0 if unknown."""
-        known = list(self.store.latest().values())
-        like = [
-            each.wall_time_s
-            for each in known
-            if each.training is not None
-            and not each.training.resumed_after
-            and each.request.world_size == request.world_size
-            and each.request.setting == request.setting
-        ]
-        if like:
-            return sum(like) / len(like)
-        rates = [
-            throughput(each).value
-            for each in known
-            if each.measurement is not None
-            and each.request.world_size == request.world_size
-            and each.request.setting == request.setting
-        ]
-        if not rates or self.epoch_samples is None or request.training is None:
-            return 0.0
-        return request.training.epochs * self.epoch_samples / max(rates)
+        return self.budget.training_cost(request, list(self.store.latest().values()))
 
     def _training_reserve(self) -> float:
         """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
 
         More would leave nothing measured where an epoch alone takes longer than the budget.
         """
-        if self.deadline is None:
+        left = self.budget.left_s
+        if left is None:
             return 0.0
         needed = sum(self._training_cost(each) for each in self.plan.training() if self._is_open(each))
-        return min(needed, max(self.deadline - monotonic(), 0.0) / 2)
+        return min(needed, left / 2)
 
     def _confirmation_cost(self) -> float:
         return self._cost("confirmation", self.plan.target)
@@ -378,14 +336,12 @@ class Execution:
     def _left_s(self, trials: int, request: TrialRequest) -> float | None:
         if request.training is not None:
             return trials * self._training_cost(request) or None
-        if not self._seconds:
+        if not self.budget.knows:
             return None
         left = trials * self._cost(request.role, request.world_size)
         if request.role == "search":
             left += self._reserve()
-        if self.deadline is not None:
-            left = min(left, self.deadline - monotonic())
-        return max(left, 0.0)
+        return left if self.budget.left_s is None else min(left, self.budget.left_s)
 
     def _target_words(self) -> str:
         return f"{self.plan.target} device{'s' if self.plan.target > 1 else ''}"

@@ -109,7 +109,14 @@ def draw_lines(
             markerfacecolor="white" if index % 2 else color,
         )
         axes.errorbar(
-            x, y, yerr=np.vstack([y - low, high - y]), fmt="none", ecolor=color, elinewidth=1.1, capsize=3
+            x,
+            y,
+            yerr=np.vstack([y - low, high - y]),
+            fmt="none",
+            ecolor=color,
+            elinewidth=1.1,
+            capsize=3,
+            zorder=1.5,
         )
 
 

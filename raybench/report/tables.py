@@ -1,9 +1,8 @@
-"""Tables of a study: values to strings, with captions that say what they are; and the terminal's."""
+"""Tables of a study: values to strings, with captions that say what they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raybench.analysis.efficiency import Scaling, scaling
 from raybench.analysis.results import StudyResults
@@ -24,12 +23,6 @@ from raybench.largest_batch import MEMORY_SHARE
 from raybench.record import TrialRecord
 from raybench.spec.knobs import Setting
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-TERMINAL_WIDTH = 80
-MOST_TERMINAL_ROWS = 12
 MEBIBYTE = 2**20
 
 
@@ -59,7 +52,7 @@ def scaling_table(results: StudyResults) -> Table:
         rows.append(
             (
                 str(record.request.world_size),
-                results.label(record) + _mark(record),
+                results.label(record) + mark(record),
                 milliseconds(found.step_time_s),
                 interval(found.throughput_samples_per_s),
                 *_efficiency_cells(found),
@@ -160,7 +153,7 @@ def suggestions_table(results: StudyResults) -> Table:
                 found.throughput_samples_per_s.value,
                 (
                     "" if record.suggestion is None else str(record.suggestion),
-                    results.label(record) + _mark(record),
+                    results.label(record) + mark(record),
                     interval(found.throughput_samples_per_s),
                     percent(found.efficiency) if found.efficiency else "",
                     figures(max(memory) / MEBIBYTE) if memory else "",
@@ -327,70 +320,6 @@ def failures_table(results: StudyResults) -> Table:
     return Table("Trials without numbers", "", columns, rows)
 
 
-def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:
-    """The trials for a terminal, ``width`` columns wide at most."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=box.SIMPLE_HEAD, width=width, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("devices", justify="right", no_wrap=True)
-    table.add_column("setting", ratio=1, overflow="fold")
-    for heading in ("step time", "samples/s", "efficiency"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("n", justify="right", no_wrap=True)
-    shown = in_order(results, "scaling", "verification") or in_order(results, "search")
-    if len(shown) > MOST_TERMINAL_ROWS:
-        shown = _most_telling(results, shown)
-    for record in shown:
-        found = scaling(record, results.records)
-        step_s = found.step_time_s
-        cells = (
-            str(record.request.world_size),
-            results.label(record) + _mark(record),
-            f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}",
-            figures(found.throughput_samples_per_s.value),
-            percent(found.efficiency) if found.efficiency and record.request.world_size > 1 else "",
-            str(step_s.n),
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    for record in results.failed[:MOST_TERMINAL_ROWS]:
-        label = f"{results.label(record)}: {record.state}"
-        table.add_row(str(record.request.world_size), Text(label), *("–",) * 3, "")
-    left_out = len(results.records) - table.row_count
-    if left_out:
-        table.caption = f"{left_out} of {len(results.records)} trials more in the report"
-    return table
-
-
-def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:
-    """The default's trials, then the fastest at the target, as many as a screen holds."""
-    default = {point.trial_id for curve in results.curves if curve.is_default for point in curve.points}
-    others = [
-        record
-        for record in shown
-        if record.trial_id not in default and record.request.world_size == results.target_world_size
-    ]
-    fastest = sorted(others, key=lambda record: -scaling(record).throughput_samples_per_s.value)
-    first = [record for record in shown if record.trial_id in default][:MOST_TERMINAL_ROWS]
-    return first + fastest[: max(MOST_TERMINAL_ROWS - len(first), 0)]
-
-
-def print_summary(results: StudyResults, console: Console) -> None:
-    """The table, then the answer in words."""
-    from rich.text import Text
-
-    for each in results.largest:
-        batch = "none" if each.batch_size is None else f"{each.batch_size:,}"
-        share = each.fitting.share if each.fitting else None
-        taken = "" if share is None else f", {share:.0%} of the memory"
-        setting = setting_words(each.setting, ["strategy", "precision"])
-        console.print(Text(f"largest batch ({setting}): {batch}{taken}; {bound_words(each)}"))
-    if results.records:
-        console.print(terminal_table(results, min(console.width, 100)))
-    console.print(Text(results.answer(), style="bold"))
-
-
 def in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
     chosen = [record for record in results.measured if record.request.role in roles]
@@ -423,7 +352,8 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
     return f"differs: {found}, tolerance {verdict.tolerance:g}{why}"
 
 
-def _mark(record: TrialRecord) -> str:
+def mark(record: TrialRecord) -> str:
+    """What tells a record of more workers than cores apart."""
     return " *" if record.request.oversubscribed else ""
 
 

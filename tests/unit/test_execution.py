@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from raybench import execution
+from raybench import budget
 from raybench.analysis import analyse
 from raybench.analysis.efficiency import Verdict, gain
+from raybench.budget import Budget
 from raybench.environment import Environment
 from raybench.errors import GroupLostError, Interrupted
 from raybench.execution import MAX_LOST_STARTS, Execution
@@ -70,7 +71,7 @@ class ClockRunner(FakeRunner):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) -> None:
         super().__init__(noise=QUIET_ENOUGH)
         self.now, self.seconds = 1000.0, seconds
-        monkeypatch.setattr(execution, "monotonic", lambda: self.now)
+        monkeypatch.setattr(budget, "monotonic", lambda: self.now)
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         outcome = super().run(request, on_progress)
@@ -450,7 +451,7 @@ def test_what_a_retry_finds_can_win():
 
 def test_enough_time_reaches_everything(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, store, _ = run(planned(), runner, deadline=runner.now + 1000)
+    executed, store, _ = run(planned(), runner, budget=Budget(runner.now + 1000))
     assert executed.not_reached == []
     assert roles(store) == ["search", "scaling", "confirmation"]
 
@@ -460,7 +461,7 @@ def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget
     plan = planned(knobs={**KNOBS, "precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 18})
     runner = ClockRunner(monkeypatch)
     end = runner.now + budget
-    executed, store, _ = run(plan, runner, deadline=end)
+    executed, store, _ = run(plan, runner, budget=Budget(end))
     assert runner.now <= end
     searched = sum(record.request.role == "search" for record in store.records)
     assert executed.not_reached[0] == f"{18 - searched} of 18 suggestions"
@@ -474,7 +475,7 @@ def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget
 def test_a_budget_too_short_for_the_curve_names_its_trials(monkeypatch):
     plan = planned(search={"method": "grid"}, knobs={"batch_size": [512, 32]})
     runner = ClockRunner(monkeypatch, seconds=10)
-    executed, store, _ = run(plan, runner, deadline=runner.now + 42)
+    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 42))
     words = executed.not_reached[0]
     left = 4 - sum(record.request.role == "scaling" for record in store.records)
     assert 0 < left < 4
@@ -484,7 +485,7 @@ def test_a_budget_too_short_for_the_curve_names_its_trials(monkeypatch):
 
 def test_no_time_at_all_measures_nothing_and_says_so(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, store, _ = run(planned(), runner, deadline=runner.now - 1)
+    executed, store, _ = run(planned(), runner, budget=Budget(runner.now - 1))
     assert store.records == []
     assert executed.not_reached[0] == "6 of 6 suggestions"
     assert "2 devices" in executed.not_reached[1]
@@ -496,14 +497,14 @@ def test_what_is_known_takes_no_time(monkeypatch, search):
     plan = planned(search=search)
     _, store, _ = run(plan)
     runner = ClockRunner(monkeypatch)
-    executed, _, _ = run(plan, runner, store, deadline=runner.now - 1)
+    executed, _, _ = run(plan, runner, store, budget=Budget(runner.now - 1))
     assert executed.not_reached == []
     assert runner.requests == []
 
 
 def test_the_time_left_is_never_more_than_the_budget(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, _, _ = run(planned(), runner, deadline=runner.now + 120)
+    executed, _, _ = run(planned(), runner, budget=Budget(runner.now + 120))
     left = [left_s for *_, left_s in executed.watcher.trials if left_s is not None]
     assert left
     assert all(0 <= each <= 120 for each in left)

@@ -424,11 +424,11 @@ def test_retried_probes_are_measured_again_once():
 
 
 def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
-    from raybench import execution
+    from raybench import budget
 
     plan, runner = planned(), fake()
-    monkeypatch.setattr(execution, "monotonic", lambda: 2.0 * len(runner.requests))
-    executed = Execution(plan, runner, store := MemoryStore(), Silent(), deadline=100.0)
+    monkeypatch.setattr(budget, "monotonic", lambda: 2.0 * len(runner.requests))
+    executed = Execution(plan, runner, store := MemoryStore(), Silent(), budget=budget.Budget(100.0))
     monkeypatch.setattr(executed, "_reserve", lambda: 88.0)
     executed.run()
     assert executed.not_reached[0].startswith("the largest batch, exactly")

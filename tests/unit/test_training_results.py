@@ -10,6 +10,7 @@ from test_store import ENVIRONMENT
 from raybench.analysis import Parity, analyse
 from raybench.analysis.statistics import Estimate
 from raybench.analysis.training import TrainedRun, parity
+from raybench.budget import Budget
 from raybench.execution import Execution
 from raybench.launch.runner import Outcome, Progress, Resources
 from raybench.plan import Plan, make_plan
@@ -273,7 +274,7 @@ def test_a_trained_study_is_not_trained_again():
 def test_training_that_would_take_too_long_is_named_and_not_begun(monkeypatch):
     """Trials take 10 s each; with 64 s, two are measured, and a first pair is trained, and one more."""
     plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = execute(plan, runner, deadline=runner.now + 55)
+    executed, store, _ = execute(plan, runner, budget=Budget(runner.now + 55))
     assert [(r.seed, r.world_size) for r in training(store)] == [(0, 1), (0, 2), (1, 1)]
     assert runner.now <= 1000 + 55
     assert executed.not_reached == [
@@ -285,7 +286,7 @@ def test_training_that_would_take_too_long_is_named_and_not_begun(monkeypatch):
 def test_the_first_training_trial_is_expected_to_take_what_its_throughput_says(monkeypatch):
     """A million samples an epoch at some thousand samples/s never fit into 100 s: none is begun."""
     plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = execute(plan, runner, deadline=runner.now + 100, epoch_samples=1e6)
+    executed, store, _ = execute(plan, runner, budget=Budget(runner.now + 100, epoch_samples=1e6))
     assert training(store) == []
     assert executed.not_reached[-1].startswith("6 training trials: 1 device, batch 32, seed 0; ")
     assert len(store.records) == 2  # what training needs does not keep steps from being measured
