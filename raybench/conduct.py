@@ -146,7 +146,7 @@ def _results(options: Options, study: Study) -> ResultsDirectory:
 def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
     """Measure and report; a full disk and a lost group leave what was measured, and say so."""
     plan = replace(plan, study=store.study())
-    notes, ended = [*store.warnings, *_left_out_words(plan)], DONE
+    notes, ended = list(store.warnings), DONE
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=options.quiet) as display:
             try:
@@ -179,6 +179,8 @@ def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Dis
 
     cluster = _cluster(plan.study, options, plan, display.line)
     display.stage(_what_starts(plan))
+    for words in _left_out_words(plan):
+        display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
     runner = _runner(plan, cluster, Path(storage.name), store.path / CHECKPOINTS)

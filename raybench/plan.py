@@ -128,26 +128,16 @@ class Plan:
     def _ablation(self) -> Iterator[tuple[dict[str, str], Setting]]:
         """The default, every change of it alone, and the last values of all lists together."""
         knobs, (first, *others) = self.study.knobs, self.environments()
-        for setting in knobs.one_at_a_time(self.device, self.largest):
-            yield first, self._with_same_passes(setting)
+        strong = self.study.scaling.mode == "strong"
+        for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=strong):
+            yield first, setting
         last = {name: values[-1] for name, values in self.study.environment.items()}
         alone = [each for each in others if sum(each[name] != first[name] for name in each) == 1]
         for environment in alone:
             yield environment, self.default().setting
-        together = knobs.all_together(self.device, self.largest)
+        together = knobs.all_together(self.device, self.largest, whole_steps=strong)
         if together is not None and len(knobs.explored()) + len(others) > 1:
-            yield last, self._with_same_passes(together)
-
-    def _with_same_passes(self, setting: Setting) -> Setting:
-        """Under strong scaling, accumulation that sends gradients less often: the global batch grows with it.
-
-        Of a given global batch it would make smaller passes, sent as often.
-        """
-        once = self.default().setting.gradient_accumulation
-        if self.study.scaling.mode != "strong" or self.study.knobs.has_max:
-            return setting
-        batch = setting.batch_size * setting.gradient_accumulation // once
-        return setting.model_copy(update={"batch_size": batch})
+            yield last, together
 
     def placements(self, world_size: int) -> list[Placement]:
         """The placements asked for at this size; a list of ranks stands for its own length only."""

@@ -92,17 +92,14 @@ class TrialRequest(_Frozen):
         return setting.batch_size // (self.world_size * setting.gradient_accumulation)
 
     def differences(self, other: TrialRequest) -> dict[str, KnobValue]:
-        """The knobs, variables and placement of this request that differ from ``other``'s, one change each.
+        """The knobs, variables and placement of this request that differ from ``other``'s, with its values.
 
-        Under strong scaling ``batch_size`` stands for the samples that all devices take in a pass: more
-        accumulation of the same passes is one change, though the global batch grows with it.
+        Under strong scaling more accumulation of the same passes is one change, that of the accumulation:
+        the global batch grows with it.
         """
         found: dict[str, KnobValue] = dict(self.setting.differences(other.setting))
-        if self.scaling == other.scaling == "strong":
+        if self.samples_per_pass == other.samples_per_pass and "gradient_accumulation" in found:
             found.pop("batch_size", None)
-            mine, theirs = (each.batch_size * each.world_size for each in (self, other))
-            if mine != theirs:
-                found["batch_size"] = mine
         for name in sorted({*self.environment, *other.environment}):
             if self.environment.get(name) != other.environment.get(name):
                 found[name] = self.environment.get(name)
@@ -110,6 +107,11 @@ class TrialRequest(_Frozen):
             place = self.placement
             found["placement"] = place if isinstance(place, str) else "ranks " + " ".join(map(str, place))
         return found
+
+    @property
+    def samples_per_pass(self) -> int:
+        """Samples of all devices in one of a step's passes: its micro-batches."""
+        return self.batch_size * self.world_size
 
     @property
     def global_batch_size(self) -> int:

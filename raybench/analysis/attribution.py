@@ -162,17 +162,19 @@ def _effect(results: StudyResults, default: TrialRecord, record: TrialRecord) ->
 
 def _with_interaction(effect: Effect, singles: Sequence[Effect], base: Estimate) -> Effect:
     """log(together / default) - sum of log(single / default); the default is in it m - 1 times."""
-    parts = [
-        single
-        for name, value in effect.changes.items()
-        for single in singles
-        if single.changes == {name: value}
-    ]
-    if len(parts) != len(effect.changes):
+    factors = _factors(effect)
+    parts = [single for item in factors for single in singles if _factors(single) == {item}]
+    if len(parts) != len(factors):
         return effect
     terms = [effect.efficiency, *(part.efficiency for part in parts), base]
     signs = (1, *(-1 for _ in parts), len(parts) - 1)
     return Effect(**{**vars(effect), "interaction": _log_sum(terms, signs)})
+
+
+def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:
+    """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
+    passes = effect.record.request.samples_per_pass
+    return {(name, passes if name == "batch_size" else value) for name, value in effect.changes.items()}
 
 
 def _log_sum(terms: Sequence[Estimate], weights: Sequence[int]) -> Estimate:

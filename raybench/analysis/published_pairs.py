@@ -47,7 +47,7 @@ def pairs(results: StudyResults, figures: Sequence[Figure]) -> tuple[Pair, ...]:
     """What was measured of each figure's quantity, in the trial of its strategy, world size and batch.
 
     Where the figures' world sizes were not measured at all, the largest one measured stands beside the
-    smallest of theirs. Of batches that only one of the two has, the largest stands beside the largest, the
+    smallest of theirs. So with batches: where none is the same, the largest stands beside the largest, the
     second beside the second. Rules of the write-up (a price, a number of epochs) have nothing beside them.
     """
     facts = _Facts(results, figures)
@@ -121,9 +121,9 @@ class _Facts:
         """Measured batches beside published ones that were not, the largest beside the largest."""
         theirs = {f.batch_size for f in figures if f.world_size == world_size and f.batch_size}
         ours = {record.request.batch_size for record in self._at(world_size)}
-        return dict(
-            zip(sorted(theirs - ours, reverse=True), sorted(ours - theirs, reverse=True), strict=False)
-        )
+        if theirs & ours:
+            return {}
+        return dict(zip(sorted(theirs, reverse=True), sorted(ours, reverse=True), strict=False))
 
     def _record(self, figure: Figure) -> TrialRecord | None:
         batch = self._batches[figure.world_size].get(figure.batch_size, figure.batch_size)

@@ -314,12 +314,16 @@ def _losses(record: TrialRecord, measurement: Measurement) -> Finding | None:
     verdict = loss_parity(record)
     if verdict is None or verdict.agrees:
         return None
-    strategy, gradient = record.request.setting.strategy, verdict.gradient_difference
+    strategy, gradient = record.request.setting.strategy, ""
+    if verdict.gradient_difference is not None:
+        gradient = (
+            f", its first gradient by {verdict.gradient_difference:.2g} "
+            f"(tolerance {verdict.gradient_tolerance:g})"
+        )
     evidence = (
         f"{strategy}'s losses of the first {verdict.steps} steps differ from one device's on the same "
-        f"samples by up to {verdict.relative_difference:.2g}"
-        + ("" if gradient is None else f", its first gradient by {gradient:.2g}")
-        + f" (relative, tolerance {verdict.tolerance:g})"
+        f"samples by up to {verdict.relative_difference:.2g} (relative, tolerance {verdict.tolerance:g})"
+        f"{gradient}"
     )
     explained = verdict.may_differ
     return Finding(

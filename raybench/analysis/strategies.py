@@ -13,6 +13,9 @@ from raybench.spec.study import Study
 
 # Relative; of sums in another order, which a few steps amplify, in the type in which they are made.
 PARITY_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
+# Of gradients. FSDP in bf16 was seen to differ from autocast by 0.008 to 0.014 in decoders of 4 to 24 layers;
+# gradients that do not travel differ by about as much as they are long.
+GRADIENT_TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2, "fp16": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,14 @@ class ParityVerdict:
     relative_difference: float  # of losses: the largest of any step, over the mean of one device's
     gradient_difference: float | None  # of the first step, relative; None: unknown
     tolerance: float
+    gradient_tolerance: float
     may_differ: tuple[str, ...]  # what in the model makes a difference legitimate
 
     @property
     def agrees(self) -> bool:
         """Whether both differences are within the tolerance."""
-        return max(self.relative_difference, self.gradient_difference or 0.0) <= self.tolerance
+        gradients_agree = (self.gradient_difference or 0.0) <= self.gradient_tolerance
+        return self.relative_difference <= self.tolerance and gradients_agree
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
         relative_difference=furthest / scale if scale else furthest,
         gradient_difference=parity.gradient_difference,
         tolerance=max(PARITY_TOLERANCE[each] for each in types),
+        gradient_tolerance=max(GRADIENT_TOLERANCE[each] for each in types),
         may_differ=parity.may_differ,
     )
 

@@ -62,7 +62,8 @@ def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
     known = [
         f"{value:,.0f} {name}" for value, name in zip(theirs, ("epochs", "samples"), strict=True) if value
     ]
-    here = f"{spec.epochs} epochs" + (f" of {samples:,.0f} samples" if samples else "")
+    here = f"{spec.epochs} epoch{'s' if spec.epochs > 1 else ''}"
+    here += f" of {samples:,.0f} samples" if samples else ""
     return f" Trained here: {here}" + (f"; published: {' of '.join(known)}." if known else ".")
 
 

@@ -100,7 +100,7 @@ def strategies_table(results: StudyResults) -> Table:
         "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
         f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
         "parity: from the same weights on the same samples, the largest difference of a step's loss from "
-        "one device's, and that of the first step's averaged gradient, relative."
+        "one device's, and that of the first step's averaged gradient, relative, of what is tolerated."
     )
     columns = (
         Column("devices", True),
@@ -343,13 +343,13 @@ def _efficiency_cells(found: Scaling) -> tuple[str, str, str]:
 def _parity_words(verdict: ParityVerdict | None) -> str:
     if verdict is None:
         return ""
-    found = f"{verdict.relative_difference:.1g} in {verdict.steps} steps"
+    found = f"{verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
     if verdict.gradient_difference is not None:
-        found += f", gradient {verdict.gradient_difference:.1g}"
+        found += f", gradient {verdict.gradient_difference:.1g} of {verdict.gradient_tolerance:g}"
     if verdict.agrees:
-        return f"agrees: {found}, of {verdict.tolerance:g}"
+        return f"agrees: {found}"
     why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
-    return f"differs: {found}, tolerance {verdict.tolerance:g}{why}"
+    return f"differs: {found}{why}"
 
 
 def mark(record: TrialRecord) -> str:

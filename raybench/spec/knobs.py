@@ -207,26 +207,44 @@ class _Space(Model):
             if setting is not None:
                 yield setting
 
-    def one_at_a_time(self, device: str = "cuda", largest: LargestBatch | None = None) -> Iterator[Setting]:
-        """The default, then each other value of each knob alone; ``largest`` as for ``grid``."""
+    def one_at_a_time(
+        self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False
+    ) -> Iterator[Setting]:
+        """The default, then each other value of each knob alone; ``largest`` as for ``grid``.
+
+        ``whole_steps``: a batch is that of a step, whatever the accumulation. It grows with it, so that the
+        passes stay as they are: of a given step accumulation would make smaller passes, sent as often.
+        """
         default = self.default(device, largest)
         yield default
         for name, values in self.explored().items():
             for value in values:
-                changed = self._changed(default, {name: value}, largest)
+                changed = self._changed(default, {name: value}, largest, whole_steps)
                 if changed is not None and changed != default:
                     yield changed
 
-    def all_together(self, device: str = "cuda", largest: LargestBatch | None = None) -> Setting | None:
-        """The last value of every list; None where no batch fits."""
+    def all_together(
+        self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False
+    ) -> Setting | None:
+        """The last value of every list, as ``one_at_a_time`` has them; None where no batch fits."""
         last = {name: values[-1] for name, values in self.explored().items()}
-        return self._changed(self.default(device, largest), last, largest)
+        return self._changed(self.default(device, largest), last, largest, whole_steps)
 
     def _changed(
-        self, default: Setting, changes: dict[str, KnobValue], largest: LargestBatch | None
+        self,
+        default: Setting,
+        changes: dict[str, KnobValue],
+        largest: LargestBatch | None,
+        whole_steps: bool,
     ) -> Setting | None:
+        # of the default, also where "max" stands for it: beside another knob it would be another batch
+        batch = {"batch_size": default.batch_size}
         first = {name: self.values(name)[0] for name in Setting.model_fields}
-        return settled({**first, "strategy": default.strategy, **changes}, largest)
+        values: dict[str, Any] = {**first, **batch, "strategy": default.strategy, **changes}
+        if whole_steps and values["batch_size"] != MAX:
+            once, now = first["gradient_accumulation"], values["gradient_accumulation"]
+            values["batch_size"] = values["batch_size"] * now // once
+        return settled(values, largest)
 
 
 # What "max" stands for beside the other knobs of a setting, whose batch is to be left alone; None: no

@@ -45,7 +45,9 @@ class ScalingSpec(Model):
         "weak", description="weak: the batch per device stays; strong: the global batch stays"
     )
     world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
-        "all", description='numbers of devices; "all": 1, 2, 4, ... and every device'
+        "all",
+        description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
+        "over which the batches can be divided",
     )
     target_world_size: PositiveInt | None = Field(
         None, description="where suggestions are measured; none: the largest of world_sizes"

@@ -15,6 +15,7 @@ from raybench.record import GradientNorms, TrialRequest
 from raybench.worker.communication import Team, describe
 from raybench.worker.epochs import PRIME, EpochBatches, Part, shuffled, split
 from raybench.worker.lanes import Lane
+from raybench.worker.probe import give_back_memory
 from raybench.worker.sharding import gather_weights
 from raybench.worker.strategies import Bench
 from raybench.workloads.protocol import Workload
@@ -51,35 +52,38 @@ class NoiseProbe:
         size = min(self._request.batch_size, self._train.num_samples // (each * self._team.size))
         if not size:
             return f"{self._train.num_samples} training samples are too few"
-        module = self._bare_module(lane)
-        if isinstance(module, str):
-            return module
-        found = list[GradientNorms]()
-        try:
-            with undisturbed(module, self._bench.device):
-                for parts in self._parts(number, size, each, num_batches(steps)):
-                    batches = [self._train.read(part) for part in parts]
-                    norms = gradient_norms(self._team, module, self._workload, batches, size)
-                    if isinstance(norms, str):
-                        return norms
-                    found.append(norms)
-        finally:
-            if self._bench.shards:
-                self._bench.drop_bare()
+        if not self._bench.shards:
+            return self._norms(self._bench.bare.module, number, size, each, steps)
+        module = self._whole(lane)
+        found = module if isinstance(module, str) else self._norms(module, number, size, each, steps)
+        del module
+        give_back_memory(self._bench.device)  # what follows would be taken to need it
         return found
 
-    def _bare_module(self, lane: Lane) -> nn.Module | str:
-        """A whole model at the weights of now; or why there is none on some rank: FSDP's is a copy."""
-        if not self._bench.shards:
-            return self._bench.bare.module
-        failure = None
+    def _norms(
+        self, module: nn.Module, number: int, size: int, each: int, steps: int
+    ) -> list[GradientNorms] | str:
+        found = list[GradientNorms]()
+        with undisturbed(module, self._bench.device):
+            for parts in self._parts(number, size, each, num_batches(steps)):
+                batches = [self._train.read(part) for part in parts]
+                norms = gradient_norms(self._team, module, self._workload, batches, size)
+                if isinstance(norms, str):
+                    return norms
+                found.append(norms)
+        return found
+
+    def _whole(self, lane: Lane) -> nn.Module | str:
+        """A copy of the sharded model, whole, at the weights of now; or why some rank has none."""
+        failure, module = None, None
         try:
-            module = self._bench.bare.module
+            module = self._bench.whole_copy()
         except Exception as error:
             failure = describe(error)
         failures = [found for found in self._team.gather(failure) if found]
         if failures:
             return f"no room for a whole model beside the shards: {failures[0]}"
+        assert module is not None
         gather_weights(lane.module, module)
         return module
 

@@ -253,9 +253,10 @@ def _difference(gradient: Sequence[torch.Tensor], reference: Sequence[torch.Tens
     """|gradient - reference| / |reference|, Euclidean norms; None where that is no number."""
     if len(gradient) != len(reference):  # fp16 skipped one's step
         return None
-    pairs = [(mine.double(), other.double()) for mine, other in zip(gradient, reference, strict=True)]
-    apart = sum(float((mine - other).square().sum()) for mine, other in pairs)
-    length = sum(float(other.square().sum()) for _, other in pairs)
+    apart = length = 0.0
+    for mine, other in zip(gradient, reference, strict=True):
+        apart += float((mine.double() - other).square().sum())
+        length += float(other.double().square().sum())
     found = math.sqrt(apart / length) if length else math.nan
     return found if math.isfinite(found) else None
 

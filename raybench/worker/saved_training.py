@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -14,14 +14,14 @@ from raybench.record import Epoch, TrialRequest
 from raybench.worker.checkpoints import Checkpoints, random_state, set_random_state
 from raybench.worker.communication import Team
 from raybench.worker.lanes import Lane
-from raybench.worker.sharding import gathered, placed_as
+from raybench.worker.sharding import gathered, is_sharded, placed_as
 
 
 class SavedTraining:
     """One rank's part in writing and reading the checkpoints of a trial; all its calls are collective.
 
     A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and dealt
-    out again.
+    out again. Only the leader holds them whole.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class SavedTraining:
 
     def resume(self, lane: Lane) -> list[Epoch]:
         """Put ``lane`` to where the last checkpoint has it: the epochs until there, none without one."""
-        state, failure = None, None
+        state, shapes = None, None
+        failure: Exception | None = None
         if self._checkpoints is not None:
             try:
                 state = self._checkpoints.last()
@@ -65,47 +66,70 @@ class SavedTraining:
                     raise InvalidTrialError(
                         f"the checkpoint is of trial {state['trial_id']}, not of this one"
                     )
+                shapes = _each(lane, state, _shape) if state is not None else None
+            except (KeyError, IndexError) as error:
+                failure = _of_another(error)
             except Exception as error:
                 failure = error
         self._team.agree(failure)
-        carried = [state]
+        carried = [shapes]
         if self._team.size > 1:
             dist.broadcast_object_list(carried, src=self._team.ranks[0], group=self._team.control)
-        return [] if carried[0] is None else self._restore(lane, carried[0])
+        if carried[0] is None:
+            return []
+        return self._restore(lane, carried[0] if state is None else state)
 
     def _restore(self, lane: Lane, state: dict[str, Any]) -> list[Epoch]:
         epochs, failure = list[Epoch](), None
         try:
-            lane.inner.load_state_dict(_dealt_model(lane, state["model"]))
-            lane.optimizer.load_state_dict(_dealt_optimizer(lane, state["optimizer"]))
+            dealt = _each(lane, state, _shard)
+            lane.inner.load_state_dict(dealt["model"])
+            lane.optimizer.load_state_dict(dealt["optimizer"])
             if lane.scaler.is_enabled():
                 lane.scaler.load_state_dict(state["scaler"])
             epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
             set_random_state(state["random"][self._team.rank], self._device)
         except (RuntimeError, KeyError, ValueError, IndexError) as error:
-            line = str(error).strip().splitlines()[0]
-            failure = InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
+            failure = _of_another(error)
         self._team.agree(failure)
         return epochs
 
 
-def _dealt_model(lane: Lane, whole: dict[str, Any]) -> dict[str, Any]:
-    """The state_dict with each tensor sharded as the model's is."""
-    mine = lane.inner.state_dict()
-    return {name: placed_as(mine[name], value) if name in mine else value for name, value in whole.items()}
+def _of_another(error: Exception) -> InvalidTrialError:
+    line = str(error).strip().splitlines()[0]
+    return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
 
 
-def _dealt_optimizer(lane: Lane, whole: dict[str, Any]) -> dict[str, Any]:
-    """The state_dict with what has the shape of its parameter, as moments have, sharded as that."""
+def _each(lane: Lane, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]) -> dict[str, Any]:
+    """The state with ``change(part, value)`` for what belongs to a part of the lane that may be sharded.
+
+    Of an optimizer's state that is what has the shape of its parameter, as moments have.
+    """
+    mine, model = lane.inner.state_dict(), state["model"]
     parameters = [parameter for group in lane.optimizer.param_groups for parameter in group["params"]]
-    state = {
+    optimizer = {
         number: {
-            name: placed_as(parameters[number], value) if _is_like(value, parameters[number]) else value
+            name: change(parameters[number], value) if _is_like(value, parameters[number]) else value
             for name, value in values.items()
         }
-        for number, values in whole["state"].items()
+        for number, values in state["optimizer"]["state"].items()
     }
-    return {**whole, "state": state}
+    return {
+        **state,
+        "model": {
+            name: change(mine[name], value) if name in mine else value for name, value in model.items()
+        },
+        "optimizer": {**state["optimizer"], "state": optimizer},
+    }
+
+
+def _shape(part: Any, value: Any) -> Any:
+    """A tensor without its values, where shards are dealt out by the leader."""
+    return value.to("meta") if is_sharded(part) else value
+
+
+def _shard(part: Any, value: Any) -> Any:
+    return placed_as(part, value) if is_sharded(part) else value
 
 
 def _is_like(value: Any, parameter: torch.Tensor) -> bool:

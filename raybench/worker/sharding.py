@@ -84,10 +84,15 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
 
 
 def gather_weights(source: nn.Module, target: nn.Module) -> None:
-    """Give ``target``, which is not sharded, the weights and buffers of ``source``. A collective call."""
+    """Give ``target``, which is not sharded, what a state_dict of ``source`` has. A collective call.
+
+    FSDP's state_dict has the shards themselves, also where gathered copies in bf16 stand in their place.
+    """
+    parts, wholes = source.state_dict(), target.state_dict()
     with torch.no_grad():
-        for part, whole in _pairs(source, target):
-            whole.copy_(part.full_tensor() if is_sharded(part) else part)
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor):
+                wholes[name].copy_(_whole(part))
 
 
 def gathered(state: Any, *, keep: bool) -> Any:
@@ -96,7 +101,7 @@ def gathered(state: Any, *, keep: bool) -> Any:
     Where not ``keep``, None stands for those. A collective call if any is sharded.
     """
     if is_sharded(state):
-        whole = state.full_tensor()
+        whole = _whole(state)
         return whole.cpu() if keep else None
     if isinstance(state, dict):
         return {name: gathered(value, keep=keep) for name, value in state.items()}
@@ -106,14 +111,21 @@ def gathered(state: Any, *, keep: bool) -> Any:
 
 
 def placed_as(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """``whole`` on ``part``'s device, sharded as ``part`` is. A collective call if it is."""
-    placed = whole.to(part.device)
+    """``whole`` on ``part``'s device, sharded as ``part`` is. A collective call if it is.
+
+    The first rank's values count: elsewhere a tensor of the shape alone will do.
+    """
+    placed = torch.empty_like(whole, device=part.device) if whole.is_meta else whole.to(part.device)
     if not is_sharded(part):
         return placed
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(part, DTensor)
     return distribute_tensor(placed, part.device_mesh, part.placements)
+
+
+def _whole(part: Any) -> Any:
+    return part.full_tensor() if is_sharded(part) else part
 
 
 def is_sharded(value: Any) -> bool:

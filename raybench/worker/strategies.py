@@ -92,11 +92,15 @@ class Bench:
     def bare(self) -> Lane:
         """The model without its strategy, on this rank's device alone."""
         if self._bare is None:
-            module = self._copy().to(self._device) if self.shards else self._shadow()
+            module = self.whole_copy() if self.shards else self._shadow()
             if self.setting.compile:
                 compile_module(module)
             self._bare = self._lane(module, self._batches)
         return self._bare
+
+    def whole_copy(self) -> nn.Module:
+        """The model as it was handed over, again, on this rank's device, neither sharded nor compiled."""
+        return self._copy().to(self._device)
 
     def activate(self) -> None:
         """Set what holds for the whole process: threads, tf32, cuDNN's search."""

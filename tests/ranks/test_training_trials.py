@@ -61,6 +61,7 @@ ASKED: dict[str, TrialRequest] = {
     "few": request_for(2, 8, {"train": 3, "test": 1}),
     "random": request_for(2, 8, RANDOM, epochs=4),
     "sharded": request_for(2, 8, setting={"strategy": "fsdp"}),
+    "unsharded": request_for(2, 8, setting={"strategy": "fsdp", "fsdp_reshard": False}),
     "sharded random": request_for(2, 8, RANDOM, setting={"strategy": "fsdp"}, epochs=4),
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
 }
@@ -164,7 +165,7 @@ def test_one_device_trains_as_a_loop_written_by_hand(ranks):
         assert epoch.test_correct == correct
 
 
-@pytest.mark.parametrize("name", ["together", "accumulated", "sharded"])
+@pytest.mark.parametrize("name", ["together", "accumulated", "sharded", "unsharded"])
 def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     """50 samples in steps of 16: gradients of every step, the uneven last one included, are the same."""
     alone, several = trained(ranks, "alone"), trained(ranks, name)
@@ -172,7 +173,7 @@ def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     for one, other in zip(losses(alone), losses(several), strict=True):
         assert other == pytest.approx(one, rel=1e-9)
     assert counts(several) == counts(alone)
-    assert several.weights_difference == (None if name == "sharded" else 0.0)
+    assert several.weights_difference == (None if "sharded" in name else 0.0)
     assert alone.weights_difference is None
 
 
@@ -247,9 +248,10 @@ def test_noise_is_measured_with_the_ranks_gradients(ranks):
     assert [norms.big_batch for norms in trained(ranks, "alone").epochs[0].noise] == [32, 32]
 
 
-def test_noise_under_fsdp_is_that_of_ddp(ranks):
+@pytest.mark.parametrize("name", ["sharded", "unsharded"])
+def test_noise_under_fsdp_is_that_of_ddp(ranks, name):
     """The same batches at the same weights, gathered from the shards."""
-    pairs = zip(trained(ranks, "together").epochs, trained(ranks, "sharded").epochs, strict=True)
+    pairs = zip(trained(ranks, "together").epochs, trained(ranks, name).epochs, strict=True)
     for ddp, fsdp in pairs:
         assert len(fsdp.noise) == 2
         for one, other in zip(ddp.noise, fsdp.noise, strict=True):

@@ -15,6 +15,7 @@ from raybench.launch.runner import Resources
 from raybench.plan import Plan, Suggestion, make_plan, powers_of_two
 from raybench.record import TrialRequest
 from raybench.spec import Setting
+from raybench.spec.knobs import Knobs
 from raybench.spec.load import load_study
 from raybench.spec.toml import to_toml
 from studies import study
@@ -176,6 +177,42 @@ def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
     assert changed(planned)[-1] == (128, 4, "fp16")
     passes = {request.batch_size for request in planned.requests() if request.world_size == 4}
     assert passes == {2, 8}  # samples of one device and pass
+
+
+def test_beside_another_knob_the_default_keeps_its_largest_batch():
+    knobs = Knobs(batch_size=("max", 16), precision=("fp32", "bf16"), gradient_accumulation=(1, 4))
+
+    def largest(setting: Setting) -> int:
+        return 64 if setting.precision == "fp32" else 128
+
+    def found(whole_steps: bool) -> list[tuple[int, str, int]]:
+        settings = knobs.one_at_a_time("cpu", largest, whole_steps=whole_steps)
+        return [(s.batch_size, s.precision, s.gradient_accumulation) for s in settings]
+
+    assert found(False) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (64, "fp32", 4)]
+    assert found(True) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (256, "fp32", 4)]
+    together = knobs.all_together("cpu", largest, whole_steps=True)
+    assert together == Setting(batch_size=64, precision="bf16", gradient_accumulation=4)
+
+
+def test_one_change_of_a_grid_is_one_difference_whatever_the_scaling():
+    planned = plan(
+        4,
+        knobs=ABLATED,
+        search={"method": "grid"},
+        scaling={"mode": "strong"},
+    )
+    default, *others = [r for r in planned.requests() if r.world_size == 2]
+    changes = {
+        (r.setting.batch_size, r.setting.gradient_accumulation): r.differences(default)
+        for r in others
+        if r.setting.gradient_compression == "none"
+    }
+    assert changes == {
+        (8, 4): {"gradient_accumulation": 4},  # the same step, smaller passes
+        (32, 1): {"batch_size": 32},
+        (32, 4): {"gradient_accumulation": 4},  # the same passes, more of them
+    }
 
 
 def test_process_knobs_are_ablated_too():

@@ -56,8 +56,8 @@ def test_a_study_of_several_strategies_has_a_row_for_each():
     ]
     one, ddp, fsdp = strategies_table(results).rows
     assert (one[1], one[7]) == ("single", "")
-    assert ddp[7] == "agrees: 0 in 3 steps, of 0.001"
-    assert fsdp[7] == "differs: 0.3 in 3 steps, gradient 0.1, tolerance 0.001"
+    assert ddp[7] == "agrees: 0 of 0.001 in 3 steps"
+    assert fsdp[7] == "differs: 0.3 of 0.001 in 3 steps, gradient 0.1 of 0.001"
     assert all(row[2] == "64" and row[6] == "1,024" for row in (one, ddp, fsdp))
     assert not compression_table(results).rows
     assert "not taken apart" in results.answer() or "nothing lost" in results.answer()

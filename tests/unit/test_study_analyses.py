@@ -219,7 +219,7 @@ def test_accumulation_of_the_same_passes_is_one_change_under_strong_scaling() ->
     assert found is not None
     assert sorted(effect.label for effect in found.singles) == ["batch 32", "batch 32, accumulation 4"]
     (both,) = found.together
-    assert both.changes == {"batch_size": 32, "gradient_accumulation": 4}
+    assert both.changes == {"batch_size": 128, "gradient_accumulation": 4}
     assert both.label == "batch 128, accumulation 4"
     assert both.interaction is not None
 
