@@ -52,15 +52,10 @@ class Plan:
         return self.group_size > self.num_devices
 
     def environments(self) -> list[dict[str, str]]:
-        """The process knobs of each worker group, the default first: as ``search.method`` combines them."""
-        listed = self.study.environment
-        if self.study.search.method != "ablation":
-            combinations = itertools.product(*listed.values())
-            return [dict(zip(listed, values, strict=True)) for values in combinations]
-        first = {name: values[0] for name, values in listed.items()}
-        alone = [{**first, name: value} for name, values in listed.items() for value in values]
-        every = [first, *alone, {name: values[-1] for name, values in listed.items()}]
-        return [each for place, each in enumerate(every) if each not in every[:place]]
+        """Every combination of the process knobs, the default first."""
+        names = list(self.study.environment)
+        values = itertools.product(*self.study.environment.values())
+        return [dict(zip(names, combination, strict=True)) for combination in values]
 
     def default(self) -> Suggestion:
         """The first value of every list (of the strategies: ``Knobs.default``)."""
@@ -127,17 +122,17 @@ class Plan:
 
     def _ablation(self) -> Iterator[tuple[dict[str, str], Setting]]:
         """The default, every change of it alone, and the last values of all lists together."""
-        knobs, (first, *others) = self.study.knobs, self.environments()
+        knobs, variables, default = self.study.knobs, self.study.environment, self.default()
         strong = self.study.scaling.mode == "strong"
         for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=strong):
-            yield first, setting
-        last = {name: values[-1] for name, values in self.study.environment.items()}
-        alone = [each for each in others if sum(each[name] != first[name] for name in each) == 1]
-        for environment in alone:
-            yield environment, self.default().setting
+            yield default.environment, setting
+        for name, values in variables.items():
+            for value in values[1:]:
+                yield {**default.environment, name: value}, default.setting
+        varied = len(knobs.explored()) + sum(len(values) > 1 for values in variables.values())
         together = knobs.all_together(self.device, self.largest, whole_steps=strong)
-        if together is not None and len(knobs.explored()) + len(others) > 1:
-            yield last, together
+        if together is not None and varied > 1:
+            yield {name: values[-1] for name, values in variables.items()}, together
 
     def placements(self, world_size: int) -> list[Placement]:
         """The placements asked for at this size; a list of ranks stands for its own length only."""
@@ -191,10 +186,13 @@ class Plan:
         """The trials of all suggestions, each once, by process knobs, then by world size, largest first."""
         asked = [request for suggestion in self.suggestions() for request in self.curve(suggestion)]
         unique = {request.trial_id: request for request in asked}
-        order = {tuple(environment.items()): place for place, environment in enumerate(self.environments())}
+        environments = list(dict.fromkeys(tuple(request.environment.items()) for request in asked))
         return sorted(
             unique.values(),
-            key=lambda request: (order[tuple(request.environment.items())], -request.world_size),
+            key=lambda request: (
+                environments.index(tuple(request.environment.items())),
+                -request.world_size,
+            ),
         )
 
     def _request(
@@ -274,7 +272,7 @@ def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
     sizes, alone = study.scaling.world_sizes, study.knobs.values("strategy") == ("single",)
     if sizes == "all":
         every = _all_sizes(study, devices)
-        fitting = tuple(size for size in every if _uneven(study, size) is None)
+        fitting = tuple(size for size in every if study.uneven_batch(size) is None)
         return fitting if max(fitting, default=1) > 1 else every
     if alone and max(sizes) > 1:
         raise RequestError(
@@ -335,20 +333,13 @@ def _refuse_too_many(plan: Plan, resources: Resources) -> None:
 
 def _refuse_uneven_batches(plan: Plan) -> None:
     for size in plan.world_sizes:
-        uneven = _uneven(plan.study, size)
+        uneven = plan.study.uneven_batch(size)
         if uneven is not None:
             batch, accumulation = uneven
             raise RequestError(
                 "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
                 f"{size} x {accumulation} (received {batch})"
             )
-
-
-def _uneven(study: Study, size: int) -> tuple[int, int] | None:
-    """Under strong scaling: a global batch and an accumulation that so many devices cannot divide evenly."""
-    if study.scaling.mode != "strong":
-        return None
-    return next((pair for pair in study.divided_batches() if pair[0] % (size * pair[1])), None)
 
 
 def _refuse_no_room(plan: Plan) -> None:

@@ -62,9 +62,8 @@ def configurations(results: StudyResults) -> tuple[Configuration, ...]:
     at = results.headline.request.world_size if results.headline else 0
     kept: list[TrialRecord] = []
     for record in sorted(several, key=lambda each: each.request.role != "scaling"):
-        if record.request.world_size == at and not any(
-            record.request.differences(other.request) == {} for other in kept
-        ):
+        new = all(record.request.differences(other.request) for other in kept)
+        if record.request.world_size == at and new:
             kept.append(record)
     found = {record.trial_id: scaling(record, results.records) for record in kept}
     every = [_configuration(results, record, kept, found) for record in kept]

@@ -191,26 +191,30 @@ class Study(Model):
 
     def _strong_batches_divide(self) -> None:
         sizes = self.scaling.world_sizes
-        if self.scaling.mode != "strong" or sizes == "all":
+        if sizes == "all":
             return
-        for batch, accumulation in self.divided_batches():
-            for size in sizes:
-                if batch % (size * accumulation):
-                    raise ValueError(
-                        "knobs.batch_size: under strong scaling the global batch must be divisible by "
-                        f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
-                    )
+        for size in sizes:
+            uneven = self.uneven_batch(size)
+            if uneven is not None:
+                batch, accumulation = uneven
+                raise ValueError(
+                    "knobs.batch_size: under strong scaling the global batch must be divisible by "
+                    f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
+                )
 
-    def divided_batches(self) -> list[tuple[int, int]]:
-        """Under strong scaling: the global batches, and the accumulations over which they are divided.
+    def uneven_batch(self, world_size: int) -> tuple[int, int] | None:
+        """Under strong scaling: a global batch, and an accumulation over which it cannot be divided evenly.
 
         An ablation multiplies the batch with the accumulation. "max" is found among those that divide.
         """
+        if self.scaling.mode != "strong":
+            return None
         accumulations = self.knobs.gradient_accumulation
         if self.search.method == "ablation":
             accumulations = accumulations[:1]
         batches = [batch for batch in self.knobs.batch_size if batch != MAX]
-        return list(itertools.product(batches, accumulations))
+        pairs = itertools.product(batches, accumulations)
+        return next((pair for pair in pairs if pair[0] % (world_size * pair[1])), None)
 
     def _placements_fit(self) -> None:
         sizes = self.scaling.world_sizes

@@ -158,12 +158,14 @@ def compression_error(bench: Bench, team: Team) -> float | None:
 
 
 def _gradient(module: nn.Module) -> torch.Tensor:
-    found = [
-        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        for parameter in module.parameters()
-        if parameter.requires_grad
-    ]
-    return torch.cat([gradient.detach().flatten().float() for gradient in found])
+    return torch.cat([gradient.flatten().float() for gradient in _gradients(module)])
+
+
+def _gradients(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Of each trained parameter; zeros where it has none."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            yield (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).detach()
 
 
 def _reference(
@@ -233,12 +235,10 @@ def _run(
     lane = Lane(module, optimizer, recorded, pieces, setting, device, autocast=autocast)
 
     def look(*_: Any) -> None:  # when the gradients are averaged, and no longer scaled as fp16 needs it
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                whole = gathered(mine.detach(), keep=keep)
-                if keep:
-                    gradient.append(whole.to("cpu", copy=True))
+        for mine in _gradients(module):
+            whole = gathered(mine, keep=keep)
+            if keep:
+                gradient.append(whole.to("cpu", copy=True))
 
     hook = optimizer.register_step_pre_hook(look)
     lane.step()

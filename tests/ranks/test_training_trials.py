@@ -215,20 +215,19 @@ def test_a_finished_trial_is_not_trained_again(ranks):
     assert losses(again) == losses(trained(ranks, "random"))
 
 
-def test_a_damaged_checkpoint_is_named_on_every_rank(ranks):
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("damaged", "invalid", "epoch-0004/state.pt cannot be read"),
+        ("no room", "oom", "rank 1: MemoryError: the model alone needs 0.00 GiB"),  # before it is made
+    ],
+)
+def test_what_fails_on_one_rank_is_named_on_every_rank(ranks, name, state, reason):
     for results in ranks:
-        result = results["damaged"]
+        result = results[name]
         assert result is not None
-        assert result.state == "invalid"
-        assert "epoch-0004/state.pt cannot be read" in (result.reason or "")
-
-
-def test_a_model_larger_than_a_ranks_memory_is_refused_before_it_is_made(ranks):
-    for results in ranks:
-        result = results["no room"]
-        assert result is not None
-        assert result.state == "oom"
-        assert "rank 1: MemoryError: the model alone needs 0.00 GiB" in (result.reason or "")
+        assert result.state == state
+        assert reason in (result.reason or "")
 
 
 def test_samples_do_not_depend_on_who_reads_them(ranks):
