@@ -15,17 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from raybench import environment
-from raybench.analysis.statistics import trimmed_mean
-from raybench.execution import Execution
+from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
 from raybench.launch.worker_group import WorkerGroupRunner
-from raybench.plan import make_plan
-from raybench.record import TrialRequest
-from raybench.search import Search
+from raybench.machine import environment
+from raybench.plan.search import Search
+from raybench.plan.trials import make_plan
+from raybench.records.record import TrialRequest
+from raybench.records.store import ResultsDirectory
+from raybench.run.execution import Execution
 from raybench.spec.load import resolve
-from raybench.store import ResultsDirectory
 
 TRIALS = 50
 STUDY = {

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from raybench import machine
-from raybench.analysis.statistics import geometric
+from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
-from raybench.record import TrialRequest
+from raybench.machine import host as machine
+from raybench.records.record import TrialRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 BLOCKS = 5

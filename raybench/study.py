@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
+from raybench.commands import options as typed
 from raybench.errors import NotYetError, RequestError
-from raybench.spec import options as typed
 from raybench.spec.load import find_study, load_study, question, studies
 from raybench.spec.toml import received
 
@@ -117,8 +117,8 @@ def scaling(
         "data": str(data.expanduser().resolve()) if data else None,
         "seed": seed,
     }
-    from raybench import conduct
-    from raybench.display import make_console
+    from raybench.commands import scaling as conduct
+    from raybench.commands.display import make_console
 
     options = conduct.Options(
         study=study,
@@ -150,9 +150,9 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
     """Analysis and report again, from the results on disk."""
-    from raybench.conduct import write_and_print
-    from raybench.display import make_console
-    from raybench.store import ResultsDirectory
+    from raybench.commands.display import make_console
+    from raybench.commands.scaling import write_and_print
+    from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(directory) as store:
         raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
@@ -169,8 +169,8 @@ def compare(
     ] = False,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
-    from raybench import compare as comparing
-    from raybench.display import make_console
+    from raybench.commands import compare as comparing
+    from raybench.commands.display import make_console
 
     raise typer.Exit(comparing.compare(directories, make_console(), fail_if_slower=fail_if_slower))
 
@@ -205,8 +205,8 @@ def show(
 @app.command(epilog="Example: python -m raybench.study doctor")
 def doctor() -> None:
     """What this machine has, what is missing, and the command that mends it."""
-    from raybench import doctor as examination
-    from raybench.display import make_console
+    from raybench.commands import doctor as examination
+    from raybench.commands.display import make_console
 
     checks = examination.examine()
     examination.render(checks, make_console())

@@ -3,11 +3,13 @@
 from raybench.analysis.answer import answer, failures_words
 from raybench.analysis.attribution import Attribution, ModelChange, attribution, between
 from raybench.analysis.batch_lines import BatchLine, batch_lines
-from raybench.analysis.configurations import Configuration, configurations
 from raybench.analysis.contradictions import Contradiction, contradictions
 from raybench.analysis.cost import CostPoint, costs, when_to_use, works
 from raybench.analysis.crossover import Crossover, crossover
-from raybench.analysis.efficiency import (
+from raybench.analysis.diagnosis.configurations import Configuration, configurations
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.stability import findings, straggler
+from raybench.analysis.estimates.efficiency import (
     Baseline,
     Gain,
     Scaling,
@@ -18,10 +20,11 @@ from raybench.analysis.efficiency import (
     step_time,
     throughput,
 )
-from raybench.analysis.findings import Finding, FindingName, Severity
+from raybench.analysis.estimates.phases import PhaseTable, phase_table
+from raybench.analysis.estimates.statistics import Estimate, geometric, relative_half_width, trimmed_mean
+from raybench.analysis.estimates.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
-from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.published import Figure, load_figures
 from raybench.analysis.published_pairs import Pair, pairs
 from raybench.analysis.results import (
@@ -34,8 +37,6 @@ from raybench.analysis.results import (
     StudyResults,
     analyse,
 )
-from raybench.analysis.stability import findings, straggler
-from raybench.analysis.statistics import Estimate, geometric, relative_half_width, trimmed_mean
 from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.analysis.summary import TrialSummary, summarize, to_pandas
 from raybench.analysis.training import (
@@ -47,7 +48,6 @@ from raybench.analysis.training import (
     TrainingResults,
     analyse_training,
 )
-from raybench.analysis.waterfall import LoggerCheck, Parts, Waterfall, karp_flatt, waterfall
 
 __all__ = [
     "Attribution",

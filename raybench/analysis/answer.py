@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raybench.analysis.efficiency import Verdict
-from raybench.analysis.statistics import Estimate
+from raybench.analysis.estimates.efficiency import Verdict
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.training import Parity
 from raybench.analysis.words import PART_WORDS, devices_words, interval, percent, rounded_batch, times
-from raybench.record import TrialRecord
+from raybench.records.record import TrialRecord
 
 if TYPE_CHECKING:
     from raybench.analysis.results import BatchCurve, BatchPoint, Confirmation, StudyResults

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.results import StudyResults, difference_words
-from raybench.analysis.statistics import Estimate, unpaired_ratio
-from raybench.record import TrialRecord
+from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.results import StudyResults, rest_label
-from raybench.analysis.statistics import Estimate
-from raybench.analysis.waterfall import karp_flatt
-from raybench.record import TrialRecord
+from raybench.records.record import TrialRecord
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.results import StudyResults
-from raybench.analysis.statistics import Estimate, unpaired_ratio
-from raybench.environment import Environment, comparable
-from raybench.record import TrialRecord
+from raybench.machine.environment import Environment, comparable
+from raybench.records.record import TrialRecord
 from raybench.spec.toml import flat
 
 NAMES_ONLY = ("name", "data", "time_budget_seconds")  # of a study: they change no measurement

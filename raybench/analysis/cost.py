@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.objectives import HOUR_S
 from raybench.analysis.results import StudyResults
-from raybench.analysis.statistics import Estimate
 from raybench.analysis.words import devices_words, percent, rounded_batch, times
-from raybench.record import TrialRecord
+from raybench.records.record import TrialRecord
 
 MILLION = 1e6
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.statistics import Estimate
+from raybench.analysis.estimates.statistics import Estimate
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raybench.analysis.efficiency import same_question
+from raybench.analysis.estimates.efficiency import same_question
+from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.results import StudyResults, rest_label
-from raybench.analysis.rounds import level, series
-from raybench.analysis.statistics import Estimate
-from raybench.analysis.waterfall import waterfall
-from raybench.record import TrialRecord
+from raybench.records.record import TrialRecord
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 

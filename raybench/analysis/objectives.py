@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling
-from raybench.record import TrialRecord
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import scaling, step_time, throughput
+from raybench.analysis.estimates.efficiency import scaling, step_time, throughput
+from raybench.analysis.estimates.phases import PhaseTable, phase_table
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.hiding import hiding
-from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.published import UNITS, Figure, fact
 from raybench.analysis.results import StudyResults
-from raybench.analysis.statistics import Estimate
 from raybench.analysis.training import TrainedRun
-from raybench.analysis.waterfall import waterfall
-from raybench.record import Epoch, TrialRecord
+from raybench.records.record import Epoch, TrialRecord
 
 # What a training trial says of an epoch; without one, what follows from the step time.
 TRAINED = frozenset({"epoch_time", "total_time", "device_minutes", "cost", "accuracy"})

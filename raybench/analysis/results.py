@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.crossover import Crossover, crossover
-from raybench.analysis.efficiency import Gain, Scaling, gain, same_question, scaling
-from raybench.analysis.findings import Finding
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.estimates.efficiency import Gain, Scaling, gain, same_question, scaling
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.largest_batch import Found, found_of, in_numbers, stands_for
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
-from raybench.analysis.stability import findings
-from raybench.analysis.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
-from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.analysis.words import setting_words, shown_knobs
-from raybench.largest_batch import Found, found_of, in_numbers, stands_for
-from raybench.record import TrialRecord, TrialRequest
+from raybench.records.record import TrialRecord, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, Study
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.efficiency import Scaling, scaling
-from raybench.record import TrialRecord
+from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from raybench.analysis.efficiency import Scaling, scaling
+from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.training import TrainedRun
-from raybench.analysis.waterfall import Waterfall, waterfall
-from raybench.record import Measurement, TrialRecord
+from raybench.records.record import Measurement, TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from enum import StrEnum
 from itertools import accumulate
 from statistics import fmean
 
-from raybench.analysis.efficiency import throughput
-from raybench.analysis.noise_scale import by_epoch, statistical_efficiency
-from raybench.analysis.statistics import Estimate, geometric, student, unpaired_ratio
-from raybench.record import Epoch, TrainingResult, TrialRecord
+from raybench.analysis.estimates.efficiency import throughput
+from raybench.analysis.estimates.noise_scale import by_epoch, statistical_efficiency
+from raybench.analysis.estimates.statistics import Estimate, geometric, student, unpaired_ratio
+from raybench.records.record import Epoch, TrainingResult, TrialRecord
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from raybench.analysis.statistics import Estimate
-from raybench.largest_batch import Bound, Found
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.largest_batch import Bound, Found
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_DECIMALS = 5

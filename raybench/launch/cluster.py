@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from raybench import machine
 from raybench.errors import RequestError
 from raybench.launch.runner import Resources
+from raybench.machine import host as machine
 
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 TOKEN_FILE = Path("~/.ray/auth_token")

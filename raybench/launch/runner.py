@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.record import Measurement, State, TrainingResult, TrialRecord, TrialRequest
+from raybench.records.record import Measurement, State, TrainingResult, TrialRecord, TrialRequest
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from raybench import interrupt
 from raybench.errors import GroupLostError
-from raybench.launch import causes
+from raybench.launch import failures as causes
+from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster, import_path
 from raybench.launch.mailbox import Event, Mailbox
 from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
-from raybench.record import State, TrialRequest
+from raybench.records.record import State, TrialRequest
 
 POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer

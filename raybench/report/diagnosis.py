@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raybench.analysis.attribution import Attribution, attribution
-from raybench.analysis.configurations import Change, Configuration, configurations
 from raybench.analysis.cost import when_to_use
-from raybench.analysis.efficiency import EXCELLENT, GOOD, Status
-from raybench.analysis.findings import Finding
+from raybench.analysis.diagnosis.configurations import Change, Configuration, configurations
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD, Status
+from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.results import StudyResults
-from raybench.analysis.waterfall import Waterfall
 from raybench.analysis.words import PART_WORDS, devices_words, knob_words, percent, times
-from raybench.report import formats, tables
+from raybench.report import formats
+from raybench.report.tables import tables
 from raybench.spec.knobs import Setting
 
 LEAST_SHARE = 0.02  # of the step; less is not worth a word

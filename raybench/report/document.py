@@ -11,21 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raybench.analysis.estimates.rounds import asked_half_width
 from raybench.analysis.published import load_figures
 from raybench.analysis.results import StudyResults, analyse
-from raybench.analysis.rounds import asked_half_width
-from raybench.record import TrialRecord
-from raybench.report import (
-    drawing,
-    formats,
-    plot_values,
-    plots,
-    published_tables,
-    study_tables,
-    tables,
-    training_tables,
-)
+from raybench.records.record import TrialRecord
+from raybench.report import formats
 from raybench.report.diagnosis import diagnosis_markdown, grouped
+from raybench.report.plots import drawing
+from raybench.report.plots import figures as plots
+from raybench.report.plots import values as plot_values
+from raybench.report.tables import published as published_tables
+from raybench.report.tables import study as study_tables
+from raybench.report.tables import tables
+from raybench.report.tables import training as training_tables
 from raybench.spec.study import Study
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import TrialSummary
-from raybench.report.tables import Table, scaling_table, suggestions_table
+from raybench.report.tables.tables import Table, scaling_table, suggestions_table
 from raybench.spec.knobs import KnobValue
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.efficiency import scaling
+from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.results import StudyResults
 from raybench.analysis.words import bound_words, figures, percent, setting_words
-from raybench.record import TrialRecord
-from raybench.report.tables import in_order, mark
+from raybench.records.record import TrialRecord
+from raybench.report.tables.tables import in_order, mark
 
 if TYPE_CHECKING:
     from rich.console import Console

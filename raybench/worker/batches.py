@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
-from raybench.record import TrialRequest
+from raybench.records.record import TrialRequest
 from raybench.workloads.protocol import Workload, collate_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -21,8 +21,8 @@ PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader'
 # worker of Ray's not in more: there every new process imports the worker's own main module again).
 PRELOADED = (
     "torch.utils.data",
-    "raybench.workloads.images",
-    "raybench.workloads.tokens",
+    "raybench.workloads.images.data_sets",
+    "raybench.workloads.texts.tokens",
     "torchvision.transforms.v2",
     "ray",
 )

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 
 from raybench.launch.runner import Member, Outcome, Progress
-from raybench.record import State, TrialRequest
-from raybench.worker.checkpoints import Checkpoints
-from raybench.worker.communication import Communicators, is_echo
-from raybench.worker.kept import Kept
-from raybench.worker.training import train_trial
-from raybench.worker.trial import RankResult, measure_trial
+from raybench.records.record import State, TrialRequest
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators, is_echo
+from raybench.worker.steps.trial import RankResult, measure_trial
+from raybench.worker.training.checkpoints import Checkpoints
+from raybench.worker.training.trial import train_trial
 from raybench.worker.watchdog import Watchdog
 
 PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
@@ -150,7 +150,7 @@ def _introduce(communicators: Communicators, mailbox: Any, device: torch.device)
 
 
 def _cpu_name() -> str:
-    from raybench.machine import cpu_model
+    from raybench.machine.host import cpu_model
 
     return cpu_model()
 

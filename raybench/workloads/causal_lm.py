@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from raybench.spec.workloads import CausalLMSpec
-from raybench.workloads import corpora, tokenizers, tokens
-from raybench.workloads.tokens import Batch, Blocks
+from raybench.workloads.texts import corpora, tokenizers, tokens
+from raybench.workloads.texts.tokens import Batch, Blocks
 
 
 class CausalLM:

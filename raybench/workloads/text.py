@@ -10,11 +10,11 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import Sizes, TextSpec
-from raybench.workloads import corpora, hub, tokenizers, tokens
-from raybench.workloads.corpora import PUBLISHED
-from raybench.workloads.encoder import Encoder
-from raybench.workloads.tokenizers import Tokenizer
-from raybench.workloads.tokens import Batch, Padding, Samples
+from raybench.workloads.texts import corpora, hub, tokenizers, tokens
+from raybench.workloads.texts.corpora import PUBLISHED
+from raybench.workloads.texts.encoder import Encoder
+from raybench.workloads.texts.tokenizers import Tokenizer
+from raybench.workloads.texts.tokens import Batch, Padding, Samples
 
 POSITIONS = 512  # of DistilBERT and BERT, unless a sample is longer
 CLASSES_OF_UNREAD_FILES = 2

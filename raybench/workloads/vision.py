@@ -15,8 +15,15 @@ from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads import files
-from raybench.workloads.images import NUM_CHANNELS, ArrayImages, FolderImages, Preparation, Sample, listing
+from raybench.workloads.images import files
+from raybench.workloads.images.data_sets import (
+    NUM_CHANNELS,
+    ArrayImages,
+    FolderImages,
+    Preparation,
+    Sample,
+    listing,
+)
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

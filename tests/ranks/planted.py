@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.communication import Team
+from raybench.worker.communicators import Team
 
 SPIN_S = 0.0003  # before the deadline: a sleep is not exact
 STAMP_EVERY_S = 0.003
@@ -49,7 +49,9 @@ class Plant:
 
     def spec(self, stamps: str) -> FactorySpec:
         """The workload as a study would name it; ``stamps`` is a file of zeros, shared by the ranks."""
-        return FactorySpec.model_validate({"factory": "planted:build", "stamps": stamps} | asdict(self))
+        return FactorySpec.model_validate(
+            {"factory": "tests.ranks.planted:build", "stamps": stamps} | asdict(self)
+        )
 
     def forward(self, batch: int) -> float:
         """The forward pass of one rank alone."""
@@ -281,7 +283,7 @@ class Faulty:
             if self._fault == "nan":
                 return loss * math.nan
             if self._fault == "memory":
-                raise MemoryError("planted: no memory")
+                raise MemoryError("tests.ranks.planted: no memory")
             if self._fault == "error":
                 raise ValueError(f"planted on rank {dist.get_rank()}")
         return loss

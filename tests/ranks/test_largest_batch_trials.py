@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
-
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
 
-from raybench.largest_batch import Bound, Found, decide, probe_of
+from raybench.analysis.largest_batch import Bound, Found, decide, probe_of
 from raybench.launch.runner import Outcome, Resources
-from raybench.plan import Plan, make_plan
-from raybench.record import TrialRecord
+from raybench.plan.trials import Plan, make_plan
+from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
-from raybench.worker.communication import Communicators
-from raybench.worker.kept import Kept
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from tests.ranks.ranks import run_ranks
 
 MIB = 2**20
 LEFT_MIB = 600  # planted: what the host has left for two ranks
@@ -35,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
 def _plan(workload: dict[str, Any]) -> Plan:
     study = {
         "name": "hungry",
-        "workload": {"factory": "hungry:build"} | workload,
+        "workload": {"factory": "tests.ranks.hungry:build"} | workload,
         "knobs": {"batch_size": "max"},
         "search": {"max_batch_size": 4096},
         "optimizer": {"momentum": 0.9},
@@ -69,7 +65,7 @@ def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) ->
 
 
 def _find_all() -> dict[str, list[str]]:
-    from raybench import machine
+    from raybench.machine import host as machine
 
     machine.available_memory_bytes = lambda: LEFT_MIB * MIB
     torch.set_num_threads(1)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
-
 import numpy as np
 import psutil
+import pytest
 import torch
-from planted import BENCH, MAX_RANKS, Plant, align_blocks
-from ranks import run_ranks
 
-from raybench.analysis.efficiency import Verdict, gain, scaling
-from raybench.analysis.stability import straggler
-from raybench.analysis.statistics import Estimate, trimmed_mean
-from raybench.analysis.waterfall import Waterfall, waterfall
-from raybench.record import Measurement, TrialRecord, TrialRequest, Variant
+from raybench.analysis.diagnosis.stability import straggler
+from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
+from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.records.record import Measurement, TrialRecord, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.worker.communication import Communicators
-from raybench.worker.kept import Kept
-from raybench.worker.trial import measure_trial
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from raybench.worker.steps.trial import measure_trial
+from tests.ranks.planted import BENCH, MAX_RANKS, Plant, align_blocks
+from tests.ranks.ranks import run_ranks
 
 # One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
 # again in fresh ranks. A measurement that is wrong is wrong every time.

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
-
 import torch
 import torch.distributed as dist
 from packaging.version import Version
-from ranks import run_ranks
 from torch import nn
 
-from raybench.analysis.findings import FindingName
-from raybench.analysis.stability import findings
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.strategies import loss_parity
 from raybench.launch.runner import Outcome
-from raybench.record import Measurement, TrialRequest, Variant
+from raybench.records.record import Measurement, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.testing import to_record
-from raybench.worker.communication import Communicators, Hook, Team, no_transfer
-from raybench.worker.kept import Kept
-from raybench.worker.lanes import Lane, sample_weight
-from raybench.worker.strategies import Bench
+from raybench.testing.fake import to_record
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators, Hook, Team, no_transfer
+from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.stepper import Lane, sample_weight
 from raybench.workloads import Workload, build
+from tests.ranks.ranks import run_ranks
 
 CPU, BOTH, TIMEOUT_S = torch.device("cpu"), (0, 1), 60.0
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
@@ -94,7 +89,7 @@ class _Residual:
             inputs, targets = inputs[1:], targets[1:]
         if self._fault and lane == self._lane and self._calls > self._after:
             if self._fault == "memory":
-                raise MemoryError("planted: no memory")
+                raise MemoryError("tests.ranks.planted: no memory")
             if dist.get_rank() == 1:
                 raise ValueError("planted on rank 1")
         return nn.functional.mse_loss(model(inputs), targets)

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import run_ranks
 
-from raybench.record import TrialRequest, Variant
+from raybench.records.record import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.worker.communication import Communicators
-from raybench.worker.kept import Kept
-from raybench.worker.trial import RankResult, measure_trial
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from raybench.worker.steps.trial import RankResult, measure_trial
 from raybench.workloads import build, check
+from tests.ranks.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")

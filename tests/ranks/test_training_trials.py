@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import run_ranks
 from torch.utils.data import default_collate
-from trainable import clouds
 
-from raybench.record import TrainingResult, TrialRequest
+from raybench.records.record import TrainingResult, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.checkpoints import STATE, Checkpoints
-from raybench.worker.communication import Communicators
-from raybench.worker.epochs import shuffled
-from raybench.worker.kept import Kept
-from raybench.worker.training import train_trial
-from raybench.worker.trial import RankResult
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from raybench.worker.steps.trial import RankResult
+from raybench.worker.training.checkpoints import STATE, Checkpoints
+from raybench.worker.training.epochs import shuffled
+from raybench.worker.training.trial import train_trial
+from tests.ranks.ranks import run_ranks
+from tests.ranks.trainable import clouds
 
 CPU = torch.device("cpu")
 NUM_TRAIN, NUM_TEST = 50, 23
@@ -38,7 +38,7 @@ def request_for(
     strategy = "single" if world_size == 1 else "ddp"
     return TrialRequest(
         role="verification",
-        workload=FactorySpec(factory="trainable:clouds", input="real", **(workload or {})),
+        workload=FactorySpec(factory="tests.ranks.trainable:clouds", input="real", **(workload or {})),
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.2, momentum=0.9),
         setting=Setting(**({"strategy": strategy, "batch_size": batch_size} | (setting or {}))),
         world_size=world_size,

@@ -6,32 +6,27 @@ process's own in the place of Ray's.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # spawned ranks get this path from their parent
-
-import planted
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
 
 from raybench.launch.runner import Outcome
-from raybench.record import Measurement, TrialRequest, Variant
+from raybench.records.record import Measurement, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
-from raybench.worker.communication import Communicators, Team
-from raybench.worker.kept import Kept
-from raybench.worker.strategies import Bench, Lane
-from raybench.worker.trial import Trial
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators, Team
+from raybench.worker.steps.trial import Trial
+from raybench.worker.strategies.models import Bench, Lane
 from raybench.workloads import build
+from tests.ranks import planted
+from tests.ranks.ranks import run_ranks
 
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 TIMEOUT_S = 60.0
@@ -41,7 +36,7 @@ CPU = torch.device("cpu")
 def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
     given: dict[str, Any] = {
         "role": "search",
-        "workload": FactorySpec.model_validate({"factory": "planted:faulty"} | (workload or {})),
+        "workload": FactorySpec.model_validate({"factory": "tests.ranks.planted:faulty"} | (workload or {})),
         "optimizer": OptimizerSpec(),
         "setting": Setting(batch_size=8),
         "world_size": 2,

@@ -14,17 +14,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
-from ranks import run_ranks
 
-from raybench.record import TrialRequest, Variant
+from raybench.records.record import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
-from raybench.worker.communication import Communicators
-from raybench.worker.kept import Kept
-from raybench.worker.trial import RankResult, measure_trial
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from raybench.worker.steps.trial import RankResult, measure_trial
 from raybench.workloads import build
+from tests.ranks.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
 SEARCH: tuple[Variant, ...] = ("plain", "synced")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).parent
+from tests.conftest import ROOT
 
 
 class Command:
@@ -21,7 +21,7 @@ class Command:
 
     def __init__(self, *arguments: str, folder: Path, log: str = "output.txt") -> None:
         self.output_file = folder / log
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         environment.pop("RAY_ADDRESS", None)
         with self.output_file.open("w") as file:
             self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""``python one_group.py COMMANDS.json``: command lines of raybench, one after the other, in one worker group.
+"""``python -m tests.ray.one_group COMMANDS.json``: command lines of raybench, run in one worker group.
 
 Everything is as it is in the shell, but for the start of the group, which takes longer than most smoke
 studies do. Each command's exit code is printed.
@@ -11,10 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from raybench import conduct, study
+from raybench import study
+from raybench.commands import scaling as conduct
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
-from raybench.plan import Plan
+from raybench.plan.trials import Plan
 
 
 class Shared(WorkerGroupRunner):

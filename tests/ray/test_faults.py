@@ -8,16 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import faulty
 import pytest
-from commands import Command
+
+from tests.ray import faulty
+from tests.ray.commands import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 STUDY = """
 name = "faulty"
 [workload]
-factory = "faulty:build"
+factory = "tests.ray.faulty:build"
 {workload}
 [knobs]
 batch_size = {batches}

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Command
 
 from raybench.analysis import to_pandas
-from raybench.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory
+from tests.ray.commands import Command
 
 pytestmark = pytest.mark.ray
 README = Path(__file__).parents[2] / "README.md"

@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import HERE, Command
 
 from raybench.analysis.published import load_figures
+from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study, studies_folder
-from raybench.store import ResultsDirectory
+from tests.ray.commands import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 # the default study's is in test_study.py, that of the strategies in the notebook: each from a shell prompt
@@ -30,7 +30,7 @@ BRIEFLY = {
 
 
 class InOneGroup(Command):
-    program = (str(HERE / "one_group.py"),)
+    program = ("-m", "tests.ray.one_group")
 
 
 def rows(file: Path) -> list[dict[str, str]]:

@@ -8,9 +8,9 @@ import math
 from pathlib import Path
 
 import pytest
-from commands import Command
 
-from raybench.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory
+from tests.ray.commands import Command
 
 pytestmark = pytest.mark.ray
 PARTS = ("ideal_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")

@@ -7,8 +7,8 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeRunner
-from studies import grid, searched, study
+from raybench.testing.fake import FakeHardware, FakeRunner
+from tests.unit.studies import grid, searched, study
 
 
 @pytest.fixture(scope="session")

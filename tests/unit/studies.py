@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from raybench.launch.runner import Samples
-from raybench.record import TrialRecord, TrialRequest, Variant
+from raybench.records.record import TrialRecord, TrialRequest, Variant
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from raybench.testing.fake import FakeRunner, Noise, StepCosts, run_all
 
 FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SHORT: tuple[Variant, ...] = ("plain", "synced")

@@ -1,0 +1,105 @@
+"""Each configuration's status, where its time goes, and which measured change of one knob helps it most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.estimates.efficiency import Scaling, Status, scaling
+from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.results import StudyResults
+from raybench.records.record import TrialRecord
+from raybench.spec.knobs import KnobValue
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another measured configuration that differs in one knob, scales better and is faster.
+
+    Both beyond the intervals: a slower model scales better too. The efficiency by search.minimum_gain at
+    least.
+    """
+
+    knob: str
+    value: KnobValue
+    label: str  # of the other configuration
+    efficiency: Estimate
+    speedup: Estimate
+    efficiency_ratio: Estimate
+    throughput_ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One setting on several devices."""
+
+    record: TrialRecord
+    label: str
+    scaling: Scaling
+    waterfall: Waterfall | None
+    changes: tuple[Change, ...]  # one for each knob that helps, the most helpful first
+    num_tried: int  # measured configurations that differ in one knob
+
+    @property
+    def status(self) -> Status | None:
+        """excellent, good, poor or negative; None without a baseline."""
+        return self.scaling.status
+
+
+def configurations(results: StudyResults) -> tuple[Configuration, ...]:
+    """Every setting, variables and placement at the largest measured world size, best efficiency first.
+
+    A trial of the scaling curve, which has all variants, stands before one of the search.
+    """
+    several = [
+        record
+        for record in results.complete
+        if record.measurement is not None
+        and record.request.world_size > 1
+        and record.request.role != "confirmation"
+    ]
+    at = results.headline.request.world_size if results.headline else 0
+    kept: list[TrialRecord] = []
+    for record in sorted(several, key=lambda each: each.request.role != "scaling"):
+        new = all(record.request.differences(other.request) for other in kept)
+        if record.request.world_size == at and new:
+            kept.append(record)
+    found = {record.trial_id: scaling(record, results.records) for record in kept}
+    every = [_configuration(results, record, kept, found) for record in kept]
+    return tuple(sorted(every, key=_efficiency, reverse=True))
+
+
+def _efficiency(each: Configuration) -> float:
+    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
+
+
+def _configuration(
+    results: StudyResults, record: TrialRecord, kept: Sequence[TrialRecord], found: dict[str, Scaling]
+) -> Configuration:
+    mine = found[record.trial_id]
+    best: dict[str, Change] = {}
+    neighbours = 0
+    for other in kept:
+        difference, theirs = other.request.differences(record.request), found[other.trial_id]
+        if len(difference) != 1:
+            continue
+        neighbours += 1
+        if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
+            continue
+        ratio = unpaired_ratio(theirs.efficiency, mine.efficiency)
+        ((knob, value),) = difference.items()
+        faster = unpaired_ratio(theirs.throughput_samples_per_s, mine.throughput_samples_per_s)
+        least = 1 + results.study.search.minimum_gain
+        helps = min(ratio.low, faster.low) > 1 and ratio.value >= least
+        if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
+            label = results.label(other)
+            best[knob] = Change(knob, value, label, theirs.efficiency, theirs.speedup, ratio, faster)
+    return Configuration(
+        record=record,
+        label=results.label(record),
+        scaling=mine,
+        waterfall=waterfall(record),
+        changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
+        num_tried=neighbours,
+    )

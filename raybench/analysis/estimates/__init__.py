@@ -1,0 +1,1 @@
+"""From rounds to numbers with intervals: the estimator, efficiency, waterfall, phases."""

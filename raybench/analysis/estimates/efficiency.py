@@ -1,0 +1,207 @@
+"""Step time, throughput, speed-up, efficiency and gain of one trial, each with its interval.
+
+Ratios are made within each round, between blocks that ran within seconds of each other, so that drift
+cancels; ``statistics.geometric`` is the one estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from raybench.analysis.estimates.rounds import level, paired, series
+from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
+from raybench.records.record import Measurement, TrialRecord, TrialRequest, Variant
+
+EXCELLENT = 0.9
+GOOD = 0.75
+
+
+class Status(StrEnum):
+    """An efficiency in one word."""
+
+    EXCELLENT = "excellent"  # at least 0.9
+    GOOD = "good"  # at least 0.75
+    POOR = "poor"
+    NEGATIVE = "negative"  # slower than the baseline
+
+
+class Verdict(StrEnum):
+    """What the confirmation says of the winner against the default."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NONE = "no significant gain"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a speed-up is measured against."""
+
+    world_size: int
+    strategy: str
+    step_time_s: Estimate
+    paired: bool  # in the same rounds, or from another record
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How fast one trial is, and how well it scales. ``None`` where there is no baseline."""
+
+    step_time_s: Estimate
+    throughput_samples_per_s: Estimate
+    throughput_tokens_per_s: Estimate | None
+    baseline: Baseline | None
+    speedup: Estimate | None
+    efficiency: Estimate | None
+    status: Status | None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The winner's throughput over the default's, less one."""
+
+    gain: Estimate  # relative: 0.14 is 14% more
+    verdict: Verdict
+
+
+def step_time(record: TrialRecord) -> Estimate:
+    """Optimizer step to optimizer step on the slowest rank, in s: synced, or plain on one device.
+
+    Raises ``ValueError`` for a record that is not complete or has no such rounds.
+    """
+    measurement = _complete(record)
+    variants: tuple[Variant, ...] = (
+        ("synced", "plain") if record.request.world_size > 1 else ("plain", "synced")
+    )
+    for variant in variants:
+        values = series(measurement, variant)
+        if values is not None:
+            return level(values)
+    raise ValueError(f"trial {record.trial_id}: no rounds of {' or '.join(variants)}")
+
+
+def throughput(record: TrialRecord) -> Estimate:
+    """Samples of all ranks in a step over the step time, in samples/s; raises as ``step_time`` does."""
+    return _rate(_complete(record).samples_per_step, step_time(record))
+
+
+def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
+    """How ``record`` scales.
+
+    The baseline is plain on one device in the same rounds (at the global batch in strong scaling). Where
+    that could not be had, it is the trial of the same setting at the smallest world size m among
+    ``others``: then the speed-up is over m devices and efficiency = (throughput(n)/n) / (throughput(m)/m),
+    unpaired. Raises ``ValueError`` for a record that is not complete.
+    """
+    measurement, request = _complete(record), record.request
+    step_s = step_time(record)
+    tokens = measurement.tokens_per_step
+    baseline, speedup = _speedup(record, step_s, others)
+    efficiency = None
+    if baseline is not None and speedup is not None:
+        efficiency = speedup.scaled(baseline.world_size / request.world_size)
+    return Scaling(
+        step_time_s=step_s,
+        throughput_samples_per_s=_rate(measurement.samples_per_step, step_s),
+        throughput_tokens_per_s=_rate(tokens, step_s) if tokens else None,
+        baseline=baseline,
+        speedup=speedup,
+        efficiency=efficiency,
+        status=status(speedup, efficiency),
+    )
+
+
+def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
+    """The word for an efficiency, as CONTRACT.md has it; None without one."""
+    if speedup is None or efficiency is None:
+        return None
+    if speedup.value < 1:
+        return Status.NEGATIVE
+    if efficiency.value >= EXCELLENT:
+        return Status.EXCELLENT
+    return Status.GOOD if efficiency.value >= GOOD else Status.POOR
+
+
+def gain(record: TrialRecord, minimum_gain: float) -> Gain:
+    """What a confirmation says: the throughput of its setting over that of ``versus``, paired, less one.
+
+    Better or worse only where the interval excludes 0 and the gain is at least ``minimum_gain``
+    (relative). Raises ``ValueError`` where the record is no complete confirmation.
+    """
+    measurement = _complete(record)
+    versus, synced = series(measurement, "versus"), series(measurement, "synced")
+    samples = measurement.versus_samples_per_step
+    ratios = None if versus is None or synced is None else paired(versus, synced)
+    if ratios is None or samples is None:
+        raise ValueError(f"trial {record.trial_id}: no confirmation, nothing was measured against it")
+    ratio = geometric(ratios).scaled(measurement.samples_per_step / samples)
+    found = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
+    verdict = Verdict.NONE
+    if found.excludes(0.0) and abs(found.value) >= minimum_gain:
+        verdict = Verdict.BETTER if found.value > 0 else Verdict.WORSE
+    return Gain(found, verdict)
+
+
+def same_question(one: TrialRequest, other: TrialRequest) -> bool:
+    """Whether two requests differ in nothing but world size, placement, role and effort.
+
+    On one device the knobs that have no effect there are left out of the comparison.
+    """
+    mine, theirs = one.setting, other.setting
+    if 1 in (one.world_size, other.world_size):
+        mine, theirs = mine.on_one_device(), theirs.on_one_device()
+    named = ("workload", "optimizer", "environment", "scaling", "device", "data", "fit")
+    return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
+
+
+def _speedup(
+    record: TrialRecord, step_s: Estimate, others: Iterable[TrialRecord]
+) -> tuple[Baseline | None, Estimate | None]:
+    measurement, request = _complete(record), record.request
+    if request.world_size == 1:
+        one = Estimate(1.0, 1.0, 1.0, step_s.n)
+        return Baseline(1, request.setting.strategy, step_s, paired=True), one
+    alone = series(measurement, "base" if request.scaling == "strong" else "plain")
+    synced = series(measurement, "synced")
+    ratios = None if alone is None or synced is None else paired(alone, synced)
+    if alone is None or ratios is None:
+        return _against_smallest(record, others)
+    # Weak scaling: n devices do n times the samples in a step.
+    samples = request.world_size if request.scaling == "weak" else 1
+    return Baseline(1, "single", level(alone), paired=True), geometric(ratios).scaled(samples)
+
+
+def _against_smallest(
+    record: TrialRecord, others: Iterable[TrialRecord]
+) -> tuple[Baseline | None, Estimate | None]:
+    """The trial of the same setting at the smallest world size, itself included, as the baseline."""
+    rivals = [
+        other
+        for other in (*others, record)
+        if other.measurement is not None and same_question(other.request, record.request)
+    ]
+    # Among several of one size: the same placement, else the first measured.
+    base = min(
+        rivals,
+        key=lambda other: (other.request.world_size, other.request.placement != record.request.placement),
+    )
+    size, step_s = base.request.world_size, step_time(base)
+    if size == record.request.world_size:
+        if not any(other.request.world_size > size for other in rivals):
+            return None, None  # nothing to compare with: an efficiency of 1 would be a word, not a finding
+        one = Estimate(1.0, 1.0, 1.0, step_s.n)
+        return Baseline(size, base.request.setting.strategy, step_s, paired=False), one
+    speedup = unpaired_ratio(throughput(record), throughput(base))
+    return Baseline(size, base.request.setting.strategy, step_s, paired=False), speedup
+
+
+def _rate(amount: float, step_s: Estimate) -> Estimate:
+    return Estimate(amount / step_s.value, amount / step_s.high, amount / step_s.low, step_s.n)
+
+
+def _complete(record: TrialRecord) -> Measurement:
+    if record.measurement is None:
+        raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
+    return record.measurement

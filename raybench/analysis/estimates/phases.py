@@ -1,0 +1,187 @@
+"""Phases of a step on one device and on several: the speed-up of each, and its share of the whole gain.
+
+Both columns do the same samples: those of one step of all devices. Phases are timed in blocks of their own,
+in which the marks cost time, so their shares are taken and the levels are those of the rounds: on one device
+the step time itself, on several the level without transfers; what waits for the slowest rank and the exposed
+communication come from the waterfall. So each column adds up to its step time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raybench.analysis.estimates.efficiency import same_question, scaling
+from raybench.analysis.estimates.statistics import Estimate, trimmed_mean, unpaired_ratio
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.records.record import Measurement, Phase, PhaseBlock, TrialRecord
+
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
+SYNCHRONIZATION = "gradient synchronization"
+SKEW = "waiting for the slowest rank"
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """One phase, in s for the samples of one step of all devices; None where it has none."""
+
+    name: str
+    one_s: Estimate | None  # one device alone
+    many_s: Estimate | None
+    speedup: Estimate | None
+    share_of_gain: Estimate | None  # negative: this phase takes time back; None: there is no gain to share
+    one_share: Estimate | None  # of one device's time
+    many_share: Estimate | None
+
+
+@dataclass(frozen=True)
+class PhaseTable:
+    """Phases of one trial; the shares of the gain add up to 1."""
+
+    trial_id: str
+    world_size: int
+    samples: float  # that both columns do
+    rows: tuple[PhaseRow, ...]
+    backward_with_synchronization: PhaseRow
+    total: PhaseRow
+    is_gain: bool | None  # False: more devices lose time; None: the interval leaves it open
+
+
+def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
+    """The phases of a complete record on several devices, beside one device's.
+
+    Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
+    step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
+    transfers or the step of one device are missing.
+    """
+    measurement, size = record.measurement, record.request.world_size
+    if measurement is None or size == 1:
+        return None
+    found, one_blocks = waterfall(record), _blocks_alone(record, others)
+    many_blocks = _blocks(measurement, "local")
+    if found is None or len(one_blocks) < 2 or len(many_blocks) < 2:
+        return None
+    exposed, skew, ideal = found.parts.exposed_communication, found.parts.skew, found.parts.ideal
+    if exposed is None or skew is None or ideal is None:
+        return None
+    one_total_s = ideal.scaled(size)
+    level = _without(found)
+    one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
+    many = {name: _times(share, level) for name, share in _shares(many_blocks).items()}
+    totals = (one_total_s, found.step_time_s)
+    gain = _gain(record, others, totals)
+    rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
+    rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
+    rows.append(_row(SKEW, None, skew, totals, gain))
+    together = _sum(many["backward"], exposed)
+    return PhaseTable(
+        record.trial_id,
+        size,
+        measurement.samples_per_step,
+        tuple(rows),
+        _row("backward with synchronization", one["backward"], together, totals, gain),
+        replace(_row("step", *totals, totals, gain), speedup=scaling(record).speedup),
+        None if gain is None else gain.value > 0,
+    )
+
+
+def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
+    """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
+    measurement, baseline = record.measurement, scaling(record).baseline
+    if measurement is None or baseline is None or baseline.world_size != 1:
+        return ()
+    if record.request.scaling == "weak":
+        return _blocks(measurement, "plain")
+    for other in others:
+        alone = other.measurement is not None and other.request.world_size == 1
+        if alone and other.measurement and same_question(other.request, record.request):
+            return _blocks(other.measurement, "plain")
+    return ()
+
+
+def _blocks(measurement: Measurement, variant: str) -> tuple[PhaseBlock, ...]:
+    return tuple(block for block in measurement.phases if block.variant == variant)
+
+
+def _without(found: Waterfall) -> Estimate:
+    """The mean rank's step without transfers, in s: the step less what waits and what communicates."""
+    parts = found.parts
+    assert parts.exposed_communication is not None
+    assert parts.skew is not None
+    value = found.step_time_s.value - parts.exposed_communication.value - parts.skew.value
+    half = found.step_time_s.relative_half_width * value
+    return Estimate(value, value - half, value + half, found.step_time_s.n)
+
+
+def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
+    """Each phase's share of its block, over the blocks; together 1, which trimmed means alone are not."""
+    found = {
+        name: trimmed_mean([block.seconds.get(name, 0.0) / sum(block.seconds.values()) for block in blocks])
+        for name in PHASES
+    }
+    whole = sum(share.value for share in found.values())
+    return {name: share.scaled(1 / whole) for name, share in found.items()}
+
+
+def _gain(
+    record: TrialRecord, others: Sequence[TrialRecord], totals: tuple[Estimate, Estimate]
+) -> Estimate | None:
+    """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it."""
+    speedup = scaling(record, others).speedup
+    if speedup is None or not speedup.excludes(1.0):
+        return None
+    one, many = totals
+    low, high = (many.value * (end - 1) for end in (speedup.low, speedup.high))
+    return Estimate(one.value - many.value, low, high, speedup.n)
+
+
+def _row(
+    name: str,
+    one: Estimate | None,
+    many: Estimate | None,
+    totals: tuple[Estimate, Estimate],
+    gain: Estimate | None,
+) -> PhaseRow:
+    return PhaseRow(
+        name,
+        one,
+        many,
+        _ratio(one, many),
+        _share_of_gain(one, many, totals, gain),
+        one.scaled(1 / totals[0].value) if one else None,
+        many.scaled(1 / totals[1].value) if many else None,
+    )
+
+
+def _share_of_gain(
+    one: Estimate | None, many: Estimate | None, totals: tuple[Estimate, Estimate], gain: Estimate | None
+) -> Estimate | None:
+    """(one - many) / (all of one - all of many), with the interval of a ratio to first order."""
+    if gain is None:
+        return None
+    if (one, many) == totals:
+        return Estimate(1.0, 1.0, 1.0, gain.n)
+    known = [each for each in (one, many) if each is not None]
+    difference = (one.value if one else 0.0) - (many.value if many else 0.0)
+    share = difference / gain.value
+    half = math.hypot(*(each.half_width for each in known), share * gain.half_width) / abs(gain.value)
+    return Estimate(share, share - half, share + half, min(each.n for each in known))
+
+
+def _ratio(one: Estimate | None, many: Estimate | None) -> Estimate | None:
+    if one is None or many is None or min(one.low, many.low) <= 0:
+        return None
+    return unpaired_ratio(one, many)
+
+
+def _times(share: Estimate, level: Estimate) -> Estimate:
+    value = share.value * level.value
+    half = math.hypot(share.half_width * level.value, share.value * level.half_width)
+    return Estimate(value, value - half, value + half, min(share.n, level.n))
+
+
+def _sum(one: Estimate, other: Estimate) -> Estimate:
+    half = math.hypot(one.half_width, other.half_width)
+    value = one.value + other.value
+    return Estimate(value, value - half, value + half, min(one.n, other.n))

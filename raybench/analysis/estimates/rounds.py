@@ -1,0 +1,73 @@
+"""A measurement's rounds as series: one value a round, NaN where the round has no such block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.analysis.estimates.statistics import Estimate, device_factors, geometric
+from raybench.records.record import Block, Measurement, TrialRequest, Variant
+
+Series = NDArray[np.float64]
+ALONE: tuple[Variant, ...] = ("plain", "base")  # on one device at a time, which changes in turn
+DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
+
+
+def slowest_rank_s(block: Block) -> float:
+    """The block mean of its slowest rank, in s: the step time of a block."""
+    return max(block.step_time_s)
+
+
+def mean_rank_s(block: Block) -> float:
+    """The block mean over all of its ranks, in s."""
+    return block.mean_s
+
+
+def slowest_step_s(block: Block) -> float:
+    """The mean over steps of each step's slowest rank, in s."""
+    return block.slowest_s
+
+
+def series(
+    measurement: Measurement, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
+) -> Series | None:
+    """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them.
+
+    Of a variant that runs on one device at a time, what that device differs by is taken out.
+    """
+    blocks = [each.block(variant) for each in measurement.rounds]
+    values = np.array([value(block) if block else np.nan for block in blocks], dtype=np.float64)
+    if int(np.isfinite(values).sum()) < 2:
+        return None
+    return values * _turns(measurement, blocks, values) if variant in ALONE else values
+
+
+def _turns(measurement: Measurement, blocks: Sequence[Block | None], values: Series) -> Series:
+    """The factors of ``device_factors``, from the ratio to synced where there is one; 1 without a block."""
+    measured = [each.block("synced") for each in measurement.rounds]
+    beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
+    divisors = [slowest_rank_s(other) if other and beside else 1.0 for other in measured]
+    kept = np.isfinite(values)
+    devices = [block.ranks[0] for block in blocks if block is not None]
+    factors = np.ones(len(values))
+    factors[kept] = device_factors((values / divisors)[kept], devices)
+    return factors
+
+
+def level(values: Series) -> Estimate:
+    """The typical value over the rounds that have one."""
+    return geometric(values[np.isfinite(values)])
+
+
+def paired(numerator: Series, denominator: Series) -> Series | None:
+    """The ratios of the rounds that have both, or None where fewer than two have."""
+    ratios = numerator / denominator
+    kept: Series = ratios[np.isfinite(ratios)]
+    return kept if len(kept) >= 2 else None
+
+
+def asked_half_width(request: TrialRequest) -> float:
+    """The relative half-width of the efficiency's interval that the request asks for."""
+    return request.measure.half_width or DEFAULT_HALF_WIDTH[request.device]

@@ -1,0 +1,247 @@
+"""``batch_size = "max"``: the largest batch that fits in memory, decided from the probes so far.
+
+A probe is a trial of a few steps at the target world size. A batch fits where its probe completes and no
+rank takes more than 90% of its memory. The batch is doubled from the smallest possible one until it does
+not fit, then bisected. Up to 64 every number counts; above it multiples of 8, from 1,024 on of the largest
+power of two that is at most a 64th of the batch. Under strong scaling the numbers count multiples of the
+smallest global batch that divides at every world size.
+
+Pure functions: records in, values out, so that a study that goes on decides as it did before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from raybench.records.record import TrialRecord
+from raybench.spec.knobs import MAX, Knobs, LargestBatch, Setting
+from raybench.spec.study import Study
+
+MEMORY_SHARE = 0.9  # of each rank's memory, at most
+EXACT_UP_TO, MULTIPLE, RESOLUTION = 64, 8, 64
+
+
+class Bound(StrEnum):
+    """Why no larger batch is taken."""
+
+    MEMORY = "memory"
+    LIMIT = "search.max_batch_size"
+    TIME = "measure.timeout_seconds"
+    CRASHED = "crashed"
+    INVALID = "invalid"  # the data set has no full batch for each rank, for one
+    UNFINISHED = "not finished"  # the time budget, or an interrupt
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Between which batches to look."""
+
+    smallest: int  # and what every batch is a multiple of
+    most: int
+    timeout_s: float
+    # Linux gives more memory than there is and then kills: what is predicted not to fit is not tried.
+    predicts_memory: bool
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One batch that was tried."""
+
+    batch_size: int
+    failure: Bound | None  # None: it fits
+    reason: str
+    seconds: float
+    memory_bytes: int | None = None  # of the rank that takes the largest share of its own
+    limit_bytes: int | None = None
+    fixed_bytes: int | None = None  # of that rank: what does not grow with the batch
+    out_of_memory: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Of the memory, 0 to 1."""
+        return self.memory_bytes / self.limit_bytes if self.memory_bytes and self.limit_bytes else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the probes of one combination of knobs say."""
+
+    setting: Setting  # the combination; its batch is to be left alone
+    world_size: int
+    batch_size: int | None  # the largest that fits as far as is known; None: none does
+    next_batch: int | None  # to try; None: there is nothing more to find out
+    bound: Bound
+    reason: str  # what the smallest batch says that does not fit
+    fitting: Probe | None  # of ``batch_size``
+    num_probes: int
+    num_out_of_memory: int
+
+
+def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: str) -> Rules:
+    """Between which batches to look for a combination of knobs."""
+    smallest = 1
+    if study.scaling.mode == "strong":
+        smallest = math.lcm(*world_sizes) * setting.gradient_accumulation
+    return Rules(
+        smallest, study.search.max_batch_size, study.measure.timeout_seconds, predicts_memory=device == "cpu"
+    )
+
+
+def probe_of(record: TrialRecord) -> Probe:
+    """What a record says of its batch."""
+    batch, seconds = record.request.setting.batch_size, record.wall_time_s
+    if record.measurement is None:
+        failures = {"oom": Bound.MEMORY, "timeout": Bound.TIME, "invalid": Bound.INVALID}
+        return Probe(
+            batch,
+            failures.get(record.state, Bound.CRASHED),
+            record.reason or record.state,
+            seconds,
+            out_of_memory=record.state == "oom",
+        )
+    taken = record.measurement.device_memory_bytes or ()
+    limits = record.measurement.memory_limit_bytes or ()
+    if not taken or len(taken) != len(limits):
+        return Probe(batch, None, "", seconds)
+    fixed = record.measurement.fixed_memory_bytes or (None,) * len(taken)
+    fullest = max(zip(taken, limits, fixed, strict=True), key=lambda rank: rank[0] / rank[1])
+    share = fullest[0] / fullest[1]
+    if share <= MEMORY_SHARE:
+        return Probe(batch, None, "", seconds, *fullest)
+    return Probe(batch, Bound.MEMORY, f"it takes {share:.0%} of the memory", seconds, *fullest)
+
+
+def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> Found:
+    """What to try next, or the answer: the same for the same probes, whatever their order."""
+    tried = sorted({probe.batch_size: probe for probe in probes}.values(), key=lambda probe: probe.batch_size)
+    fitting = [probe for probe in tried if not probe.failure]
+    # a batch that fits above one that did not: that one was tried again (--retry), further up
+    above = fitting[-1].batch_size if fitting else 0
+    failed = next((probe for probe in tried if probe.failure and probe.batch_size > above), None)
+    low = fitting[-1].batch_size // rules.smallest if fitting else 0
+    most = _rounded(rules.most // rules.smallest)
+    high, bound, reason = most + 1, Bound.LIMIT, f"larger ones are not tried ({rules.most:,})"
+    if failed is not None and failed.failure is not None:
+        high, bound = failed.batch_size // rules.smallest, failed.failure
+        reason = f"batch {failed.batch_size:,}: {failed.reason}"
+    doubling = failed is None
+    while (candidate := min(max(2 * low, 1), most) if doubling else _between(low, high)) is not None:
+        if candidate <= low:
+            candidate = None
+            break
+        too_large = _predicted(fitting, candidate * rules.smallest, rules)
+        if too_large is None:
+            break
+        high, doubling, (bound, reason) = candidate, False, too_large
+    return Found(
+        setting=setting,
+        world_size=world_size,
+        batch_size=fitting[-1].batch_size if fitting else None,
+        next_batch=None if candidate is None else candidate * rules.smallest,
+        bound=bound if candidate is None else Bound.UNFINISHED,
+        reason=reason if candidate is None else "",
+        fitting=fitting[-1] if fitting else None,
+        num_probes=len(tried),
+        num_out_of_memory=sum(probe.out_of_memory for probe in tried),
+    )
+
+
+def _step(number: int) -> int:
+    """What a number of this size is a multiple of."""
+    if number <= EXACT_UP_TO:
+        return 1
+    return max(MULTIPLE, 1 << (number // RESOLUTION).bit_length() - 1)
+
+
+def _rounded(number: int) -> int:
+    return number // _step(number) * _step(number)
+
+
+def _between(low: int, high: int) -> int | None:
+    """The middle, rounded; None where nothing lies between."""
+    middle = _rounded((low + high) // 2)
+    if middle <= low:
+        middle = low + _step(low + 1)
+    return middle if middle < high else None
+
+
+def _predicted(fitting: Sequence[Probe], batch_size: int, rules: Rules) -> tuple[Bound, str] | None:
+    """Why a batch will not fit, by those that did; None where it may."""
+    if not fitting:
+        return None
+    limit = fitting[-1].limit_bytes
+    known = [(probe.batch_size, float(probe.memory_bytes)) for probe in fitting if probe.memory_bytes]
+    if rules.predicts_memory and limit and known:
+        memory = _extrapolated(known, batch_size, fitting[-1].fixed_bytes or 0)
+        if memory > MEMORY_SHARE * limit:
+            words = f"{memory / limit:.0%} of the memory predicted, not tried"
+            return Bound.MEMORY, f"batch {batch_size:,}: {words}"
+    seconds = _extrapolated([(probe.batch_size, probe.seconds) for probe in fitting], batch_size)
+    if seconds > rules.timeout_s:
+        return Bound.TIME, f"batch {batch_size:,}: {seconds:,.0f} s predicted, not tried"
+    return None
+
+
+def _extrapolated(known: Sequence[tuple[int, float]], batch_size: int, fixed: float = 0.0) -> float:
+    """The line through the last point and one at half its batch; with one point, from ``fixed`` at 0."""
+    last, value = known[-1]
+    before = [point for point in known if 2 * point[0] <= last]
+    if not before:
+        return value + max(value - fixed, 0.0) * (batch_size - last) / last
+    base, base_value = before[-1]
+    slope = max((value - base_value) / (last - base), 0.0)
+    return value + slope * (batch_size - last)
+
+
+def found_of(study: Study, records: Iterable[TrialRecord], world_sizes: Sequence[int]) -> list[Found]:
+    """What the probes among ``records`` say, a value for each combination, in the order of the probes."""
+    groups: dict[object, list[TrialRecord]] = {}
+    for record in records:
+        if record.request.fit:
+            request = record.request
+            groups.setdefault(request.setting.memory_key(request.world_size), []).append(record)
+    found = []
+    for group in groups.values():
+        first = group[0].request
+        within = rules(study, first.setting, world_sizes or [first.world_size], first.device)
+        found.append(decide(first.setting, first.world_size, map(probe_of, group), within))
+    return found
+
+
+def stands_for(
+    found: Iterable[Found], study: Study, world_sizes: Sequence[int], target: int, device: str
+) -> LargestBatch:
+    """What "max" stands for beside the other knobs of a setting; None where no batch fits.
+
+    A combination that cannot be measured at all has the smallest batch: its trials say why themselves.
+    """
+    by_key = {each.setting.memory_key(each.world_size): each for each in found}
+
+    def largest(setting: Setting) -> int | None:
+        each = by_key.get(setting.memory_key(target))
+        is_invalid = each is not None and each.batch_size is None and each.bound is Bound.INVALID
+        if is_invalid or setting.fault(device) is not None:
+            return rules(study, setting, world_sizes, device).smallest
+        return each.batch_size if each is not None else None
+
+    return largest
+
+
+def in_numbers(knobs: Knobs, largest: LargestBatch, found: Iterable[Found]) -> Knobs:
+    """The values with numbers in the place of "max", the default's first in each list."""
+    if not knobs.has_max:
+        return knobs
+    default = next(knobs.grid(largest), None)
+    batches = [each.batch_size for each in found if each.batch_size is not None]
+    listed = [value for value in knobs.values("batch_size") if value != MAX]
+    names = ["batch_size"] if default is None else list(Setting.model_fields)
+    update = {}
+    for name in names:
+        values = [*listed, *batches] if name == "batch_size" else knobs.values(name)
+        first = [] if default is None else [getattr(default, name)]
+        update[name] = tuple(dict.fromkeys([*first, *values])) or (1,)
+    numbers: Knobs = knobs.model_copy(update=update)
+    return numbers

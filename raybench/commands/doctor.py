@@ -1,0 +1,66 @@
+"""What of this machine raybench can use, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from raybench.machine import checks
+from raybench.machine.checks import Check, Status
+
+__all__ = ["Check", "Status", "examine", "render"]
+
+_COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
+
+
+def examine(all_reduce: bool = True) -> list[Check]:
+    """Every check, in the order of ``render``. With ``all_reduce`` two workers start, for some 5 s."""
+    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("Python", checks.python),
+        ("packages", checks.packages),
+        ("devices", checks.devices),
+        ("peer-to-peer", checks.topology),
+        ("busy", checks.busy),
+        ("network", checks.network),
+        ("memory", checks.memory),
+        ("shared memory", checks.shared_memory),
+        ("disk", checks.disks),
+        ("open files", checks.open_files),
+        ("Ray", checks.ray),
+    ]
+    if all_reduce:
+        looks.append(("all-reduce", checks.all_reduce))
+    found: list[Check] = []
+    for name, look in looks:
+        try:
+            found += look()
+        except Exception as error:  # one unreadable file must not hide the other answers
+            found.append(Check(name, "warning", f"could not be examined: {type(error).__name__}: {error}"))
+    return found
+
+
+def render(found: list[Check], console: Console) -> None:
+    """Print the checks, what is missing with the command that mends it, and the sum in the last line."""
+    width = max((len(check.name) for check in found), default=0)
+    indent = len("warning") + width + 4
+    for check in found:
+        head = Text()
+        head.append(f"{check.status:<7}", style=_COLORS[check.status])
+        head.append(f"  {check.name:<{width}}  ", style="bold")
+        lines = Text(check.found).wrap(console, max(20, console.width - indent))
+        for line in lines:
+            line.rstrip()
+        console.print(head + (lines[0] if lines else Text()), soft_wrap=True, highlight=False)
+        for line in lines[1:]:
+            console.print(Text(" " * indent) + line, soft_wrap=True, highlight=False)
+        if check.mend and check.status != "ok":
+            # Never wrapped: a command is there to be copied.
+            mend = Text(" " * indent + "-> ").append(check.mend, style="cyan")
+            console.print(mend, soft_wrap=True, highlight=False)
+    counts = {status: sum(check.status == status for check in found) for status in _COLORS}
+    words = [f"{counts['ok']} ok"]
+    words += [f"{counts['warning']} warning{'s' * (counts['warning'] > 1)}"] if counts["warning"] else []
+    words += [f"{counts['missing']} missing"] if counts["missing"] else []
+    console.print(", ".join(words), highlight=False)

@@ -1,0 +1,54 @@
+"""Why a worker group died, out of the long text that Ray gives."""
+
+from __future__ import annotations
+
+import re
+
+import ray
+
+from raybench.worker.communicators import is_echo
+
+LONGEST_REASON = 300  # characters
+_EXIT_DETAIL = re.compile(r"Worker exit detail: (.*?)(?:\. |\.$|\n|$)")
+
+
+def reason(error: BaseException) -> str:
+    """One line: the rank that died first and what became of it, rather than who noticed."""
+    failures: dict[int, BaseException] = getattr(error, "worker_failures", None) or {}
+    lines = {rank: _line(failure) for rank, failure in sorted(failures.items())}
+    telling = {rank: line for rank, line in lines.items() if not is_echo(line)} or lines
+    if not telling:
+        return _line(error)
+    rank, line = next(iter(telling.items()))
+    return f"rank {rank}: {line}"
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether Ray's memory monitor ended a worker."""
+    return any(isinstance(found, ray.exceptions.OutOfMemoryError) for found in _chain(error))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, its causes, and what Ray Train collected from the workers."""
+    chain, todo = list[BaseException](), [error]
+    while todo:
+        found = todo.pop()
+        if any(found is known for known in chain):
+            continue
+        chain.append(found)
+        failures = getattr(found, "worker_failures", None) or {}
+        inner = [getattr(found, name, None) for name in ("__cause__", "__context__", "health_check_failure")]
+        todo += [each for each in (*failures.values(), *inner) if isinstance(each, BaseException)]
+    return chain
+
+
+def _line(error: BaseException) -> str:
+    text = str(error)
+    died = _EXIT_DETAIL.search(text)
+    if died:
+        return f"its process died ({died[1]})"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    name = type(error).__name__
+    line = telling[-1] if telling else f"{name}: {lines[0]}" if lines else name
+    return line[:LONGEST_REASON]

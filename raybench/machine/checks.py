@@ -1,0 +1,412 @@
+"""What ``doctor`` looks at, one function a subject; each yields what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+import raybench
+from raybench.machine import host as machine
+
+Status = Literal["ok", "warning", "missing"]
+
+ALL_REDUCE_TIMEOUT_S = 30.0
+_BUSY_SAMPLE_S = 0.3
+_BUSY_PERCENT = 20.0
+_GIB = 2**30
+_MIN_OPEN_FILES = 4096  # Ray's processes and the workers' sockets; Ray itself recommends 65536
+_MIN_SHARED_BYTES = _GIB
+_MIN_DISK_BYTES = 2 * _GIB
+_WORKER_BYTES = _GIB  # torch, Ray and a small model in one process
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    found: str
+    mend: str | None = None  # a command, or what to do where no command does it
+
+
+def python() -> Iterator[Check]:
+    """Python, and whether raybench runs on it."""
+    version, wanted = platform.python_version(), _python_wanted()
+    found = f"{version} ({sys.executable})"
+    if wanted and Version(version) not in SpecifierSet(wanted):
+        yield Check("Python", "missing", f"{found}, raybench needs {wanted}", "python3.12 -m venv .venv")
+    else:
+        yield Check("Python", "ok", found)
+
+
+def packages() -> Iterator[Check]:
+    """Packages against the lower bounds of raybench's own metadata."""
+    have, bad = [], []
+    for requirement in _requirements():
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            bad.append((requirement, "not installed"))
+            continue
+        if requirement.specifier.contains(version, prereleases=True):
+            have.append(f"{requirement.name} {version}")
+        else:
+            bad.append((requirement, f"{version}, needs {requirement.specifier}"))
+    if have:
+        yield Check("packages", "ok", ", ".join(have))
+    for requirement, why in bad:
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        command = f'python -m pip install "{requirement.name}{extras}{requirement.specifier}"'
+        yield Check("packages", "missing", f"{requirement.name}: {why}", command)
+
+
+def devices() -> Iterator[Check]:
+    """Cores and GPUs."""
+    graphics, cores = machine.graphics(), machine.usable_cores()
+    clock = machine.clock_mhz()
+    at = f" at {clock:.0f} MHz" if clock else ""
+    yield Check("devices", "ok", f"{cores} usable of {os.cpu_count()} cores, {machine.cpu_model()}{at}")
+    governor = machine.governor()
+    if governor and governor not in ("performance", "schedutil"):
+        yield Check(
+            "devices",
+            "warning",
+            f"frequency governor {governor}: clocks follow the load",
+            "sudo cpupower frequency-set -g performance",
+        )
+    if not graphics.gpus:
+        if Path("/dev/nvidia0").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") is None:
+            yield Check("devices", "missing", "there is a GPU, its driver does not answer", "nvidia-smi")
+        else:
+            yield Check("devices", "ok", "no GPU visible: workers run on cores, with gloo")
+        return
+    for index, gpu in enumerate(graphics.gpus):
+        limit = f", limit {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
+        slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
+        size = f"{gpu.memory_bytes / _GIB:.0f} GiB"
+        yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
+    yield Check("devices", "ok", f"driver {graphics.driver_version}, CUDA up to {graphics.cuda_version}")
+    if _installed("torch").endswith("+cpu"):
+        command = "python -m pip install --force-reinstall torch torchvision"
+        yield Check("devices", "missing", "this torch is built without CUDA", command)
+
+
+def topology() -> Iterator[Check]:
+    """How the GPUs are joined."""
+    graphics = machine.graphics()
+    num = len(graphics.gpus)
+    if num < 2:
+        yield Check("peer-to-peer", "ok", "nothing to connect: fewer than two GPUs")
+        return
+    pairs = [(a, b) for a in range(num) for b in range(a + 1, num)]
+    kinds: dict[str, list[str]] = {}
+    for a, b in pairs:
+        kinds.setdefault(graphics.links[a][b], []).append(f"{a}-{b}")
+    told = "; ".join(f"{kind}: {_few(names)}" for kind, names in kinds.items())
+    without = [f"{a}-{b}" for a, b in pairs if graphics.peer_to_peer[a][b] is False]
+    if without:
+        yield Check(
+            "peer-to-peer",
+            "warning",
+            f"{told}; no peer-to-peer between {_few(without)}: transfers go through main memory",
+            "nvidia-smi topo -p2p r",
+        )
+    else:
+        yield Check("peer-to-peer", "ok", told)
+
+
+def busy() -> Iterator[Check]:
+    """What else is at work, which would be measured too."""
+    cores, load = machine.usable_cores(), os.getloadavg()[0]
+    status: Status = "ok" if load < 0.5 * cores else "warning"
+    mend = (
+        "uptime" if status == "ok" else "wait until the load is below half the cores, or stop what is running"
+    )
+    yield Check("busy", status, f"load average {load:.2f} on {cores} usable cores", mend)
+    for process, percent in _busy_processes():
+        yield Check(
+            "busy",
+            "warning",
+            f"process {process.pid} ({_process_name(process.pid)}) takes {percent:.0f}% of a core",
+            f"stop it if it is yours: kill {process.pid}",
+        )
+    graphics = machine.graphics()
+    for pid, place in graphics.processes:
+        found = f"process {pid} ({_process_name(pid)}) is on GPU {place}"
+        yield Check("busy", "warning", found, f"stop it if it is yours: kill {pid}")
+
+
+def _busy_processes() -> list[tuple[psutil.Process, float]]:
+    """Other processes that worked more than a share of the sample, the busiest first."""
+    before: dict[int, tuple[psutil.Process, float]] = {}
+    began = time.monotonic()
+    for process in psutil.process_iter():
+        if process.pid != os.getpid():
+            seconds = _cpu_seconds(process)
+            if seconds is not None:
+                before[process.pid] = (process, seconds)
+    time.sleep(_BUSY_SAMPLE_S)
+    found = []
+    for process, seconds in before.values():
+        now = _cpu_seconds(process)
+        if now is not None:
+            found.append((process, 100 * (now - seconds) / (time.monotonic() - began)))
+    busy = [(process, percent) for process, percent in found if percent > _BUSY_PERCENT]
+    return sorted(busy, key=lambda pair: -pair[1])
+
+
+def _cpu_seconds(process: psutil.Process) -> float | None:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system)
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "of another container or user"
+
+
+def network() -> Iterator[Check]:
+    """The interfaces that gloo and NCCL will take."""
+    for library, variable, chosen in (
+        ("gloo", "GLOO_SOCKET_IFNAME", machine.network_interface()),
+        ("NCCL", "NCCL_SOCKET_IFNAME", machine.nccl_interface()),
+    ):
+        name = f"{library} interface"
+        there = ", ".join(machine.interfaces())
+        if chosen is None:
+            yield Check(
+                name, "missing", "no network interface is up, not even the loopback", "ip link set lo up"
+            )
+        elif not chosen[1]:
+            found = f"{variable}={chosen[0]}: no such interface, there are {there}"
+            yield Check(name, "missing", found, f"unset {variable}")
+        else:
+            why = f"by {variable}" if os.environ.get(variable) else f"{variable} is not set"
+            note = "; one node only" if chosen[1].startswith("127.") or chosen[1] == "::1" else ""
+            yield Check(name, "ok", f"{chosen[0]} ({chosen[1]}), {why}{note}")
+
+
+def memory() -> Iterator[Check]:
+    """Main memory and the container's limit."""
+    total, limit = machine.memory_bytes(), machine.memory_limit_bytes()
+    available = int(psutil.virtual_memory().available)
+    found = f"{_size(available)} available of {_size(total)}"
+    if limit is not None:
+        found += f"; the container's limit is {_size(limit)}"
+        available = min(available, limit)
+    wanted = _WORKER_BYTES * machine.usable_cores()
+    if available < wanted:
+        workers = max(1, available // _WORKER_BYTES)
+        yield Check(
+            "memory",
+            "warning",
+            f"{found}; about {_size(_WORKER_BYTES)} is needed for each worker",
+            f"python -m raybench.study scaling --world-sizes {'1' if workers < 2 else f'1,{workers}'}",
+        )
+    else:
+        yield Check("memory", "ok", found)
+
+
+def shared_memory() -> Iterator[Check]:
+    """Where Ray and DataLoader processes pass data."""
+    path = Path("/dev/shm")
+    if not path.is_dir():
+        yield Check("shared memory", "warning", "no /dev/shm: Ray's object store goes to the disk instead")
+        return
+    usage = shutil.disk_usage(path)
+    found = f"{_size(usage.free)} free of {_size(usage.total)} in {path}"
+    if usage.free < _MIN_SHARED_BYTES:
+        in_docker = machine.virtualization() in ("docker", "podman")
+        mend = "docker run --shm-size=8g ..." if in_docker else "sudo mount -o remount,size=8G /dev/shm"
+        yield Check(
+            "shared memory", "warning", f"{found}; Ray and DataLoader processes pass data there", mend
+        )
+    else:
+        yield Check("shared memory", "ok", found)
+
+
+def disks() -> Iterator[Check]:
+    """The disk of this directory and the one of temporary files."""
+    places = {"disk (here)": Path.cwd(), "disk (temp)": Path(tempfile.gettempdir())}
+    for name, path in places.items():
+        usage = shutil.disk_usage(path)
+        found = f"{_size(usage.free)} free of {_size(usage.total)} in {path}"
+        if not os.access(path, os.W_OK):
+            mend = "python -m raybench.study scaling --output DIR" if "here" in name else "export TMPDIR=DIR"
+            yield Check(name, "warning", f"{path} cannot be written", mend)
+        elif usage.free < _MIN_DISK_BYTES or usage.free < 0.05 * usage.total:
+            # Ray warns from 95% on, and stores nothing on the disk any more.
+            yield Check(name, "warning", found, f"du -xh --max-depth=1 {path} | sort -h | tail")
+        else:
+            yield Check(name, "ok", found)
+
+
+def open_files() -> Iterator[Check]:
+    """How many files and sockets a process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MIN_OPEN_FILES:
+        most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+        found = f"at most {soft} in a process, Ray needs some thousands with many workers"
+        yield Check("open files", "warning", found, f"ulimit -n {most}")
+    else:
+        limit = "without limit" if soft == resource.RLIM_INFINITY else f"up to {soft} in a process"
+        yield Check("open files", "ok", limit)
+
+
+def ray() -> Iterator[Check]:
+    """Which cluster, and whether its token is there; never what it says."""
+    address = os.environ.get("RAY_ADDRESS")
+    # An address may carry a password; what stands before the host is left out.
+    shown = re.sub(r"//[^/@\s]*@", "//...@", address).split("?")[0] if address else None
+    yield Check("Ray", "ok", f"RAY_ADDRESS {shown}" if shown else "RAY_ADDRESS is not set: a local cluster")
+    if importlib.util.find_spec("ray") and not importlib.util.find_spec("aiohttp_cors"):
+        command = 'python -m pip install "ray[default]"'
+        yield Check("Ray", "warning", "without ray[default] there is no dashboard", command)
+    mode = os.environ.get("RAY_AUTH_MODE")
+    if mode == "disabled":
+        yield Check("Ray", "ok", "RAY_AUTH_MODE=disabled: the dashboard's API needs no token")
+        return
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    word = f"RAY_AUTH_MODE={mode}" if mode else "RAY_AUTH_MODE is not set"
+    if "RAY_AUTH_TOKEN" in os.environ:
+        yield Check("Ray", "ok", f"{word}, the token comes from RAY_AUTH_TOKEN")
+    elif path.is_file():
+        yield Check("Ray", "ok", f"{word}, the token is in {path}")
+    elif mode == "token" or address:
+        yield Check("Ray", "warning", f"{word}, no token in {path}", "ray get-auth-token --generate")
+    else:
+        yield Check("Ray", "ok", f"{word}; a local cluster makes its token in {path}")
+
+
+def all_reduce() -> Iterator[Check]:
+    """Two workers that talk to each other."""
+    name, command = "all-reduce", [sys.executable, "-m", "raybench.worker.selftest"]
+    environment = dict(os.environ)
+    package_root = str(Path(raybench.__file__).parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    again = "python -m raybench.worker.selftest"
+    # A session of its own: at the end of its time both ranks go with it.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        found = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
+        yield Check(name, "missing", found, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
+        return
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        last = next((line for line in reversed(err.splitlines()) if line.strip()), "no message")
+        found = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
+        yield Check(name, "missing", found, again)
+        return
+    told = json.loads(out.splitlines()[-1])
+    yield Check(name, "ok", all_reduce_words(told["backend"], told["bytes"], told["times_s"]))
+
+
+def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
+    """Median and 95% interval of an all-reduce over two ranks, and its bus bandwidth.
+
+    Bus bandwidth is bytes * 2 (n - 1) / n over time, with n = 2 the bytes over time (nccl-tests).
+    """
+    low, high = median_interval(times_s)
+    median = statistics.median(times_s)
+    return (
+        f"2 workers, {backend}, {num_bytes / 2**20:.0f} MiB: median {1e3 * median:.2f} ms "
+        f"[{1e3 * low:.2f}, {1e3 * high:.2f}], n = {len(times_s)}; "
+        f"{num_bytes / median / 1e9:.2f} GB/s of bus bandwidth"
+    )
+
+
+def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
+    """The narrowest symmetric pair of order statistics that covers the median with ``confidence``.
+
+    The number of values below the median is binomial with p = 1/2, whatever their distribution; with
+    fewer than 6 values no pair covers 95%, and the smallest and largest are returned.
+    """
+    ordered, n = sorted(values), len(values)
+    below = 0
+    tail = 0.0
+    while below < n // 2 and 2 * (tail + math.comb(n, below) / 2**n) <= 1 - confidence:
+        tail += math.comb(n, below) / 2**n
+        below += 1
+    below = max(0, below - 1)
+    return ordered[below], ordered[n - 1 - below]
+
+
+def _requirements() -> list[Requirement]:
+    """What raybench needs, extras left out: of the installed package, else of the checkout."""
+    try:
+        lines = metadata.requires("raybench") or []
+    except metadata.PackageNotFoundError:
+        lines = _project().get("dependencies", [])
+    found = [Requirement(line) for line in lines]
+    return [each for each in found if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+def _python_wanted() -> str:
+    try:
+        return str(metadata.metadata("raybench")["Requires-Python"] or "")
+    except metadata.PackageNotFoundError:
+        return str(_project().get("requires-python", ""))
+
+
+def _project() -> dict[str, list[str]]:
+    path = Path(raybench.__file__).parent.parent / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    project: dict[str, list[str]] = tomllib.loads(path.read_text()).get("project", {})
+    return project
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _few(names: list[str]) -> str:
+    return " ".join(names) if len(names) <= 8 else f"{' '.join(names[:8])} and {len(names) - 8} more"
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / _GIB:.1f} GiB" if num_bytes >= _GIB else f"{num_bytes / 2**20:.0f} MiB"

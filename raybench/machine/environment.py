@@ -1,0 +1,232 @@
+"""The machine and the software that a measurement was made with, and whether two of them compare."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+import raybench
+from raybench.machine import host as machine
+from raybench.machine.host import Gpu, gpu_names, nccl_interface, network_interface, usable_cores
+
+__all__ = [
+    "Environment",
+    "capture",
+    "comparable",
+    "differences",
+    "gpu_names",
+    "nccl_interface",
+    "network_interface",
+    "usable_cores",
+    "warnings",
+]
+
+PACKAGES = (
+    "raybench",
+    "torch",
+    "torchvision",
+    "ray",
+    "optuna",
+    "transformers",
+    "datasets",
+    "pandas",
+    "numpy",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+)
+VARIABLE_PREFIXES = ("NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_", "TORCH_", "CUDA_", "RAY_", "SLURM_")
+_SECRET_NAME = re.compile(
+    r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|AUTH|CREDENTIAL|RUNTIME_ENV|JSON", re.IGNORECASE
+)
+# An address with a password in it, a query with a token, a document that may hold anything.
+_SECRET_VALUE = re.compile(r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]", re.IGNORECASE)
+_NO_SECRETS = ("RAY_AUTH_MODE",)
+# Where things are, what is logged, which job it is: nothing that changes how fast a step is.
+_NO_TIMING = re.compile(
+    r"(RAY_|SLURM_|CUDA_(HOME|PATH|ROOT|CACHE_PATH|VERSION|VISIBLE_DEVICES|BIN_PATH|TOOLKIT)"
+    r"|TORCH_(HOME|LOGS|EXTENSIONS_DIR|SHOW_CPP_STACKTRACES)|NCCL_(DEBUG|VERSION))"
+)
+_MEMORY_TOLERANCE = 0.01  # a kernel update reserves another few MB
+
+
+class Environment(BaseModel):
+    """What may have an influence on a measurement. None and empty: the machine does not tell."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    hostname: str = Field(description="name of the host")
+    os: str = Field(description="name and version of the distribution")
+    kernel: str = Field(description="release of the kernel")
+    virtualization: str | None = Field(None, description="container or hypervisor, where cheaply known")
+    cpu_model: str = Field(description="name of the processor")
+    cores: int = Field(description="logical cores of the host")
+    usable_cores: int = Field(description="cores that affinity and the container's quota leave, whole ones")
+    sockets: int | None = Field(None, description="processors")
+    numa_nodes: int | None = Field(None, description="NUMA nodes")
+    memory_bytes: int = Field(description="main memory of the host, in bytes")
+    memory_limit_bytes: int | None = Field(
+        None, description="the container's limit, in bytes; none: no limit"
+    )
+    governor: str | None = Field(None, description="frequency governor of core 0")
+    clock_mhz: float | None = Field(None, description="clock of core 0 when the study began, in MHz")
+    load_average: float | None = Field(None, description="processes ready to run, mean over the last minute")
+    python: str = Field(description="version of Python")
+    packages: dict[str, str] = Field(default_factory=dict, description="versions of the packages installed")
+    driver_version: str | None = Field(None, description="version of the GPU driver")
+    cuda_version: str | None = Field(None, description="newest CUDA that the driver speaks")
+    gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
+    gpu_links: tuple[tuple[str, ...], ...] = Field(
+        (), description="between each pair of GPUs: NV and the number of NVLinks, or PIX, PXB, PHB, NODE, SYS"
+    )
+    peer_to_peer: tuple[tuple[bool | None, ...], ...] = Field(
+        (), description="whether each GPU reads the memory of each other one directly"
+    )
+    commit: str | None = Field(None, description="git commit of raybench's checkout")
+    dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
+    variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
+
+
+def capture() -> Environment:
+    """The machine as it is now; takes some 50 ms and imports neither torch nor Ray."""
+    graphics = machine.graphics()
+    commit, dirty = _checkout()
+    return Environment(
+        hostname=socket.gethostname(),
+        os=_distribution(),
+        kernel=platform.release(),
+        virtualization=machine.virtualization(),
+        cpu_model=machine.cpu_model(),
+        cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(),
+        sockets=machine.sockets(),
+        numa_nodes=machine.numa_nodes(),
+        memory_bytes=machine.memory_bytes(),
+        memory_limit_bytes=machine.memory_limit_bytes(),
+        governor=machine.governor(),
+        clock_mhz=machine.clock_mhz(),
+        load_average=os.getloadavg()[0],
+        python=platform.python_version(),
+        packages=_versions(),
+        driver_version=graphics.driver_version,
+        cuda_version=graphics.cuda_version,
+        gpus=graphics.gpus,
+        gpu_links=graphics.links,
+        peer_to_peer=graphics.peer_to_peer,
+        commit=commit,
+        dirty=dirty,
+        variables=_variables(os.environ),
+    )
+
+
+def differences(before: Environment, now: Environment) -> list[str]:
+    """What makes measurements in the two incomparable, a line each: ``key: A before, B now``.
+
+    Hardware, limits, versions and variables that change timing count. The name of the host does not
+    (a cluster gives another of the same nodes), nor the kernel's release, nor clock and load, which each
+    round records; the commit is a warning, see ``warnings``.
+    """
+    old, new = comparable(before), comparable(now)
+    lines = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        a, b = old.get(key), new.get(key)
+        if key == "memory_bytes" and abs(before.memory_bytes - now.memory_bytes) <= (
+            _MEMORY_TOLERANCE * before.memory_bytes
+        ):
+            continue
+        if a != b:
+            lines.append(f"{key}: {'none' if a is None else a} before, {'none' if b is None else b} now")
+    return lines
+
+
+def warnings(before: Environment, now: Environment) -> list[str]:
+    """What differs and may matter, without making the two incomparable."""
+    lines = []
+    if before.commit != now.commit:
+        lines.append(f"commit: {before.commit or 'unknown'} before, {now.commit or 'unknown'} now")
+    elif before.dirty or now.dirty:
+        lines.append("commit: the checkout has uncommitted changes, which may differ")
+    if before.kernel != now.kernel:
+        lines.append(f"kernel: {before.kernel} before, {now.kernel} now")
+    return lines
+
+
+def comparable(environment: Environment) -> dict[str, object]:
+    """What changes timing, by a dotted name: see ``differences``."""
+    names = (
+        "cpu_model",
+        "cores",
+        "usable_cores",
+        "sockets",
+        "numa_nodes",
+        "memory_bytes",
+        "memory_limit_bytes",
+    )
+    more = ("governor", "python", "driver_version", "cuda_version")
+    flat: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
+    flat |= {f"packages.{name}": version for name, version in environment.packages.items()}
+    flat["number of GPUs"] = len(environment.gpus)
+    for index, gpu in enumerate(environment.gpus):
+        flat |= {f"gpus[{index}].{name}": getattr(gpu, name) for name in Gpu.COMPARED}
+    for index, links in enumerate(environment.gpu_links):
+        flat[f"gpu_links[{index}]"] = " ".join(links)
+    for name, value in environment.variables.items():
+        if not _NO_TIMING.match(name):
+            flat[f"variables.{name}"] = value
+    return flat
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The relevant ones, never a secret: in doubt a variable is left out."""
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if name.startswith(VARIABLE_PREFIXES)
+        and (name in _NO_SECRETS or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)))
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"raybench": raybench.__version__}
+    for name in PACKAGES[1:]:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _checkout() -> tuple[str | None, bool | None]:
+    """Commit and dirtiness of the checkout that raybench runs from; (None, None) for an installed one."""
+    root = Path(raybench.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None, None
+    commit = _git(root, "rev-parse", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    if not commit:  # a checkout without a commit
+        return None, None
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    # No lock and no index refresh: another git may be at work in the same checkout.
+    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

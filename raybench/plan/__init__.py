@@ -1,0 +1,1 @@
+"""From a study to requests: which trials, in which order, what is suggested next, what time allows."""

@@ -1,0 +1,56 @@
+"""``epochs.csv``: one row an epoch and seed, made of the training records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+
+from raybench.records.record import TrialRecord
+
+COLUMNS = (
+    "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",
+    "precision", "epoch", "steps", "learning_rate", "train_loss", "train_accuracy", "test_loss",
+    "test_accuracy", "train_time_s", "evaluation_time_s", "elapsed_s", "samples", "samples_by_rank",
+)  # fmt: skip
+
+
+def epochs_csv(records: Iterable[TrialRecord]) -> str:
+    """The file's text; empty where nothing was trained. ``elapsed_s`` counts from the first epoch on."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    rows = [row for record in records for row in _rows(record)]
+    writer.writerows(rows)
+    return text.getvalue() if rows else ""
+
+
+def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
+    request, elapsed_s = record.request, 0.0
+    for epoch in record.training.epochs if record.training else ():
+        elapsed_s += epoch.elapsed_s
+        place = request.placement
+        row = {
+            "study": record.study,
+            "trial_id": record.trial_id,
+            "strategy": request.setting.strategy,
+            "world_size": request.world_size,
+            "placement": place if isinstance(place, str) else " ".join(map(str, place)),
+            "seed": request.seed,
+            "batch_size": request.batch_size,
+            "global_batch_size": request.global_batch_size,
+            "precision": request.setting.precision,
+            "epoch": epoch.epoch,
+            "steps": epoch.steps,
+            "learning_rate": epoch.learning_rate,
+            "train_loss": epoch.train_loss,
+            "train_accuracy": epoch.train_accuracy,
+            "test_loss": epoch.test_loss,
+            "test_accuracy": epoch.test_accuracy,
+            "train_time_s": epoch.train_s,
+            "evaluation_time_s": epoch.evaluation_s,
+            "elapsed_s": elapsed_s,
+            "samples": sum(epoch.samples),
+            "samples_by_rank": " ".join(map(str, epoch.samples)),
+        }
+        yield {name: f"{value:.9g}" if isinstance(value, float) else value for name, value in row.items()}

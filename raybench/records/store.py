@@ -1,0 +1,366 @@
+"""A results directory: one line a record, on disk as soon as it is known; one process at a time.
+
+study.toml       the resolved study
+environment.json the machine, when the study began
+trials.jsonl     the records, one JSON line each
+samples/         step times, one parquet file a record
+epochs.csv       training trials: one row an epoch and seed, made of the records
+checkpoints/     of training trials, one directory a trial
+.lock, .lock-owner  who is writing here
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from raybench.errors import StoreError
+from raybench.machine.environment import Environment, differences
+from raybench.records.epochs_csv import epochs_csv
+from raybench.records.record import SCHEMA_VERSION, TrialRecord
+from raybench.spec.load import load_study
+from raybench.spec.study import Study
+from raybench.spec.toml import flat, received, to_toml
+
+if TYPE_CHECKING:
+    from raybench.launch.runner import Samples  # brings numpy, which reading does not need
+
+STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
+EPOCHS, CHECKPOINTS = "epochs.csv", "checkpoints"
+_LOCK, _OWNER = ".lock", ".lock-owner"
+
+# How long to wait, not what to measure: a study that goes on may have them changed.
+MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "training.timeout_seconds", "time_budget_seconds")
+
+
+class ResultsDirectory:
+    """The results of one study, open for writing (``create``, ``resume``) or for reading only.
+
+    A context manager: leaving it releases the lock, which the kernel also does when the process dies.
+    ``warnings`` has a line for each thing that was survived, such as a torn last line.
+    """
+
+    def __init__(self, path: Path, lock: FileLock | None) -> None:
+        self.path = path
+        self.torn: str | None = None
+        self.warnings: list[str] = []
+        self._lock = lock
+        self._records: list[TrialRecord] = []
+        self._good_end = 0  # bytes of trials.jsonl that hold whole records
+
+    @classmethod
+    def create(cls, path: Path, study: Study, environment: Environment) -> Self:
+        """A new directory for ``study``.
+
+        Raises:
+            StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
+        """
+        path = path.absolute()
+        if path.exists() and not path.is_dir():
+            raise StoreError(f"{path}: a file, not a directory")
+        try:
+            if path.is_dir() and any(entry.name not in (_LOCK, _OWNER) for entry in path.iterdir()):
+                ours = "--resume goes on in it, or name another --output"
+                raise StoreError(f"{path}: not empty: {_foreign(path) or ours}")
+            path.mkdir(parents=True, exist_ok=True)
+            directory = cls(path, _locked(path))
+        except OSError as error:
+            raise StoreError(_cannot(path, "be written", error)) from None
+        try:
+            (path / SAMPLES).mkdir(exist_ok=True)
+            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+            _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+            _write(path / STUDY, to_toml(study))
+            _write(path / TRIALS, "")
+        except OSError as error:
+            for name in (TRIALS, STUDY, ENVIRONMENT):  # so that the next attempt finds it empty
+                (path / name).unlink(missing_ok=True)
+            if (path / SAMPLES).is_dir():
+                (path / SAMPLES).rmdir()
+            directory.close()
+            raise StoreError(_cannot(path, "be written", error)) from None
+        return directory
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """A directory of an earlier run, to go on in it.
+
+        Raises:
+            StoreError: not raybench's, of a newer schema, damaged, not writable or in use.
+        """
+        path = path.absolute()
+        _refuse_foreign(path)
+        try:
+            directory = cls(path, _locked(path))
+        except OSError as error:
+            raise StoreError(_cannot(path, "be written", error)) from None
+        try:
+            directory._read()
+            directory._write_epochs()
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    @classmethod
+    def open_readonly(cls, path: Path) -> Self:
+        """A directory to read from, also while a study writes to it; raises ``StoreError`` as ``resume``."""
+        path = path.absolute()
+        _refuse_foreign(path)
+        directory = cls(path, None)
+        directory._read()
+        return directory
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock. May be called twice."""
+        if self._lock is not None and self._lock.is_locked:
+            (self.path / _OWNER).unlink(missing_ok=True)
+            self._lock.release()
+
+    def study(self) -> Study:
+        """The study as it was resolved; raises ``RequestError`` where the file was damaged."""
+        return load_study(self.path / STUDY)
+
+    def environment(self) -> Environment:
+        """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
+        path = self.path / ENVIRONMENT
+        try:
+            data = json.loads(path.read_bytes())
+            _refuse_newer(path, data.pop("schema_version", None))
+            return Environment.model_validate(data)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError):
+                raise StoreError(_cannot(path, "be read", error)) from None
+            raise StoreError(f"{path}: damaged, no description of a machine") from None
+
+    def records(self) -> list[TrialRecord]:
+        """Every whole record, oldest first."""
+        return list(self._records)
+
+    def latest(self) -> dict[str, TrialRecord]:
+        """The record that counts for each trial: of several with one id (a retry), the last."""
+        return {record.trial_id: record for record in self._records}
+
+    def samples_path(self, trial_id: str) -> Path:
+        """Where the step times of a trial are, if it has any."""
+        return self.path / SAMPLES / f"{trial_id}.parquet"
+
+    def append(self, record: TrialRecord, samples: Sequence[Samples] = ()) -> None:
+        """Write one record, then its step times; when this returns they are on the disk.
+
+        Raises:
+            StoreError: the disk is full or gone. What was there before stays whole.
+        """
+        if self._lock is None:
+            raise StoreError(f"{self.path}: opened for reading only")
+        line = record.to_line().encode() + b"\n"
+        try:
+            self._write_line(line)
+        except OSError as error:
+            kept = f"{len(self._records)} records before it are kept"
+            raise StoreError(
+                f"{_cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
+            ) from None
+        self._records.append(record)
+        if record.request.training is not None:
+            self._write_epochs()
+        path = self.samples_path(record.trial_id)
+        try:
+            path.unlink(missing_ok=True)  # of an earlier attempt
+            if samples:
+                _write_samples(path, samples)
+        except OSError as error:
+            raise StoreError(
+                f"{_cannot(path, 'be written', error)}: "
+                f"the record of trial {record.trial_id} is kept, its step times are not"
+            ) from None
+
+    def _write_epochs(self) -> None:
+        """epochs.csv, made anew of the records that count; whole or as it was."""
+        path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
+        try:
+            if not text:
+                path.unlink(missing_ok=True)
+                return
+            unfinished = path.with_suffix(".unfinished")
+            _write(unfinished, text)
+            unfinished.replace(path)
+        except OSError as error:
+            raise StoreError(f"{_cannot(path, 'be written', error)}: the records are kept") from None
+
+    def _write_line(self, line: bytes) -> None:
+        descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_size < self._good_end:
+                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
+            # A torn line of a killed process ends here, as does half a line of a full disk.
+            os.ftruncate(descriptor, self._good_end)
+            os.lseek(descriptor, self._good_end, os.SEEK_SET)
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, self._good_end)
+                raise
+        finally:
+            os.close(descriptor)
+        self._good_end += len(line)
+
+    def _read(self) -> None:
+        path = self.path / TRIALS
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise StoreError(_cannot(path, "be read", error)) from None
+        *lines, last = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            self._records.append(_record(path, number, line))
+        self._good_end = len(content) - len(last)
+        if last:
+            self.torn = last.decode(errors="replace")
+            self.warnings.append(
+                f"{path}: line {len(lines) + 1} was cut off while it was written and is left out; "
+                f"{len(lines)} whole records"
+            )
+
+    def check_same(self, study: Study, environment: Environment) -> None:
+        """Whether ``study`` on this machine goes on with what is here.
+
+        Raises:
+            StoreError: a line for each field of the study and each part of the machine that differs, with
+                both values. Times out of ``MAY_CHANGE_ON_RESUME`` may differ.
+        """
+        before, now = dict(flat(self.study().model_dump())), dict(flat(study.model_dump()))
+        lines = [
+            f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
+            for name in [*before, *(name for name in now if name not in before)]
+            if before.get(name) != now.get(name) and name not in MAY_CHANGE_ON_RESUME
+        ]
+        lines += differences(self.environment(), environment)
+        if lines:
+            raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
+
+
+def _record(path: Path, number: int, line: bytes) -> TrialRecord:
+    try:
+        data = json.loads(line)
+        version = data["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{path}: line {number} is damaged, no record") from None
+    _refuse_newer(path, version)
+    try:
+        return TrialRecord.from_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{path}: line {number} is damaged: {place}: {first['msg']}") from None
+
+
+def _refuse_newer(path: Path, version: Any) -> None:
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema_version {received(version)}, this raybench reads up to {SCHEMA_VERSION}; "
+            "use the raybench that wrote it, or a newer one"
+        )
+
+
+def _refuse_foreign(path: Path) -> None:
+    if not path.exists():
+        raise StoreError(f"{path}: no such directory")
+    if not path.is_dir():
+        raise StoreError(f"{path}: a file, not a results directory")
+    if reason := _foreign(path):
+        raise StoreError(f"{path}: {reason}")
+
+
+def _foreign(path: Path) -> str | None:
+    """Why a directory is not one of raybench's, or None."""
+    absent = [name for name in (STUDY, TRIALS) if not (path / name).is_file()]
+    return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
+
+
+def _locked(path: Path) -> FileLock:
+    lock = FileLock(path / _LOCK, thread_local=False)  # any thread may close the directory
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        try:
+            owner = (path / _OWNER).read_text().strip()
+        except OSError:
+            owner = ""
+        raise StoreError(f"{path}: in use by {f'process {owner}' if owner else 'another process'}") from None
+    try:
+        (path / _OWNER).write_text(f"{os.getpid()}@{socket.gethostname()}\n")
+    except OSError:
+        lock.release()
+        raise
+    return lock
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_samples(path: Path, samples: Sequence[Samples]) -> None:
+    """Columns variant, round, rank, step, step_time_s; whole or not at all."""
+    import numpy as np
+    import pyarrow as pa  # 0.2 s that commands without samples do not pay
+    import pyarrow.parquet as pq
+
+    def repeated(values: Any, per: Sequence[int]) -> Any:
+        return np.repeat(np.asarray(values), per)
+
+    sizes = [block.step_time_s.size for block in samples]
+    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in samples]
+    steps = [
+        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks)) for block in samples
+    ]
+    table = pa.table(
+        {
+            "variant": pa.array(repeated([block.variant for block in samples], sizes)).dictionary_encode(),
+            "round": pa.array(repeated(np.asarray([block.round for block in samples], np.int32), sizes)),
+            "rank": pa.array(np.concatenate(ranks)),
+            "step": pa.array(np.concatenate(steps)),
+            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in samples])),
+        }
+    )
+    path.parent.mkdir(exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _cannot(path: Path, what: str, error: OSError) -> str:
+    reason = (
+        "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+    )
+    return f"{path}: cannot {what}: {reason}"

@@ -1,0 +1,1 @@
+"""Plots: the values that each shows, and how they are drawn."""

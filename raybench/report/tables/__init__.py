@@ -1,0 +1,1 @@
+"""Tables: headings, and the cells that go under them."""

@@ -1,0 +1,1 @@
+"""The stages of a study, in their order."""

@@ -1,0 +1,1 @@
+"""All that differs between a CPU and a GPU."""

@@ -1,0 +1,67 @@
+"""Warm-up: until DDP has rebuilt its buckets and the step time is steady."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from raybench.records.record import Variant
+from raybench.spec.study import MeasureSpec
+from raybench.worker.communicators import Team
+from raybench.worker.devices.probe import synchronize
+from raybench.worker.steps.rounds import VariantRun
+
+REBUILT_AFTER = 3  # steps: DDP rebuilds its buckets before the second, the third is as all that follow
+WINDOW_STEPS = 3
+STEADY = 0.05  # relative change between two windows
+MAX_SHARE = 0.25  # of the trial's time, for each variant
+
+
+def warm_up(
+    team: Team, runs: Sequence[VariantRun], measure: MeasureSpec, device: torch.device
+) -> tuple[int, dict[Variant, float]]:
+    """Steps until steady, of the real thing, and the step time of each variant in s (the slowest rank's).
+
+    Synchronised variants go first, with a fully synchronised step: ``static_graph`` asserts otherwise.
+    """
+    total, seconds = 0, dict[Variant, float]()
+    for run in sorted(runs, key=lambda run: run.changes_weights):
+        run.activate()
+        team.barrier()
+        # what is measured is warmed until steady; the others have its caches, and follow
+        until_steady = run.variant in ("synced", "versus") or team.size == 1
+        steps, seconds[run.variant] = _warm(team, run, measure, device, until_steady)
+        total += steps if run.variant in ("synced", "plain") and until_steady else 0
+    return total, seconds
+
+
+def _warm(
+    team: Team, run: VariantRun, measure: MeasureSpec, device: torch.device, until_steady: bool
+) -> tuple[int, float]:
+    began, before, steps = perf_counter(), 0.0, 0
+    fixed = measure.warmup_steps
+    _steps(run, REBUILT_AFTER if fixed is None else max(fixed, 1), device)
+    steps += REBUILT_AFTER if fixed is None else max(fixed, 1)
+    while True:
+        times = _steps(run, WINDOW_STEPS, device)
+        steps += WINDOW_STEPS if fixed is None else 0
+        # everyone's view, so that all ranks go on or stop alike
+        views = team.gather((median(times), perf_counter() - began))
+        now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
+        steady = before > 0 and abs(now / before - 1) <= STEADY
+        if not until_steady or fixed is not None or steady or elapsed > MAX_SHARE * measure.max_seconds:
+            return steps, now
+        before = now
+
+
+def _steps(run: VariantRun, count: int, device: torch.device) -> list[float]:
+    times = []
+    for _ in range(count):
+        began = perf_counter()
+        run.step()
+        synchronize(device)
+        times.append(perf_counter() - began)
+    return times

@@ -1,0 +1,1 @@
+"""The model under its strategy, and how one step of it is run."""

@@ -1,0 +1,46 @@
+"""torch.nn.DataParallel: the leader's process drives the devices of its whole team."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import torch
+
+from raybench.errors import InvalidTrialError
+from raybench.worker.communicators import Team
+
+
+def device_ids(team: Team, device: torch.device) -> list[int]:
+    """The team's GPUs as the leader numbers them. A collective call on the control group.
+
+    Raises ``InvalidTrialError`` where one process cannot drive them all.
+    """
+    uuid = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+    places: list[tuple[str, int | None, str]] = team.gather((socket.gethostname(), device.index, uuid))
+    if device.type != "cuda":
+        raise InvalidTrialError("strategy dp exists on GPUs only")
+    if len({host for host, _, _ in places}) > 1:
+        raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
+    seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]
+    if not all(team.gather(all(seen))[:1]):  # the leader's view
+        raise InvalidTrialError("strategy dp: the leader's process does not see every device of the team")
+    return [index for _, index, _ in places if index is not None]
+
+
+def joined(batches: list[Any]) -> Any:
+    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
+    first = batches[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(batches)
+    if isinstance(first, dict):
+        return {key: joined([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
+        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
+    if isinstance(first, list | tuple):
+        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
+    return first
+
+
+def _is_device(index: int, uuid: str) -> bool:
+    return index < torch.cuda.device_count() and str(torch.cuda.get_device_properties(index).uuid) == uuid

@@ -1,0 +1,137 @@
+"""FSDP: fully_shard over a team's data group, block by block.
+
+torch.distributed.fsdp takes a second to import, so this module does so where it shards.
+
+``precision`` under FSDP: parameters, gradients' reduction and the optimizer stay in fp32, as the contract
+has it. Autocast's cast of the weights becomes FSDP's own (``MixedPrecisionPolicy``): gathered copies and
+activations are bf16 or fp16, so half the bytes are gathered; what the model returns is fp32 again. A model
+with batch normalisation keeps autocast over gathered fp32 copies: its statistics are fp32 buffers, which
+torch does not mix with weights of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from raybench.spec.knobs import Setting
+from raybench.worker.communicators import COALESCED_BYTES, Team
+from raybench.worker.strategies.compiling import compile_forward
+from raybench.worker.strategies.repeated_blocks import repeated_blocks
+from raybench.worker.strategies.stepper import AUTOCAST
+
+
+def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device) -> bool:
+    """Shard ``module``, which is on the CPU, onto the team's devices; whether it still needs autocast.
+
+    The leader's weights count. One block at a time is whole on the device. A collective call.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    whole = [tensor.data for tensor in (*module.parameters(), *module.buffers())]
+    dist._broadcast_coalesced(team.control, whole, COALESCED_BYTES, 0)  # type: ignore[attr-defined]
+    kind = None if has_batch_norm(module) else AUTOCAST.get(setting.precision)
+    policy = MixedPrecisionPolicy()
+    if kind:
+        policy = MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32)
+    mesh = DeviceMesh.from_group(team.data, device.type)
+    reshard = setting.fsdp_reshard
+    blocks = [block for block in repeated_blocks(module) if block is not module]
+    if setting.compile:
+        for block in blocks or [module]:
+            compile_forward(block)
+    for block in blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+    outer = replace(policy, output_dtype=torch.float32) if kind else policy
+    fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=outer)
+    return kind is None
+
+
+def let_go(module: nn.Module) -> None:
+    """Undo torch's hold on the sharded module's group: whoever waits in it is freed when it closes.
+
+    DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would
+    be answered with the old one's.
+    """
+    from torch.distributed.tensor import debug
+
+    for parameter in module.parameters():
+        groups = getattr(getattr(parameter, "device_mesh", None), "_pg_registry", None)
+        if groups:
+            groups.clear()
+    clear_caches = getattr(debug, "_clear_sharding_prop_cache", None)
+    if clear_caches is not None:
+        clear_caches()
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether a layer keeps running statistics of batches."""
+    return any(isinstance(each, _BatchNorm) for each in module.modules())
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Give ``target``, sharded or not, the weights and buffers of ``source``: the same model, whole."""
+    with torch.no_grad():
+        for whole, part in _pairs(source, target):
+            part.copy_(placed_as(part, whole.detach()))
+
+
+def gather_weights(source: nn.Module, target: nn.Module) -> None:
+    """Give ``target``, which is not sharded, what a state_dict of ``source`` has. A collective call.
+
+    FSDP's state_dict has the shards themselves, also where gathered copies in bf16 stand in their place.
+    """
+    parts, wholes = source.state_dict(), target.state_dict()
+    with torch.no_grad():
+        for name, part in parts.items():
+            if isinstance(part, torch.Tensor):
+                wholes[name].copy_(_whole(part))
+
+
+def gathered(state: Any, *, keep: bool) -> Any:
+    """A state_dict, or a part of one, with every sharded tensor whole and on the CPU.
+
+    Where not ``keep``, None stands for those. A collective call if any is sharded.
+    """
+    if is_sharded(state):
+        whole = _whole(state)
+        return whole.cpu() if keep else None
+    if isinstance(state, dict):
+        return {name: gathered(value, keep=keep) for name, value in state.items()}
+    if isinstance(state, list):
+        return [gathered(value, keep=keep) for value in state]
+    return state
+
+
+def placed_as(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """``whole`` on ``part``'s device, sharded as ``part`` is. A collective call if it is.
+
+    The first rank's values count: elsewhere a tensor of the shape alone will do.
+    """
+    placed = torch.empty_like(whole, device=part.device) if whole.is_meta else whole.to(part.device)
+    if not is_sharded(part):
+        return placed
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(part, DTensor)
+    return distribute_tensor(placed, part.device_mesh, part.placements)
+
+
+def _whole(part: Any) -> Any:
+    return part.full_tensor() if is_sharded(part) else part
+
+
+def is_sharded(value: Any) -> bool:
+    """Whether it is a DTensor, asked without the second that importing DTensor takes."""
+    return isinstance(value, torch.Tensor) and hasattr(value, "full_tensor")
+
+
+def _pairs(one: nn.Module, other: nn.Module) -> Iterable[tuple[Any, Any]]:
+    return zip((*one.parameters(), *one.buffers()), (*other.parameters(), *other.buffers()), strict=True)

@@ -1,0 +1,166 @@
+"""One way to run a training step: a module, its optimizer, and where its batches come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from raybench.records.record import Phase
+from raybench.spec.knobs import Setting
+from raybench.spec.study import OptimizerSpec
+from raybench.worker.batches import Batches
+from raybench.workloads.protocol import Workload, optimizer_of
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+Mark = Callable[[Phase], None]
+
+
+class Lane:
+    """A module, bare or wrapped, that is trained step by step.
+
+    ``autocast=False``: the module itself runs in the setting's precision, as FSDP's may.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        workload: Workload,
+        batches: Batches,
+        setting: Setting,
+        device: torch.device,
+        *,
+        autocast: bool = True,
+    ) -> None:
+        self.module, self.optimizer, self.batches = module, optimizer, batches
+        self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
+        # of a training trial: sees each micro-batch after its forward pass, and says what its loss weighs
+        self.judge: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
+        self.autocast = autocast
+        self._workload, self._setting, self._device = workload, setting, device
+        self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
+        # a static graph is learnt in the first step, and DDP asserts where its first backward pass is quiet
+        self._may_be_quiet = not setting.static_graph
+
+    def step(self, mark: Mark | None = None) -> None:
+        """One optimizer step of ``gradient_accumulation`` micro-batches.
+
+        ``mark`` is called after each phase; the timed blocks go without it.
+        """
+        accumulation = self._setting.gradient_accumulation
+        for micro_batch in range(accumulation):
+            batch = self.batches.next()
+            if mark:
+                mark("data")
+            with self._gradients_travel(micro_batch == accumulation - 1):
+                loss = self._forward(batch)
+                if mark:
+                    mark("forward")
+                scaled: torch.Tensor = self._scaler.scale(self._weighed(loss, batch))
+                scaled.backward()  # type: ignore[no-untyped-call]
+            if mark:
+                mark("backward")
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if mark:
+            mark("optimizer")
+        self.loss = loss.detach()
+        self._may_be_quiet = True
+
+    def _weighed(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
+        if self.judge is not None:
+            return self.judge(loss, batch)
+        accumulation = self._setting.gradient_accumulation
+        return loss / accumulation if accumulation > 1 else loss
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """What keeps fp16 gradients from vanishing; switched off at other precisions."""
+        return self._scaler
+
+    @property
+    def inner(self) -> nn.Module:
+        """The model under DDP: a forward pass of the wrapper sends buffers, which an evaluation must not."""
+        module = self.module
+        return module.module if isinstance(module, DistributedDataParallel) else module
+
+    def settle(self, batch: Any) -> None:
+        """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
+        with self._gradients_travel(True):
+            self._forward(batch).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.zero_grad(set_to_none=True)
+        self._may_be_quiet = True
+
+    def backward(self, batch: Any, weight: float = 1.0) -> torch.Tensor:
+        """Gradients of ``weight`` times the loss of one batch, synchronised and added to those there are.
+
+        Returns the loss, detached. ``sample_weight`` makes uneven batches count right.
+        """
+        with self._gradients_travel(True):
+            loss = self._forward(batch)
+            (loss * weight).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Weights, buffers and optimizer state: what has to be the same on all ranks."""
+        state = [
+            value
+            for values in self.optimizer.state.values()
+            for value in values.values()
+            if isinstance(value, torch.Tensor) and value.device.type == self._device.type
+        ]
+        # .data: a broadcast in place into a leaf that requires a gradient
+        return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
+
+    def _forward(self, batch: Any) -> torch.Tensor:
+        kind = AUTOCAST.get(self._setting.precision) if self.autocast else None
+        with torch.autocast(self._device.type, dtype=kind) if kind else nullcontext():
+            return self._workload.loss(self.module, batch)
+
+    def _gradients_travel(self, last: bool) -> AbstractContextManager[Any]:
+        """Gradients of all micro-batches but the last stay on their rank."""
+        if isinstance(self.module, DistributedDataParallel):
+            quiet = self._may_be_quiet and not last
+            return self.module.no_sync() if quiet else nullcontext()
+        of_fsdp = getattr(self.module, "set_requires_gradient_sync", None)
+        if of_fsdp is not None:
+            of_fsdp(last)
+        return nullcontext()
+
+
+def sample_weight(samples: int, all_samples: int, world_size: int) -> float:
+    """What a rank multiplies its mean loss by, so that the gradients' mean over ranks is exact.
+
+    DDP and FSDP average gradients over ranks, as if each had the same number of samples. With b_r samples
+    on rank r, B on all and n ranks, (1/n) sum_r w_r g_r is the gradient of the mean over all B samples
+    exactly when w_r = n b_r / B. A rank without samples takes any batch at weight 0. With accumulation
+    ``samples`` is of the micro-batch, ``all_samples`` of all micro-batches of all ranks.
+    """
+    return world_size * samples / all_samples
+
+
+def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
+    """The workload's own optimizer, or the study's."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    own = optimizer_of(workload, parameters)
+    if own is not None:
+        return own
+    rate, decay = spec.learning_rate, spec.weight_decay
+    if spec.name == "sgd":
+        return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)
+    kind = torch.optim.Adam if spec.name == "adam" else torch.optim.AdamW
+    return kind(parameters, rate, weight_decay=decay)
+
+
+def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Let ``target`` update the same state tensors as ``source``, parameter by parameter."""
+    pairs = zip(source.param_groups, target.param_groups, strict=True)
+    for mine, theirs in pairs:
+        for one, other in zip(mine["params"], theirs["params"], strict=True):
+            target.state[other] = source.state[one]

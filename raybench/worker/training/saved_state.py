@@ -1,0 +1,136 @@
+"""What a training trial goes on from: model, optimizer and generators of all ranks, written by the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from raybench.errors import InvalidTrialError
+from raybench.records.record import Epoch, TrialRequest
+from raybench.worker.communicators import Team
+from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
+from raybench.worker.strategies.stepper import Lane
+from raybench.worker.training.checkpoints import Checkpoints, random_state, set_random_state
+
+
+class SavedTraining:
+    """One rank's part in writing and reading the checkpoints of a trial; all its calls are collective.
+
+    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and dealt
+    out again. Only the leader holds them whole.
+    """
+
+    def __init__(
+        self, request: TrialRequest, team: Team, device: torch.device, checkpoints: Checkpoints | None
+    ) -> None:
+        """``checkpoints``: on the leader, where they are asked for."""
+        self._request, self._team, self._device = request, team, device
+        self._checkpoints = checkpoints
+
+    def save(self, lane: Lane, epochs: Sequence[Epoch], steps: int) -> float:
+        """Seconds that it took on the slowest rank; a full disk ends the trial on all."""
+        began = perf_counter()
+        leads, failure = self._team.leads, None
+        states = self._team.gather(random_state(self._device))
+        model = gathered(lane.inner.state_dict(), keep=leads)
+        optimizer = gathered(lane.optimizer.state_dict(), keep=leads)
+        if self._checkpoints is not None:
+            state = {
+                "trial_id": self._request.trial_id,
+                "epochs": [epoch.model_dump(mode="json") for epoch in epochs],
+                "steps": steps,
+                "model": model,
+                "optimizer": optimizer,
+                "scaler": lane.scaler.state_dict(),
+                "random": states,
+            }
+            try:
+                self._checkpoints.save(state, epochs[-1].epoch)
+            except OSError as error:
+                failure = error
+        self._team.agree(failure)
+        return float(max(self._team.gather(perf_counter() - began)))
+
+    def resume(self, lane: Lane) -> list[Epoch]:
+        """Put ``lane`` to where the last checkpoint has it: the epochs until there, none without one."""
+        state, shapes = None, None
+        failure: Exception | None = None
+        if self._checkpoints is not None:
+            try:
+                state = self._checkpoints.last()
+                if state is not None and state["trial_id"] != self._request.trial_id:
+                    raise InvalidTrialError(
+                        f"the checkpoint is of trial {state['trial_id']}, not of this one"
+                    )
+                shapes = _each(lane, state, _shape) if state is not None else None
+            except (KeyError, IndexError) as error:
+                failure = _of_another(error)
+            except Exception as error:
+                failure = error
+        self._team.agree(failure)
+        carried = [shapes]
+        if self._team.size > 1:
+            dist.broadcast_object_list(carried, src=self._team.ranks[0], group=self._team.control)
+        if carried[0] is None:
+            return []
+        return self._restore(lane, carried[0] if state is None else state)
+
+    def _restore(self, lane: Lane, state: dict[str, Any]) -> list[Epoch]:
+        epochs, failure = list[Epoch](), None
+        try:
+            dealt = _each(lane, state, _shard)
+            lane.inner.load_state_dict(dealt["model"])
+            lane.optimizer.load_state_dict(dealt["optimizer"])
+            if lane.scaler.is_enabled():
+                lane.scaler.load_state_dict(state["scaler"])
+            epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
+            set_random_state(state["random"][self._team.rank], self._device)
+        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+            failure = _of_another(error)
+        self._team.agree(failure)
+        return epochs
+
+
+def _of_another(error: Exception) -> InvalidTrialError:
+    line = str(error).strip().splitlines()[0]
+    return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
+
+
+def _each(lane: Lane, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]) -> dict[str, Any]:
+    """The state with ``change(part, value)`` for what belongs to a part of the lane that may be sharded.
+
+    Of an optimizer's state that is what has the shape of its parameter, as moments have.
+    """
+    mine, model = lane.inner.state_dict(), state["model"]
+    parameters = [parameter for group in lane.optimizer.param_groups for parameter in group["params"]]
+    optimizer = {
+        number: {
+            name: change(parameters[number], value) if _is_like(value, parameters[number]) else value
+            for name, value in values.items()
+        }
+        for number, values in state["optimizer"]["state"].items()
+    }
+    return {
+        **state,
+        "model": {
+            name: change(mine[name], value) if name in mine else value for name, value in model.items()
+        },
+        "optimizer": {**state["optimizer"], "state": optimizer},
+    }
+
+
+def _shape(part: Any, value: Any) -> Any:
+    """A tensor without its values, where shards are dealt out by the leader."""
+    return value.to("meta") if is_sharded(part) else value
+
+
+def _shard(part: Any, value: Any) -> Any:
+    return placed_as(part, value) if is_sharded(part) else value
+
+
+def _is_like(value: Any, parameter: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape

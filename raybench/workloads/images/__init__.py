@@ -1,0 +1,1 @@
+"""Image data sets: found, checked, read."""

@@ -1,0 +1,1 @@
+"""Texts, labels and tokens: found, checked, tokenised."""

@@ -1,0 +1,153 @@
+"""Tokenizers: one that is named, or a WordPiece trained on the texts; all of them fast ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from raybench.errors import RequestError
+from raybench.spec.workloads import CausalLMSpec, TextSpec
+from raybench.workloads import storage
+from raybench.workloads.texts import corpora, hub
+from raybench.workloads.texts.corpora import Corpus
+
+PAD, UNKNOWN, BEGIN, END, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+TRAINING = 1  # another number: another vocabulary from the same texts
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Texts to token numbers."""
+
+    identity: str  # the same for the same vocabulary and rules
+    size: int  # entries of the vocabulary
+    pad_id: int
+    end_id: int | None  # between texts that follow each other
+    fast: Any  # tokenizers.Tokenizer
+
+    def encode(self, texts: list[str], length: int | None) -> list[list[int]]:
+        """Each text cut to ``length`` tokens, special ones included; None: whole, with only its end."""
+        hub.no_fork_warning()
+        self.fast.no_padding()
+        if length is None:
+            self.fast.no_truncation()
+            end = [] if self.end_id is None else [self.end_id]
+            encoded = self.fast.encode_batch_fast(texts, add_special_tokens=False)
+            return [encoding.ids + end for encoding in encoded]
+        self.fast.enable_truncation(length)
+        return [encoding.ids for encoding in self.fast.encode_batch_fast(texts)]
+
+
+def chosen(spec: TextSpec | CausalLMSpec, data: Path | None) -> Tokenizer:
+    """The tokenizer of a study: the one it names, its checkpoint's, or one trained on its training texts.
+
+    Raises ``RequestError`` for one that is not there, or has more entries than the study's vocabulary.
+    """
+    name = spec.tokenizer or getattr(spec, "checkpoint", None)
+    if name is None:
+        return trained(corpora.find(spec, data, "train"), spec.sizes.vocab_size)
+    found = named(name, data)
+    if spec.vocab_size is not None and found.size > spec.vocab_size:
+        raise RequestError(
+            f"workload.vocab_size: at least the tokenizer's {found.size} entries (received {spec.vocab_size})"
+        )
+    return found
+
+
+def vocab_size(spec: TextSpec | CausalLMSpec, data: Path | None) -> int:
+    """Entries of the model's embedding: as the study says, else a named tokenizer's, else as published."""
+    if spec.vocab_size is None and spec.tokenizer is not None:
+        return chosen(spec, data).size
+    return spec.sizes.vocab_size
+
+
+def trained(corpus: Corpus, vocab_size: int) -> Tokenizer:
+    """A lower-case WordPiece (Wu et al., 2016, as BERT uses it) of at most ``vocab_size`` entries.
+
+    The same texts give the same tokenizer, which is kept. Raises ``RequestError`` for damaged files.
+    """
+    import tokenizers
+
+    name = f"wordpiece-{storage.key(corpus.files, corpus.text, corpus.columns, vocab_size, TRAINING)}"
+    folder = storage.kept(name)
+    if folder is None:
+        made = _train(corpus, vocab_size)
+        folder = storage.keep(name, lambda place: made.save(str(place / "tokenizer.json")))
+    fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return Tokenizer(name, fast.get_vocab_size(), SPECIAL.index(PAD), SPECIAL.index(END), fast)
+
+
+@lru_cache(maxsize=4)
+def named(name: str, data: Path | None) -> Tokenizer:
+    """The fast tokenizer in a directory or on the hub.
+
+    Raises ``RequestError`` where there is none.
+    """
+    import tokenizers
+    from transformers import AutoTokenizer
+
+    try:
+        place = hub.directory(name, data)
+        # of a directory with a model alone transformers makes an empty tokenizer
+        if place is not None and not any((place / file).is_file() for file in TOKENIZER_FILES):
+            raise FileNotFoundError("no tokenizer.json or vocabulary there")
+        found = hub.loaded(AutoTokenizer.from_pretrained, name, data)
+        if not getattr(found, "is_fast", False):
+            raise ValueError(f"a {type(found).__name__}, which is no fast tokenizer")
+        fast = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
+    except Exception as error:
+        what = hub.rule("a fast tokenizer (tokenizer.json)", name, data)
+        raise RequestError(
+            f"workload.tokenizer: {what} (received {name!r}: {hub.first_line(error)})"
+        ) from error
+    fast.no_truncation()
+    fast.no_padding()
+    identity = hashlib.sha256(fast.to_str().encode()).hexdigest()[:16]
+    end = found.eos_token_id if found.eos_token_id is not None else found.sep_token_id
+    return Tokenizer(identity, len(found), found.pad_token_id or 0, end, fast)
+
+
+def _train(corpus: Corpus, vocab_size: int) -> Any:
+    """The trainer numbers the pieces in the order of a hash table, and breaks ties by number.
+
+    So all single characters are given to it in a fixed order, as if they were special tokens, and a new
+    tokenizer takes the vocabulary over: then the same texts give the same vocabulary in every process.
+    """
+    import tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+
+    hub.no_fork_warning()
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts = Counter[str]()
+    for text in _texts(corpus):
+        counts.update(normalizer.normalize_str(text))
+    characters = [(-count, character) for character, count in counts.items() if not character.isspace()]
+    # each one twice, at the beginning of a word and inside: they may fill half of the vocabulary
+    alphabet = sorted(character for _, character in sorted(characters)[: vocab_size // 4])
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        show_progress=False,
+        special_tokens=[*SPECIAL, *(f"##{character}" for character in alphabet)],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+    )
+    learner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    learner.normalizer, learner.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    learner.train_from_iterator(_texts(corpus), trainer)
+    made = tokenizers.Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN))
+    made.normalizer, made.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(list(SPECIAL))
+    ends = [(token, made.token_to_id(token)) for token in (BEGIN, END)]
+    made.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A {END}", special_tokens=ends)
+    return made
+
+
+def _texts(corpus: Corpus) -> Iterator[str]:
+    for texts, _ in corpora.batches(corpus):
+        yield from texts

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.stability import findings, mann_kendall, outlier_rounds, theil_sen
+from raybench.records.record import TrialRecord
+from raybench.spec.study import MeasureSpec
+from raybench.testing.fake import Noise, StepCosts
+from tests.unit.studies import measured
+
+COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
+STEADY = Noise(block=0.004, step=0.0)
+
+
+def found(record: TrialRecord) -> dict[FindingName, Finding]:
+    return {finding.name: finding for finding in findings(record)}
+
+
+def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
+    """The record with other fields in its rounds, one value a round."""
+    assert record.measurement is not None
+    rounds = tuple(
+        each.model_copy(update={name: values[index % len(values)] for name, values in fields.items()})
+        for index, each in enumerate(record.measurement.rounds)
+    )
+    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"rounds": rounds})})
+
+
+def test_a_steady_trial_has_no_findings() -> None:
+    claimed = [findings(measured(COSTS, STEADY, seed=seed)) for seed in range(40)]
+    assert sum(map(bool, claimed)) <= 2
+
+
+def test_outlier_rounds_are_named() -> None:
+    values = np.array([1.0, 1.01, 0.99, 1.0, 1.5, 1.0, 1.01, 0.99, 1.0, 1.0])
+    assert outlier_rounds(values).tolist() == [4]
+    assert outlier_rounds(np.ones(10)).tolist() == []
+    assert outlier_rounds(np.array([1.0, 1.0, 1.0, 1.04])).tolist() == []  # too small to matter
+
+
+def test_preempted_rounds_are_a_finding() -> None:
+    record = measured(COSTS, Noise(block=0.004, step=0.0, preemption=0.3, preemption_size=2), seed=2)
+    assert found(record)[FindingName.OUTLIER_ROUNDS].values["outliers"] >= 1
+
+
+def test_drift_is_found_with_its_size() -> None:
+    asked = MeasureSpec(steps=20, min_rounds=20)
+    record = measured(COSTS, Noise(block=0.004, step=0.0, drift_per_minute=1.5), measure=asked)
+    finding = found(record)[FindingName.DRIFT]
+    assert record.measurement is not None
+    expected = 1.5 * record.measurement.rounds[-1].at_s / 60
+    assert finding.values["change_ratio"] == pytest.approx(expected, rel=0.25)
+
+
+def test_mann_kendall_agrees_with_scipy() -> None:
+    values = np.random.default_rng(0).normal(size=25) + np.arange(25) * 0.05
+    expected = stats.kendalltau(np.arange(25), values, method="asymptotic").pvalue
+    assert mann_kendall(values) == pytest.approx(expected, rel=0.15)  # continuity correction apart
+    assert theil_sen(np.arange(25.0), values) == pytest.approx(stats.theilslopes(values).slope)
+    assert mann_kendall(np.ones(9)) == 1.0
+
+
+def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
+    asked = MeasureSpec(half_width=0.01, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.1, step=0.0), measure=asked)
+    finding = found(record)[FindingName.NOISY_MEASUREMENT]
+    assert finding.values["half_width_ratio"] > 0.01
+    assert finding.values["needed_s"] > 4
+    assert "measure.max_seconds=" in finding.next_step
+
+
+def test_uneven_devices_are_named() -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, offset_s=(0.0, 0.0006))
+    finding = found(measured(costs, STEADY))[FindingName.UNEVEN_DEVICES]
+    assert (finding.values["slow_rank"], finding.values["fast_rank"]) == (1, 0)
+    assert finding.values["spread_ratio"] == pytest.approx(0.06, abs=0.015)
+
+
+def test_less_than_two_percent_is_not_uneven() -> None:
+    costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0001))
+    assert FindingName.UNEVEN_DEVICES not in found(measured(costs, STEADY))
+
+
+def test_a_straggler_is_named_with_its_delay() -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, offset_s=(0.0, 0.0, 0.0015, 0.0))
+    finding = found(measured(costs, STEADY, world_size=4))[FindingName.STRAGGLER]
+    assert finding.values["rank"] == 2
+    assert finding.values["excess_s"] == pytest.approx(0.0015, rel=0.1)
+
+
+def test_jitter_of_any_rank_is_no_straggler() -> None:
+    costs = StepCosts(plain_s=0.01, jitter_s=0.004)
+    records = [measured(costs, STEADY, seed=seed, world_size=4) for seed in range(10)]
+    assert sum(FindingName.STRAGGLER in found(record) for record in records) <= 2
+
+
+def test_load_beyond_the_trials_own_is_found() -> None:
+    record = measured(COSTS, STEADY)
+    assert FindingName.LOADED_MACHINE in found(with_rounds(record, load_average=[6.0]))
+    assert FindingName.LOADED_MACHINE not in found(with_rounds(record, load_average=[2.4]))
+
+
+def test_throttling_names_the_rank() -> None:
+    record = with_rounds(measured(COSTS, STEADY), throttled=[(False, False), (False, True)])
+    finding = found(record)[FindingName.THROTTLING]
+    assert "rank 1" in finding.evidence
+    assert finding.values["throttled_rounds"] == 5
+
+
+def test_a_falling_clock_is_throttling() -> None:
+    record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
+    assert found(record)[FindingName.THROTTLING].values["clock_drop_ratio"] == pytest.approx(0.21, abs=0.01)
+
+
+def test_oversubscribed_is_a_problem() -> None:
+    finding = found(measured(COSTS, STEADY, oversubscribed=True))[FindingName.OVERSUBSCRIBED]
+    assert finding.severity is Severity.PROBLEM
+
+
+def test_every_finding_has_evidence_in_numbers_and_a_next_step() -> None:
+    record = measured(COSTS, Noise(block=0.1, preemption=0.2), oversubscribed=True)
+    for finding in findings(with_rounds(record, load_average=[9.0], throttled=[(True, True)])):
+        assert any(character.isdigit() for character in finding.evidence)
+        assert finding.next_step
+        assert finding.trial_id == record.trial_id

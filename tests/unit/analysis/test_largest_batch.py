@@ -1,0 +1,480 @@
+"""The largest batch that fits: found where it was planted, whatever fails on the way, and told."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.largest_batch import Bound, Found, Probe, Rules, decide, found_of
+from raybench.commands.display import make_console
+from raybench.commands.scaling import NOTHING_COMPLETED, write_and_print
+from raybench.errors import Interrupted, RequestError
+from raybench.launch.runner import Outcome, Progress, Resources
+from raybench.machine.environment import Environment
+from raybench.plan.search import Search
+from raybench.plan.trials import Plan, make_plan
+from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.records.store import ResultsDirectory
+from raybench.report.document import write_report
+from raybench.report.tables import tables
+from raybench.run.execution import Execution
+from raybench.spec import Setting
+from raybench.testing.fake import FakeHardware, FakeRunner, Noise
+from tests.unit.run.test_execution import MemoryStore
+from tests.unit.studies import study
+
+GIB = 2**30
+RULES = Rules(smallest=1, most=65536, timeout_s=300.0, predicts_memory=False)
+PREDICTING = Rules(smallest=1, most=65536, timeout_s=300.0, predicts_memory=True)
+Law = Callable[[int], Probe]
+
+
+def step(batch: int) -> int:
+    """The stated rule, said another way."""
+    if batch <= 64:
+        return 1
+    return max(8, 2 ** math.floor(math.log2(batch / 64)))
+
+
+def affine(largest: int, kills_above: float = math.inf, fixed: int = GIB) -> Law:
+    """Memory that reaches the limit's 90% at ``largest``; above the limit itself out of memory."""
+    limit = 20 * GIB
+
+    def probe(batch: int) -> Probe:
+        memory = fixed + int((0.9 * limit - fixed) * batch / largest)
+        assert batch <= kills_above, f"batch {batch} would have killed the machine"
+        if memory > limit:
+            return Probe(batch, Bound.MEMORY, "planted", 1.0, out_of_memory=True)
+        failure = Bound.MEMORY if batch > largest else None
+        return Probe(batch, failure, "over 90%" if failure else "", 1.0, memory, limit, fixed)
+
+    return probe
+
+
+def search(law: Law, rules: Rules = RULES) -> tuple[Found, list[int]]:
+    """The answer, and what was tried for it, in order."""
+    probes: list[Probe] = []
+    while (found := decide(Setting(), 2, probes, rules)).next_batch is not None:
+        assert found.bound is Bound.UNFINISHED
+        assert found.next_batch not in [probe.batch_size for probe in probes]
+        probes.append(law(found.next_batch))
+    # the order in which they are read back must not matter
+    again = random.Random(0).sample(probes, len(probes))
+    assert decide(Setting(), 2, again, rules) == found
+    return found, [probe.batch_size for probe in probes]
+
+
+# --- the decision
+
+
+@pytest.mark.parametrize("rules", [RULES, PREDICTING], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("largest", [1, 2, 3, 37, 63, 64, 65, 71, 72, 100, 127, 1000, 1432, 5001, 40000])
+def test_the_planted_maximum_is_found_within_the_rounding(largest, rules):
+    found, tried = search(affine(largest), rules)
+    expected = largest // step(largest) * step(largest)
+    assert found.batch_size == expected
+    assert found.bound is Bound.MEMORY
+    assert found.fitting.share <= 0.9
+    assert len(tried) <= 2 * math.log2(largest + 1) + 9
+    assert all(batch % step(batch) == 0 for batch in tried)
+
+
+def test_it_doubles_then_bisects():
+    found, tried = search(affine(100))
+    assert tried == [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104]
+    assert (found.batch_size, found.num_probes, found.num_out_of_memory) == (96, 11, 2)
+
+
+@pytest.mark.parametrize("largest", [1, 5, 77, 1432, 30000])
+@pytest.mark.parametrize("fixed", [0, GIB, 15 * GIB])
+def test_on_cpus_nothing_is_run_that_is_predicted_over_the_memory(largest, fixed):
+    found, tried = search(affine(largest, kills_above=largest, fixed=fixed), PREDICTING)
+    assert found.batch_size == largest // step(largest) * step(largest)
+    assert "predicted, not tried" in found.reason
+    assert len(tried) <= 2 * math.log2(largest + 1) + 9
+
+
+def test_memory_that_grows_faster_than_the_batch_is_measured_where_the_line_is_wrong():
+    limit = 10 * GIB
+
+    def square(batch: int) -> Probe:
+        memory = GIB + batch**2 * 1000
+        too_large = memory > 0.9 * limit
+        return Probe(batch, Bound.MEMORY if too_large else None, "planted", 1.0, memory, limit)
+
+    found, _ = search(square, PREDICTING)
+    exact = math.isqrt(int(8 * GIB / 1000))
+    assert found.batch_size == exact // step(exact) * step(exact)
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_group_that_is_lost_anywhere_counts_as_too_large_and_is_told(at):
+    """Whatever kills the workers at a batch, the search goes on below it."""
+    lost = [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104][at - 1]
+    law = affine(100)
+    found, _ = search(
+        lambda batch: Probe(batch, Bound.CRASHED, "its process died", 1.0) if batch >= lost else law(batch)
+    )
+    below = min(lost - 1, 100)
+    assert found.batch_size == (below // step(below) * step(below) if below else None)
+    if lost <= 100:
+        assert found.bound is Bound.CRASHED
+        assert "its process died" in found.reason
+
+
+def test_a_limit_that_memory_never_meets_is_told_as_the_limit():
+    found, tried = search(affine(10**9), Rules(1, 1000, 300.0, predicts_memory=True))
+    assert (found.batch_size, found.bound) == (1000, Bound.LIMIT)
+    assert tried[-2:] == [512, 1000]
+    assert search(affine(10**9))[0].batch_size == 65536
+
+
+def test_a_batch_that_would_take_longer_than_a_trial_may_is_not_tried():
+    def slow(batch: int) -> Probe:
+        seconds = 3 + 0.5 * batch
+        assert seconds <= 60, f"batch {batch} was predicted to take {seconds} s"
+        return Probe(batch, None, "", seconds, GIB, 100 * GIB)
+
+    found, _ = search(slow, Rules(1, 65536, 60.0, predicts_memory=True))
+    assert (found.batch_size, found.bound) == (112, Bound.TIME)
+    assert "predicted" in found.reason
+
+
+def test_a_timeout_that_came_unforeseen_counts_as_too_large():
+    found, _ = search(
+        lambda batch: Probe(batch, Bound.TIME if batch > 20 else None, "not done after 300 s", 1.0)
+    )
+    assert (found.batch_size, found.bound) == (20, Bound.TIME)
+
+
+def test_nothing_fits():
+    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted", 1.0, out_of_memory=True))
+    assert (found.batch_size, found.fitting, tried) == (None, None, [1])
+
+
+def test_strong_scaling_counts_in_batches_that_divide():
+    found, tried = search(affine(1000), Rules(12, 65536, 300.0, predicts_memory=False))
+    assert found.batch_size == 12 * (1000 // 12 // 8 * 8)
+    assert all(batch % 12 == 0 for batch in tried)
+
+
+# --- whole studies
+
+
+class Silent:
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def stage(self, text: str) -> None:
+        self.lines.append(text)
+
+    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
+        pass
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def trial_done(self, words: str) -> None:
+        self.lines.append(words)
+
+    def best(self, words: str) -> None:
+        pass
+
+
+HARDWARE = FakeHardware(memory_fixed_bytes=GIB, memory_sample_bytes=1 << 24)
+MEMORY = 8 * GIB
+
+
+def fits(request: TrialRequest, sample_bytes: int = 1 << 24) -> bool:
+    """The hardware's law at the 90%, with the 256 MiB of the fake's communicators."""
+    return GIB + request.batch_size * sample_bytes + (256 << 20) <= 0.9 * MEMORY
+
+
+def expected(sample_bytes: int = 1 << 24) -> int:
+    most = int((0.9 * MEMORY - GIB - (256 << 20)) / sample_bytes)
+    return most // step(most) * step(most)
+
+
+def planned(devices: int = 2, device: str = "cuda", **fields: object) -> Plan:
+    given = {"knobs": {"batch_size": "max"}, "measure": {"half_width": 0.05}} | fields
+    return make_plan(study(**given), Resources(device, devices, f"a {device}"))
+
+
+def fake(**fields: object) -> FakeRunner:
+    given = {"noise": Noise(block=0.005, step=0.002), "memory_limit_bytes": MEMORY} | fields
+    return FakeRunner(HARDWARE.costs, **given)
+
+
+def run(plan: Plan, runner: FakeRunner | None = None, store: MemoryStore | None = None) -> MemoryStore:
+    store = store or MemoryStore()
+    Execution(plan, runner or fake(), store, Silent()).run()
+    return store
+
+
+def probes(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    return [record for record in records if record.request.fit]
+
+
+def rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    return [record for record in records if not record.request.fit]
+
+
+@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 6}], ids=str)
+def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
+    plan = planned(4, knobs={"batch_size": [32, "max"], "bucket_cap_mb": ["default", 1]}, search=search)
+    store = MemoryStore()
+    given = Search(plan) if search["method"] == "optuna" else None  # made before anything is known
+    Execution(plan, fake(), store, Silent(), search=given).run()
+    assert [record.request.fit for record in store.records] == sorted(
+        (record.request.fit for record in store.records), reverse=True
+    )
+    assert {record.state for record in probes(store.records)} == {"complete", "oom"}
+    assert {record.request.world_size for record in probes(store.records)} == {4}
+    assert {r.request.setting.batch_size for r in rest(store.records)} == {32, expected()}
+    assert {record.state for record in rest(store.records)} == {"complete"}
+    results = analyse(plan.study, store.records)
+    assert results.study.knobs.batch_size == (32, expected())
+    assert not any(record.request.fit for record in results.records)
+    assert {point.batch_size for curve in results.batch_curves for point in curve.points} == {32, expected()}
+    assert results.best.num_suggestions == 4
+    assert results.best.record.request.setting.batch_size == expected()
+    assert f"batch {expected():,}" in results.answer()
+
+
+@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 3}], ids=str)
+def test_each_precision_has_its_own(search):
+    class Halving(FakeHardware):
+        def costs(self, request, setting):
+            size = self.memory_sample_bytes // (2 if setting.precision == "bf16" else 1)
+            return FakeHardware(memory_fixed_bytes=GIB, memory_sample_bytes=size).costs(request, setting)
+
+    plan = planned(knobs={"batch_size": "max", "precision": ["fp32", "bf16"]}, search=search)
+    runner = FakeRunner(
+        Halving(memory_sample_bytes=1 << 24).costs, Noise(block=0.005), memory_limit_bytes=MEMORY
+    )
+    store = run(plan, runner)
+    found = found_of(plan.study, store.records, plan.world_sizes)
+    assert [each.batch_size for each in found] == [expected(), expected(1 << 23)]
+    results = analyse(plan.study, store.records)
+    labels = {curve.label for curve in results.curves}
+    assert labels == {f"batch {expected():,}, fp32", f"batch {expected(1 << 23):,}, bf16"}
+    assert results.curves[0].is_default
+    assert {record.state for record in rest(store.records)} == {"complete"}
+    if search["method"] == "optuna":
+        assert results.best.num_suggestions == 2
+    table = tables.largest_table(results)
+    assert [(row[1], row[2]) for row in table.rows] == [
+        ("fp32", f"{expected():,}"),
+        ("bf16", f"{expected(1 << 23):,}"),
+    ]
+    assert all(int(row[4].rstrip("%")) in range(87, 91) for row in table.rows)
+    assert all("memory" in row[5] for row in table.rows)
+
+
+def test_strong_scaling_takes_a_global_batch_that_divides_everywhere():
+    plan = planned(
+        6,
+        scaling={"mode": "strong", "world_sizes": [2, 3, 6]},
+        knobs={"batch_size": "max", "gradient_accumulation": 2},
+    )
+    store = run(plan, fake(num_devices=6))
+    (batch,) = {record.request.setting.batch_size for record in rest(store.records)}
+    assert batch == 12 * expected()
+    assert {record.request.batch_size * record.request.world_size * 2 for record in rest(store.records)} == {
+        batch
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "search", "batches"),
+    [
+        ("cuda", {"method": "grid"}, "max"),
+        ("cpu", {"method": "grid"}, "max"),
+        ("cuda", {"method": "optuna", "trials": 4}, [32, "max"]),
+        ("cuda", {"method": "optuna", "trials": 4}, "max"),
+    ],
+)
+@pytest.mark.parametrize("after", [0, 1, 5, 9, 11, 14])
+def test_interrupted_anywhere_it_goes_on_and_measures_nothing_twice(after, device, search, batches):
+    class Stopping(FakeRunner):
+        def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+            if len(self.requests) >= after:
+                raise Interrupted("SIGINT")
+            return super().run(request, on_progress)
+
+    knobs = {"batch_size": batches, "precision": ["fp32", "bf16"]}
+    plan = planned(device=device, knobs=knobs, search=search)
+    whole = [record.trial_id for record in run(plan).records]
+    store, again = MemoryStore(), fake()
+    with pytest.raises(Interrupted):
+        run(plan, Stopping(HARDWARE.costs, Noise(block=0.005), memory_limit_bytes=MEMORY), store)
+    run(plan, again, store)
+    ids = [record.trial_id for record in store.records]
+    assert ids[:after] == whole[:after]
+    assert len(ids) == len(set(ids)) == len(again.requests) + after
+    found = [found_of(plan.study, each, plan.world_sizes) for each in (store.records, run(plan).records)]
+    assert found[0] == found[1]
+    if search["method"] == "grid":  # Optuna may suggest something else when it is asked again
+        assert ids == whole
+    idle = fake()
+    run(plan, idle, store)
+    assert idle.requests == []
+
+
+def test_on_cpus_no_probe_goes_over_the_memory():
+    store = run(planned(device="cpu"))
+    assert {record.state for record in store.records} == {"complete"}
+    assert all(fits(record.request) for record in probes(store.records))
+    assert rest(store.records)[0].request.setting.batch_size == expected()
+
+
+@pytest.mark.parametrize("state", ["oom", "crashed", "timeout", "invalid"])
+def test_what_does_not_run_at_one_precision_leaves_the_others(state):
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        return (state, "planted") if request.setting.precision == "bf16" else None
+
+    plan = planned(knobs={"batch_size": "max", "precision": ["bf16", "fp32"]})
+    store = run(plan, fake(fail=fail))
+    done = [record for record in rest(store.records) if record.state == "complete"]
+    assert {record.request.setting.precision for record in done} == {"fp32"}
+    assert {record.request.setting.batch_size for record in done} == {expected()}
+    failed = [record for record in rest(store.records) if record.state != "complete"]
+    assert bool(failed) == (state == "invalid")  # its trials say so themselves
+    answer = analyse(plan.study, store.records).answer()
+    assert f"at batch {expected():,}" in answer
+
+
+@pytest.mark.parametrize("method", ["grid", "optuna"])
+def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(method):
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        return "oom", "rank 0: MemoryError: the model alone needs 30 GiB"
+
+    plan = planned(search={"method": method, "trials": 3})
+    executed = Execution(plan, fake(fail=fail), store := MemoryStore(), Silent())
+    executed.run()
+    assert [record.state for record in store.records] == ["oom"]
+    assert "nothing else was measured" in executed.notes[0]
+    results = analyse(plan.study, store.records)
+    assert results.complete == ()
+    assert "the model alone needs 30 GiB" in results.answer()
+    assert results.answer().startswith("no trial completed: no batch fits in memory")
+    assert "\n" not in results.answer()
+
+    mixed = planned(knobs={"batch_size": ["max", 8]}, search={"method": method, "trials": 3})
+    small = run(mixed, fake(fail=lambda request: fail(request) if request.fit else None))
+    assert {record.request.setting.batch_size for record in rest(small.records)} == {8}
+    assert "at batch 8" in analyse(mixed.study, small.records).answer()
+
+
+def test_the_limit_is_told():
+    plan = planned(search={"max_batch_size": 100})
+    store = run(plan)
+    assert {record.request.setting.batch_size for record in rest(store.records)} == {96}
+    (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
+    assert "stopped at the limit of search.max_batch_size, not at the memory" in row[5]
+    with pytest.raises(RequestError, match=r"search.max_batch_size.*= 12 \(received 8\)"):
+        planned(6, scaling={"mode": "strong", "world_sizes": [4, 6]}, search={"max_batch_size": 8})
+
+
+def test_a_found_batch_that_is_listed_too_is_one_suggestion():
+    search = {"method": "optuna", "trials": 9}
+    store = run(planned(knobs={"batch_size": [expected(), "max", 16]}, search=search))
+    searched = [r.request.setting.batch_size for r in rest(store.records) if r.request.role == "search"]
+    assert sorted(searched) == [16, expected()]
+
+
+def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        batch = request.batch_size
+        return ("invalid", f"each of 2 ranks has 100 samples, not {batch}") if batch > 100 else None
+
+    plan = planned()
+    store = run(plan, fake(fail=fail))
+    assert {record.request.setting.batch_size for record in rest(store.records)} == {96}
+    (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
+    assert row[5].startswith(
+        "stopped by invalid, not at the memory: batch 104: each of 2 ranks has 100 samples"
+    )
+
+
+def test_retried_probes_are_measured_again_once():
+    def late(request: TrialRequest) -> tuple[State, str] | None:
+        return ("timeout", "not done after 300 s") if request.setting.batch_size >= 100 else None
+
+    plan = planned()
+    store = run(plan, fake(fail=late))
+    timeouts = [record.request.setting.batch_size for record in store.records if record.state == "timeout"]
+    assert timeouts == [128, 112, 104]
+    assert rest(store.records)[0].request.setting.batch_size == 96
+    again = fake()
+    Execution(plan, again, store, Silent(), retry=frozenset({"timeout"})).run()
+    tried = [request.setting.batch_size for request in again.requests]
+    assert tried[0] > 96
+    assert len({request.trial_id for request in again.requests}) == len(tried)
+    assert tried[-1] == expected()  # the trials that were asked for, at the larger batch
+    idle = fake()
+    run(plan, idle, store)
+    assert idle.requests == []
+
+
+def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
+    from raybench.plan import budget
+
+    plan, runner = planned(), fake()
+    monkeypatch.setattr(budget, "monotonic", lambda: 2.0 * len(runner.requests))
+    executed = Execution(plan, runner, store := MemoryStore(), Silent(), budget=budget.Budget(100.0))
+    monkeypatch.setattr(executed, "_reserve", lambda: 88.0)
+    executed.run()
+    assert executed.not_reached[0].startswith("the largest batch, exactly")
+    (found,) = found_of(plan.study, store.records, plan.world_sizes)
+    assert found.next_batch is not None
+    assert {r.request.setting.batch_size for r in rest(store.records)} == {found.batch_size}
+
+
+def test_a_single_device():
+    plan = planned(1, knobs={"batch_size": "max", "bucket_cap_mb": [1, 25]})
+    store = run(plan)
+    assert {record.request.variants for record in probes(store.records)} == {("plain",)}
+    assert {record.request.setting.batch_size for record in rest(store.records)} == {expected()}
+
+
+def test_the_report_and_the_records_on_disk(tmp_path, capsys):
+    plan, path = planned(), tmp_path / "results"
+    here = Environment(
+        hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
+        memory_bytes=8 * GIB, python="3.12",
+    )  # fmt: skip
+    with ResultsDirectory.create(path, plan.study, here) as store:
+        Execution(plan, fake(), store, Silent()).run()
+        assert write_and_print(store, make_console()) == 0
+    said = capsys.readouterr().out
+    assert f"largest batch (ddp, fp32): {expected():,}, " in said
+    with ResultsDirectory.open_readonly(path) as store:
+        assert store.study().knobs.batch_size == ("max",)
+        records = store.records()
+    assert all(
+        record.measurement.memory_limit_bytes == (MEMORY,) * 2
+        for record in probes(records)
+        if record.measurement
+    )
+    write_report(path, plan.study, records, {})
+    text = (path / "report" / "report.md").read_text()
+    assert "The largest batch that fits" in text
+    rows = (path / "report" / "summary.csv").read_text().splitlines()
+    assert len(rows) == len(records) + 1
+    with ResultsDirectory.create(tmp_path / "none", plan.study, here) as store:
+        Execution(plan, fake(fail=lambda request: ("oom", "planted")), store, Silent()).run()
+        assert write_and_print(store, make_console(), quiet=True) == NOTHING_COMPLETED
+    assert "no trial completed: no batch fits in memory" in capsys.readouterr().out
+
+
+def test_ids_of_trials_that_are_no_probes_are_as_they_were():
+    request = planned(knobs={"batch_size": 8}).requests()[0]
+    assert request.model_copy(update={"fit": True}).trial_id != request.trial_id
+    assert request.trial_id == TrialRequest.model_validate(request.model_dump(exclude={"fit"})).trial_id

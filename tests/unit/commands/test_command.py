@@ -1,0 +1,575 @@
+"""The command line as a user meets it: what it answers, and how it refuses."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybench.machine import environment as environments
+from raybench.machine.host import usable_cores
+from raybench.records.record import TrialRecord
+from raybench.records.store import ResultsDirectory
+from raybench.spec import Study
+from raybench.spec.load import load_study, resolve
+from raybench.testing.fake import FakeRunner
+from tests.unit.studies import searched
+
+MOST_LINES = 6
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+HEAVY = ("torch", "ray", "optuna", "pandas", "matplotlib")
+TINY = {"name": "tiny", "workload": {"name": "mlp"}, "resources": {"device": "cpu"}}
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+def command(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> Done:
+    kept = {k: v for k, v in os.environ.items() if k not in ("RAYBENCH_DATA", "RAY_ADDRESS", "FORCE_COLOR")}
+    return subprocess.run(
+        [sys.executable, "-m", "raybench.study", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**kept, **variables},
+        timeout=120,
+    )
+
+
+def scaling(*arguments: str | Path, **options: Any) -> Done:
+    """Dry, on CPUs: if a wrong request is not refused, nothing starts all the same."""
+    return command("scaling", "--dry-run", "--device", "cpu", *arguments, **options)
+
+
+def refused(done: Done) -> str:
+    """The lines on stderr of a request that was refused as the contract says."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert 1 <= len(lines) <= MOST_LINES, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Nothing that a command writes lands in the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+# --- the study
+
+
+def test_an_unknown_study_offers_the_nearest_name():
+    found = refused(scaling("resnet18_cifr10"))
+    assert 'unknown study "resnet18_cifr10", did you mean resnet18_cifar10?' in found
+    assert "default" in found  # and the list of all
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"name = [1,\n", "not TOML"),
+        (b'name = "caf\xe9"\n', "not UTF-8"),
+        (b"", "name: must be given"),
+        (b'name = "x"\n[workload]\nname = "mpl"\n', 'did you mean "mlp"?'),
+        (b'name = "x"\n[workload]\nname = "mlp"\n[knobs]\nbatchsize = 8\n', "knobs.batch_size"),
+        (b'name = "x"\n[workload]\nname = "mlp"\n[scaling]\nworld_sizes = [0]\n', "scaling.world_sizes"),
+    ],
+    ids=["no TOML", "no UTF-8", "empty", "workload", "field", "world size 0"],
+)
+def test_a_file_that_is_no_study(tmp_path, content, expected):
+    (tmp_path / "mine.toml").write_bytes(content)
+    assert expected in refused(scaling("mine.toml"))
+
+
+def test_a_directory_is_no_study(tmp_path):
+    assert "a directory, not a study's TOML file" in refused(scaling(tmp_path))
+    assert "no such file" in refused(scaling(tmp_path / "none.toml"))
+
+
+# --- options
+
+WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
+    # what is typed, the field, the value received
+    "unknown field": (["--set", "knobs.bucket_cap=25"], "knobs.bucket_cap", "bucket_cap_mb"),
+    "unknown table": (["--set", "knob.batch_size=8"], "knob", "knobs"),
+    "text for a number": (["--set", "measure.max_seconds=long"], "measure.max_seconds", '"long"'),
+    "number for text": (["--set", "scaling.mode=3"], "scaling.mode", "3"),
+    "a fraction of a trial": (["--set", "search.trials=2.5"], "search.trials", "2.5"),
+    "no assignment": (["--set", "knobs.batch_size"], "--set", "knobs.batch_size"),
+    "world size 0": (["--world-sizes", "0"], "--world-sizes", '"0"'),
+    "world size -1": (["--world-sizes=-1"], "--world-sizes", '"-1"'),
+    "no world size": (["--world-sizes", "two"], "--world-sizes", '"two"'),
+    "more than there is": (["--world-sizes", "1,4096"], "scaling.world_sizes", "4096"),
+    "batch 0": (["--batch-sizes", "256,0"], "--batch-sizes", '"0"'),
+    "batch twice": (["--batch-sizes", "64,64"], "--batch-sizes", '"64"'),
+    "bucket negative": (["--bucket-cap-mb=-5"], "--bucket-cap-mb", '"-5"'),
+    "bucket no number": (["--bucket-cap-mb", "nan"], "--bucket-cap-mb", '"nan"'),
+    "unknown precision": (["--precision", "fp32,bf61"], "--precision", "did you mean bf16?"),
+    "impossible precision": (["--precision", "tf32"], "knobs", "GPUs only"),
+    "trials negative": (["--trials", "-3"], "search.trials", "-3"),
+    "trials none": (["--trials", "0"], "search.trials", "0"),
+    "trials a word": (["--trials", "many"], "--trials", "many"),
+    "a time that is none": (["--time-budget", "soon"], "--time-budget", '"soon"'),
+    "no time": (["--time-budget", "0s"], "--time-budget", '"0s"'),
+    "a negative time": (["--time-budget=-5m"], "--time-budget", '"-5m"'),
+    "seed negative": (["--seed", "-1"], "seed", "-1"),
+    "steps 0": (["--steps", "0"], "measure.steps", "0"),
+    "warm-up negative": (["--warmup-steps", "-1"], "measure.warmup_steps", "-1"),
+    "cores 0": (["--cpus-per-worker", "0"], "resources.cpus_per_worker", "0"),
+    "more cores than there are": (["--cpus-per-worker", "4096"], "resources.cpus_per_worker", "4096"),
+    "retry alone": (["--retry", "crashed"], "--retry", "--resume"),
+    "retry of no state": (["--resume", "--output", "x", "--retry", "complete"], "--retry", '"complete"'),
+    "grid with trials": (["--grid", "--trials", "3"], "--grid", "--trials 3"),
+    "resume nothing": (["--resume"], "--resume", "--output DIR"),
+    "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
+    "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
+    "profile": (["--profile"], "--profile", "not there yet"),
+    "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
+    "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),
+    "fsdp excludes": (
+        ["--set", "knobs.strategy=fsdp", "--set", "knobs.static_graph=true"],
+        "strategy fsdp",
+        "excludes static_graph",
+    ),
+    "training on made-up input": (["--set", "training.epochs=3"], "training", "'synthetic'"),
+}
+
+
+MANY = """
+import json, os, sys, tempfile, traceback
+from raybench import study
+from raybench.commands import scaling as conduct
+
+found = []
+for arguments in json.load(sys.stdin):
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    if (child := os.fork()) == 0:
+        os.dup2(out.fileno(), 1)
+        os.dup2(err.fileno(), 2)
+        sys.argv, code = ["raybench", *arguments], 1
+        try:
+            study.main()
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    texts = []
+    for file in (out, err):
+        file.seek(0)
+        texts.append(file.read().decode())
+    found.append([code, *texts])
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory) -> dict[str, Done]:
+    """All wrong options, each in a process of its own, forked from one that has the imports behind it."""
+    typed = [["scaling", "--dry-run", "--device", "cpu", *each] for each, _, _ in WRONG_OPTIONS.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", MANY],
+        input=json.dumps(typed),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path_factory.mktemp("here"),
+        check=True,
+    )
+    results = zip(WRONG_OPTIONS, typed, json.loads(done.stdout), strict=True)
+    return {name: Done(each, *result) for name, each, result in results}
+
+
+@pytest.mark.parametrize("name", WRONG_OPTIONS)
+def test_a_wrong_option_is_named_with_the_value(name, answers):
+    _, field, value = WRONG_OPTIONS[name]
+    found = refused(answers[name])
+    assert field in found
+    assert value in found
+
+
+def test_a_wrong_option_as_it_is_typed():
+    """As above, through the interpreter's own ``-m``."""
+    assert refused(scaling("--batch-sizes", "256,0")) == (
+        '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0" in "256,0")\n'
+    )
+
+
+@pytest.mark.parametrize("name", ["predict", "communication"])
+def test_commands_of_later_versions_say_so(name):
+    found = refused(command(name, "results/x", "--world-sizes", "16"))
+    assert found == f"{name}: not there yet in this version\n"
+
+
+def test_batches_that_do_not_divide_under_strong_scaling():
+    typed = ("--scaling", "strong", "--world-sizes", "1,3", "--oversubscribe", "--batch-sizes", "48,64")
+    found = refused(scaling(*typed))
+    assert "knobs.batch_size" in found
+    assert "divisible" in found
+    assert "received 64" in found
+
+
+def test_gpus_that_are_not_there():
+    if environments.gpu_names():
+        pytest.skip("this machine has GPUs")
+    assert "there is none (received 'cuda')" in refused(command("scaling", "--dry-run", "--device", "cuda"))
+
+
+# --- workloads
+
+FACTORIES = """
+class Half:
+    def model(self):
+        return None
+
+def half():
+    return Half()
+
+def broken():
+    raise OSError("no such weights")
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "expected"),
+    [
+        ("no_such_module:build", "no_such_module"),
+        ("mine:half", "loss, batch missing"),
+        ("mine:broken", "OSError: no such weights"),
+    ],
+)
+def test_a_factory_that_is_none(tmp_path, factory, expected):
+    (tmp_path / "mine.py").write_text(FACTORIES)
+    (tmp_path / "own.toml").write_text(f'name = "own"\n[workload]\nfactory = "{factory}"\n')
+    found = refused(scaling("own.toml"))
+    assert "workload.factory" in found
+    assert factory in found
+    assert expected in found
+
+
+def test_a_vision_study_without_its_data(tmp_path):
+    if importlib.util.find_spec("raybench.workloads.vision") is None:
+        pytest.skip("no vision workload here")
+    found = refused(scaling("resnet18_cifar10", "--data", tmp_path))
+    assert "data" in found
+    assert str(tmp_path) in found
+
+
+# --- the results directory
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    """An unfinished study of this machine, to resume."""
+    study = load_study(write(tmp_path / "tiny.toml", TINY))
+    sizes = {"world_sizes": (1,), "target_world_size": 1}
+    study = study.model_copy(update={"scaling": study.scaling.model_copy(update=sizes)})
+    path = tmp_path / "results"
+    ResultsDirectory.create(path, study, environments.capture()).close()
+    return path
+
+
+def write(path: Path, data: dict[str, Any]) -> Path:
+    from raybench.spec.toml import render
+
+    path.write_text(render(data))
+    return path
+
+
+def start(*arguments: str | Path) -> Done:
+    """Not dry: directories are looked at when a study starts. All of these are refused before that."""
+    return command("scaling", "--device", "cpu", *arguments)
+
+
+def resumed(path: Path, *arguments: str) -> str:
+    return refused(start("--resume", "--output", path, *arguments))
+
+
+def test_an_output_that_is_not_empty(tmp_path, results):
+    found = refused(start("--output", results))
+    assert f"{results}: not empty" in found
+    assert "--resume" in found
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("")
+    assert "not a results directory of raybench" in refused(start("--output", tmp_path / "photos"))
+    assert [entry.name for entry in (tmp_path / "photos").iterdir()] == ["cat.jpg"]  # and it is left alone
+
+
+def test_an_output_that_cannot_be_a_directory(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "a file, not a directory" in refused(start("--output", tmp_path / "file"))
+    assert "cannot be written" in refused(start("--output", tmp_path / "file" / "deeper"))
+
+
+def test_resuming_what_is_no_results_directory(tmp_path):
+    assert "no such directory" in resumed(tmp_path / "none")
+    assert "not a results directory of raybench" in resumed(tmp_path)
+
+
+def test_resuming_a_newer_schema(results):
+    line = json.loads('{"schema_version": 99}')
+    (results / "trials.jsonl").write_text(json.dumps(line) + "\n")
+    found = resumed(results)
+    assert "schema_version 99" in found
+    assert "newer" in found
+    assert "schema_version 99" in refused(command("report", results))
+
+
+def test_resuming_a_directory_in_use(results):
+    with ResultsDirectory.resume(results):
+        assert f"in use by process {os.getpid()}@" in resumed(results)
+
+
+def altered(results: Path, **changes: Any) -> None:
+    path = results / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"cpu_model": "Another CPU"}, "cpu_model: Another CPU before"),
+        ({"packages": {"torch": "1.0.0"}}, "packages.torch: 1.0.0 before"),
+        ({"memory_bytes": 1 << 20}, "memory_bytes"),
+        ({"gpus": []}, None),
+    ],
+    ids=["hardware", "versions", "memory", "the same"],
+)
+def test_resuming_on_another_machine(results, changes, expected):
+    altered(results, **changes)
+    if expected is None:  # what has not changed is no reason: only the option below is
+        found = resumed(results, "--seed", "7")
+        assert found.splitlines()[1:] == ["seed: 0 before, 7 now"]
+        return
+    done = start("--resume", "--output", results)
+    assert done.returncode == 2
+    assert "cannot go on, these differ" in done.stderr
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_resuming_with_options_that_disagree(results):
+    found = resumed(results, "--seed", "7", "--batch-sizes", "64", "--set", "workload.hidden_dim=32")
+    assert "cannot go on, these differ" in found
+    assert "seed: 0 before, 7 now" in found
+    assert "knobs.batch_size: [32] before, [64] now" in found
+    assert "workload.hidden_dim: 1024 before, 32 now" in found
+
+
+def test_resuming_another_study(results):
+    assert "cannot go on, these differ" in start("default", "--resume", "--output", results).stderr
+
+
+def test_a_refused_resume_leaves_the_directory_free_and_as_it_was(results):
+    before = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
+    resumed(results, "--seed", "7")
+    after = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
+    assert {name: after[name] for name in before} == before
+    ResultsDirectory.resume(results).close()
+
+
+def test_reports_of_what_is_none(tmp_path):
+    assert "no such directory" in refused(command("report", tmp_path / "none"))
+    assert "not a results directory" in refused(command("report", tmp_path))
+
+
+# --- what answers at once
+
+
+QUICK = {
+    "--help": ["--help"],
+    "scaling --help": ["scaling", "--help"],
+    "report --help": ["report", "--help"],
+    "list": ["list"],
+    "show": ["show"],
+    "show --smoke": ["show", "resnet18_cifar10", "--smoke"],
+    "show --fields": ["show", "--fields"],
+    "scaling --dry-run": ["scaling", "--dry-run", "--device", "cpu"],
+    "a wrong request": ["scaling", "--batch-sizes", "0"],
+}
+WATCHED = """
+import sys
+sys.argv = ["raybench", *sys.argv[1:]]
+from raybench.study import main
+try:
+    main()
+finally:
+    found = [name for name in {heavy!r} if name in sys.modules]
+    print("imported:", *found, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_answers_without_torch_or_ray(name):
+    code = WATCHED.format(heavy=HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *QUICK[name]], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr.splitlines()[-1].split() == ["imported:"]
+    assert done.returncode == (2 if name == "a wrong request" else 0)
+    assert (done.stdout != "") == (name != "a wrong request")
+    assert not CONTROL.search(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["scaling", "report", "list", "show", "doctor"])
+def test_every_command_has_help_with_an_example(name):
+    done = command(name, "--help")
+    assert done.returncode == 0
+    assert f"python -m raybench.study {name}" in done.stdout
+
+
+def test_list_names_each_study_with_its_question():
+    lines = command("list").stdout.splitlines()
+    assert {line.split()[0] for line in lines} >= {"default", "resnet18_cifar10", "resnet18_fashion_mnist"}
+    assert all("?" in line for line in lines)
+
+
+def test_what_show_prints_is_a_study(tmp_path):
+    (tmp_path / "shown.toml").write_text(command("show", "default").stdout)
+    assert load_study(tmp_path / "shown.toml") == load_study(Path(packaged("default")))
+
+
+def packaged(name: str) -> Path:
+    from raybench.spec.load import find_study
+
+    return find_study(name)
+
+
+def test_every_field_is_explained():
+    shown = command("show", "--fields").stdout
+    for name in ("name", "workload.hidden_dim", "knobs.batch_size", "measure.max_seconds", "search.trials"):
+        assert re.search(rf"^{name}: .+\n    \S", shown, re.MULTILINE), name
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
+    done = scaling("--world-sizes", "1", "--batch-sizes", "64,32", "--precision", "fp32,bf16", "--grid")
+    assert done.returncode == 0
+    assert "grid: " in done.stdout
+    # one device: the buckets of the default study cannot matter, 2 batches x 2 precisions remain
+    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1", done.stdout, re.MULTILINE)
+    assert len(set(trials)) == len(trials) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_says_that_the_largest_batch_is_found_first():
+    typed = ("--world-sizes", "1", "--batch-sizes", "64,max", "--precision", "fp32,bf16", "--grid")
+    done = scaling(*typed)
+    assert done.returncode == 0
+    assert "batch_size max: found first, the largest that fits in memory at world size 1" in done.stdout
+    assert "for each of 2 combinations" in done.stdout
+    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1  batch_size (\d+)", done.stdout, re.MULTILINE)
+    assert [batch for _, batch in trials] == ["64", "64"]  # the others have no number yet, so no id
+    assert "batch_size: 64, max" in done.stdout
+
+
+def test_options_override_the_study():
+    cores = usable_cores()
+    typed = ("--oversubscribe", "--world-sizes", f"1,{cores + 1}", "--trials", "5", "--time-budget", "1h30m")
+    done = scaling(*typed, "--set", "knobs.gradient_accumulation=[1,4]")
+    assert f"world sizes 1, {cores + 1} on cpu" in done.stdout
+    assert "5 suggestions" in done.stdout
+    assert "gradient_accumulation: 1, 4" in done.stdout
+    assert "time budget: 90 min" in done.stdout
+
+
+def test_raybench_is_on_the_path_after_installation():
+    (entry,) = (each for each in metadata.entry_points(group="console_scripts") if each.name == "raybench")
+    assert entry.value == "raybench.study:main"
+    assert callable(entry.load())
+
+
+# --- report
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> Path:
+    """A finished study on fake hardware."""
+    study = resolve(
+        {
+            "name": "fake",
+            "workload": {"name": "mlp"},
+            "knobs": {
+                "batch_size": [512, 32],
+                "bucket_cap_mb": ["default", 1],
+                "precision": ["fp32", "bf16"],
+            },
+            "search": {"method": "optuna", "trials": 6},
+            "scaling": {"world_sizes": [1, 2], "target_world_size": 2},
+        }
+    )
+    path = tmp_path_factory.mktemp("measured") / "results"
+    with ResultsDirectory.create(path, study, environments.capture()) as store:
+        for record in records_of(study):
+            store.append(record)
+    return path
+
+
+def records_of(study: Study) -> list[TrialRecord]:
+    winner = study.knobs.default().model_copy(update={"precision": "bf16"})
+    return searched(study, (1, 2), winner, FakeRunner(seed=4, num_devices=2))
+
+
+def test_report_prints_the_answer_and_writes_the_files(measured):
+    done = command("report", measured.name, cwd=measured.parent)
+    assert done.returncode == 0, done.stderr
+    answer = " ".join(done.stdout.split())  # of one line or several
+    assert "2 devices: " in done.stdout
+    assert "best of 6: bf16, +" in answer
+    assert "over the default" in answer
+    assert not CONTROL.search(done.stdout)
+    directory = measured / "report"
+    for name in ("report.html", "report.md", "summary.csv"):
+        assert (directory / name).stat().st_size > 0, name
+    plots = {each.suffix for each in (directory / "plots").iterdir()}
+    assert plots == {".png", ".svg"}
+    # paths as short as they are from where the command was typed
+    assert f"\nReport:  {Path(measured.name) / 'report' / 'report.html'}\n" in done.stdout
+    assert done.stdout.endswith(f"\nResults: {measured.name}\n")
+    with (directory / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(ResultsDirectory.open_readonly(measured).latest())
+    assert {row["role"] for row in rows} == {"search", "scaling", "confirmation"}
+    assert list(rows[0])[:5] == ["study", "model", "device_name", "input", "trial_id"]
+
+
+def test_quiet_prints_the_answer_and_where_the_files_are(measured):
+    lines = command("report", measured, "--quiet").stdout.splitlines()
+    answer, *rest = [line for line in lines if line]
+    assert answer.startswith("2 devices: ")
+    assert answer.endswith("over the default")
+    assert [line.split(":")[0] for line in rest] == ["Report", "Results"]
+
+
+def test_a_report_of_nothing_says_so_and_exits_1(tmp_path):
+    study = resolve(TINY)
+    path = tmp_path / "empty"
+    ResultsDirectory.create(path, study, environments.capture()).close()
+    done = command("report", path)
+    assert done.returncode == 1
+    assert "nothing was measured" in done.stdout
+
+
+def test_a_torn_last_line_is_told(measured, tmp_path):
+    import shutil
+
+    torn = tmp_path / "torn"
+    shutil.copytree(measured, torn)
+    content = (torn / "trials.jsonl").read_bytes()
+    (torn / "trials.jsonl").write_bytes(content[:-200])
+    done = command("report", torn)
+    assert done.returncode == 0
+    assert "note: " in done.stdout
+    assert "cut off" in done.stdout

@@ -1,0 +1,122 @@
+"""SIGINT and SIGTERM: one exception, at places where it is safe to stop."""
+
+# ruff: noqa: PT012  # at which line of a block the exception comes is the question here
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from raybench.errors import Interrupted
+from raybench.launch import signals as interrupt
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits() -> Iterator[None]:
+    """Handlers as they were, and no signal left over."""
+    before = {number: signal.getsignal(number) for number in interrupt.SIGNALS}
+    yield
+    assert {number: signal.getsignal(number) for number in interrupt.SIGNALS} == before
+    interrupt.check()
+
+
+def send(number: int = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", interrupt.SIGNALS)
+def test_a_signal_raises_with_its_name(number):
+    with pytest.raises(Interrupted, match=number.name), interrupt.raising():
+        send(number)
+
+
+def test_handlers_are_back_after_an_error():
+    before = {number: signal.getsignal(number) for number in interrupt.SIGNALS}
+    with pytest.raises(KeyError), interrupt.raising():
+        assert all(signal.getsignal(number) is not before[number] for number in interrupt.SIGNALS)
+        raise KeyError
+    # whatever they were: a shell's background jobs start with SIGINT ignored
+    assert {number: signal.getsignal(number) for number in interrupt.SIGNALS} == before
+
+
+@pytest.mark.parametrize("number", interrupt.SIGNALS)
+def test_held_back_until_the_end(number):
+    done = []
+    with pytest.raises(Interrupted, match=number.name), interrupt.raising():
+        with interrupt.held():
+            send(number)
+            done.append("went on")
+        done.append("not reached")
+    assert done == ["went on"]
+
+
+def test_check_raises_what_waits_once():
+    with interrupt.raising():
+        with pytest.raises(Interrupted, match="SIGTERM"), interrupt.held():
+            send(signal.SIGTERM)
+            interrupt.check()
+        interrupt.check()
+
+
+def test_check_without_a_signal_does_nothing():
+    with interrupt.raising(), interrupt.held():
+        interrupt.check()
+
+
+def test_held_inside_held_waits_for_the_outer_one():
+    with interrupt.raising(), pytest.raises(Interrupted), interrupt.held():
+        with interrupt.held():
+            send()
+        reached = True
+    assert reached
+
+
+def test_a_second_signal_while_held_is_one_interrupt():
+    with interrupt.raising():
+        with pytest.raises(Interrupted), interrupt.held():
+            send()
+            send()
+        interrupt.check()
+
+
+def test_signals_are_raised_at_once_again_after_held():
+    with interrupt.raising():
+        with interrupt.held():
+            pass
+        with pytest.raises(Interrupted):
+            send()
+
+
+def test_a_signal_that_waited_through_an_error_is_not_lost():
+    """The error comes out first; the next safe place finds the signal."""
+    with interrupt.raising():
+        with pytest.raises(OSError, match="disk"), interrupt.held():
+            send()
+            raise OSError("disk")
+        with pytest.raises(Interrupted):
+            interrupt.check()
+
+
+PROGRAM = """
+import os, signal, subprocess, sys
+from raybench.launch import signals as interrupt
+from raybench.errors import Interrupted
+try:
+    with interrupt.raising():
+        with interrupt.held():
+            os.kill(os.getpid(), signal.SIGINT)
+            # what is started meanwhile has the system's own handlers, and can be ended
+            end_itself = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+            child = subprocess.run([sys.executable, "-c", end_itself])
+            print(child.returncode, flush=True)
+except Interrupted as signal_:
+    print(signal_)
+"""
+
+
+def test_programs_started_while_held_are_not_held():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(-signal.SIGTERM), "SIGINT"]

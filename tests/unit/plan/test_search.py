@@ -1,0 +1,356 @@
+"""What Optuna is asked and told: seeded, nothing twice, away from what does not fit, from records again."""
+
+import warnings
+from collections.abc import Callable
+from time import monotonic
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from raybench.launch.runner import Resources
+from raybench.plan.search import Search, objective_values
+from raybench.plan.trials import Plan, Suggestion, make_plan
+from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.spec import Setting
+from raybench.testing.fake import QUIET, FakeRunner, StepCosts, to_record
+from tests.unit.studies import study
+
+KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
+
+
+def plan(devices: int = 2, **fields: object) -> Plan:
+    given = {"knobs": KNOBS, "search": {"method": "optuna", "trials": 10}} | fields
+    return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
+
+
+def fails(state: State, when: Callable[[TrialRequest], bool]) -> FakeRunner:
+    return FakeRunner(fail=lambda request: (state, "planted") if when(request) else None)
+
+
+def measured(planned: Plan, suggestion: Suggestion, runner: FakeRunner) -> TrialRecord:
+    request = planned.search(suggestion)
+    return to_record(request, runner.run(request, lambda _: None), planned.study.name, suggestion.number)
+
+
+def searched(
+    search: Search, planned: Plan, trials: int, runner: FakeRunner | None = None
+) -> list[tuple[Suggestion, TrialRecord]]:
+    """At most so many suggestions asked, measured and told."""
+    runner, found = runner or FakeRunner(seed=3), []
+    while len(found) < trials and (suggestion := search.ask()) is not None:
+        record = measured(planned, suggestion, runner)
+        search.tell(suggestion, record)
+        found.append((suggestion, record))
+    return found
+
+
+def settings(found: list[tuple[Suggestion, TrialRecord]]) -> list[tuple[object, ...]]:
+    return [
+        (*(getattr(each.setting, knob) for knob in KNOBS), *sorted(each.environment.items()))
+        for each, _ in found
+    ]
+
+
+def opened(journal: object, name: str = "fake") -> optuna.Study:
+    """As optuna-dashboard opens it: the storage of a journal's file."""
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    assert [each.study_name for each in storage.get_all_studies()] == [name]
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+# --- what is asked
+
+
+def test_the_same_study_and_seed_ask_the_same_trials():
+    planned = plan()
+    first, second = (settings(searched(Search(planned), planned, 10)) for _ in range(2))
+    assert first == second
+    other = plan(seed=1)
+    assert settings(searched(Search(other), other, 10)) != first
+
+
+def test_the_first_ones_are_the_default_and_the_default_at_each_other_batch():
+    found = settings(searched(Search(plan()), plan(), 3))
+    assert found == [(512, "default", "fp32"), (32, "default", "fp32"), (128, "default", "fp32")]
+
+
+def test_nothing_is_suggested_twice_and_everything_once_before_the_end():
+    planned = plan()
+    search = Search(planned)
+    found = settings(searched(search, planned, 100))
+    assert len(found) == len(set(found)) == 3 * 3 * 2
+    assert search.ask() is None
+
+
+def test_a_study_that_explores_nothing_has_one_suggestion():
+    planned = plan(knobs={"batch_size": 8})
+    assert len(searched(Search(planned), planned, 5)) == 1
+
+
+def test_knobs_that_cannot_matter_on_one_device_are_not_explored_there():
+    planned = plan(devices=1, knobs={"batch_size": [8, 16], "bucket_cap_mb": [1, 25]})
+    found = searched(Search(planned), planned, 10)
+    ids = [record.trial_id for _, record in found]
+    assert len(ids) == len(set(ids)) == 2
+    again = Search(planned)
+    again.restore(record for _, record in found)
+    assert again.ask() is None
+
+
+def test_environment_variables_are_parameters():
+    planned = plan(knobs={"batch_size": 8}, environment={"OMP_PROC_BIND": ["false", "true"], "FIXED": "1"})
+    found = searched(Search(planned), planned, 10)
+    assert [each.environment for each, _ in found] == [
+        {"OMP_PROC_BIND": "false", "FIXED": "1"},
+        {"OMP_PROC_BIND": "true", "FIXED": "1"},
+    ]
+    assert [record.request.environment for _, record in found] == [each.environment for each, _ in found]
+
+
+def test_the_sampler_learns_where_it_is_fast():
+    """More of the fast ones are suggested than the 3.3 of 40 that chance would find."""
+
+    def costs(_: TrialRequest, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.01, exposed_s=0.005 * abs(setting.num_threads - 2))
+
+    knobs = {"batch_size": 64, "num_threads": list(range(1, 13)), "workers": list(range(12))}
+    planned = plan(knobs=knobs, search={"method": "optuna", "trials": 40})
+    found = searched(Search(planned), planned, 40, FakeRunner(costs, QUIET))
+    assert sum(suggestion.setting.num_threads == 2 for suggestion, _ in found) >= 8
+
+
+def test_a_space_of_millions_is_never_listed():
+    many = {
+        "batch_size": [2**power for power in range(12)],
+        "bucket_cap_mb": list(range(1, 25)),
+        "num_threads": list(range(24)),
+        "workers": list(range(24)),
+        "gradient_accumulation": list(range(1, 13)),
+    }
+    planned = plan(knobs=many)  # two millions: minutes to list
+    began = monotonic()
+    found = settings(searched(Search(planned), planned, 14))
+    assert len(found) == len(set(found)) == 14
+    assert monotonic() - began < 20
+
+
+# --- what is told
+
+
+def test_values_are_those_of_the_objectives(tmp_path):
+    planned = plan(
+        search={"method": "optuna", "objectives": ["throughput", "efficiency", "peak_memory"]},
+        knobs={"batch_size": [512, 32]},
+    )
+    found = searched(Search(planned, tmp_path / "optuna.log"), planned, 5)
+    told = opened(tmp_path / "optuna.log")
+    assert [each.name for each in told.directions] == ["MAXIMIZE", "MAXIMIZE", "MINIMIZE"]
+    for (_, record), trial in zip(found, told.trials, strict=True):
+        throughput, efficiency, memory = trial.values
+        assert trial.values == objective_values(record, planned)
+        assert memory == record.measurement.peak_memory_bytes[0]
+        assert 0 < efficiency < 1
+        assert throughput > record.request.global_batch_size  # a step takes less than a second
+
+
+def test_several_objectives_leave_the_front(tmp_path):
+    planned = plan(
+        search={"method": "optuna", "objectives": ["throughput", "peak_memory"]},
+        knobs={"batch_size": [128, 32, 512]},
+    )
+    searched(Search(planned, tmp_path / "optuna.log"), planned, 5)
+    # the larger the batch, the faster and the more memory: nothing dominates
+    front = opened(tmp_path / "optuna.log").best_trials
+    assert sorted(trial.params["batch_size"] for trial in front) == [32, 128, 512]
+
+
+def test_cost_is_minimized_in_the_price_of_the_study():
+    costly = plan(search={"objectives": ["cost_per_sample"]}, cost={"price_per_device_hour": 3.6})
+    record = measured(costly, costly.default(), FakeRunner())
+    rate = objective_values(record, plan())
+    assert objective_values(record, costly) == [pytest.approx(2 * 0.001 / rate[0])]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("oom", TrialState.PRUNED),
+        ("crashed", TrialState.FAIL),
+        ("timeout", TrialState.FAIL),
+        ("invalid", TrialState.FAIL),
+    ],
+)
+@pytest.mark.parametrize("objectives", [["throughput"], ["throughput", "peak_memory"]], ids=len)
+def test_failures_are_told_as_such(tmp_path, state, told, objectives):
+    planned = plan(search={"method": "optuna", "objectives": objectives})
+    runner = fails(state, lambda request: request.setting.precision == "bf16")
+    found = searched(Search(planned, tmp_path / "optuna.log"), planned, 12, runner)
+    trials = {trial.user_attrs.get("trial_id"): trial for trial in opened(tmp_path / "optuna.log").trials}
+    failed = [record for _, record in found if record.state != "complete"]
+    assert failed
+    for record in failed:
+        trial = trials[record.trial_id]
+        assert trial.state is told
+        assert trial.values is None
+        assert trial.user_attrs["state"] == state
+        assert trial.user_attrs["reason"] == "planted"
+
+
+def test_what_does_not_fit_is_not_tried_larger():
+    """After one out-of-memory at a batch, nothing alike in memory at that batch or a larger one."""
+    knobs = {
+        "batch_size": [64, 128, 256, 512, 1024],
+        "precision": ["fp32", "bf16"],
+        "bucket_cap_mb": ["default", 1, 25],
+    }
+    planned = plan(knobs=knobs)
+    runner = fails("oom", lambda request: request.setting.batch_size >= 256)
+    found = searched(Search(planned), planned, 1000, runner)
+    smallest: dict[str, int] = {}
+    for suggestion, record in found:
+        batch, precision = suggestion.setting.batch_size, suggestion.setting.precision
+        assert batch < smallest.get(precision, 10_000)
+        if record.state == "oom":
+            smallest[precision] = batch
+    fitting = [record for _, record in found if record.state == "complete"]
+    assert len(fitting) == 2 * 2 * 3  # and all that does fit is found
+    assert len(found) - len(fitting) <= 2 * 3
+
+
+def test_what_could_need_less_memory_is_still_tried():
+    planned = plan(knobs={"batch_size": 512, "gradient_accumulation": [1, 2], "precision": ["fp32", "bf16"]})
+    found = searched(Search(planned), planned, 10, fails("oom", lambda _: True))
+    assert len(found) == 4
+
+
+def test_crashes_do_not_keep_larger_batches_away():
+    planned = plan(knobs={"batch_size": [32, 64, 128]})
+    assert len(searched(Search(planned), planned, 10, fails("crashed", lambda _: True))) == 3
+
+
+# --- going on
+
+
+def mixed_runner() -> FakeRunner:
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        if request.setting.batch_size >= 512 and request.setting.precision == "bf16":
+            return "oom", "too large"
+        return ("crashed", "bad bucket") if request.setting.bucket_cap_mb == 1 else None
+
+    return FakeRunner(fail=fail, seed=3)
+
+
+def test_a_restored_search_goes_on_without_repeating():
+    planned = plan()
+    before = searched(Search(planned), planned, 7, mixed_runner())
+    search = Search(planned)
+    search.restore(record for _, record in before)
+    after = searched(search, planned, 100, mixed_runner())
+    both = settings(before) + settings(after)
+    assert len(both) == len(set(both))
+    known_oom = any(record.state == "oom" for _, record in before)
+    assert len(both) >= 3 * 3 * 2 - (3 if known_oom else 2)  # all but what an out-of-memory rules out
+
+
+def test_a_rebuilt_journal_knows_the_same(tmp_path):
+    planned = plan()
+    found = searched(Search(planned, tmp_path / "first.log"), planned, 9, mixed_runner())
+    Search(planned, tmp_path / "second.log").restore(record for _, record in found)
+
+    def knowledge(name: str) -> dict[str, tuple[object, ...]]:
+        return {
+            trial.user_attrs["trial_id"]: (
+                trial.state,
+                trial.values,
+                trial.params,
+                trial.distributions,
+                trial.user_attrs["state"],
+                trial.user_attrs.get("reason") or "",
+            )
+            for trial in opened(tmp_path / name).trials
+            if trial.state.is_finished() and "trial_id" in trial.user_attrs
+        }
+
+    first, second = knowledge("first.log"), knowledge("second.log")
+    assert first == second
+    assert len(first) == 9
+    assert {state for state, *_ in first.values()} == {
+        TrialState.COMPLETE,
+        TrialState.FAIL,
+        TrialState.PRUNED,
+    }
+
+
+def test_a_journal_of_before_is_replaced(tmp_path):
+    """The records are the truth: what a killed process left half told is not in the way."""
+    planned, journal = plan(), tmp_path / "optuna.log"
+    Search(planned, journal).ask()
+    (tmp_path / "optuna.log.lock").write_text("")  # of a process killed while it wrote
+    found = searched(Search(planned, journal), planned, 4)
+    complete = [trial for trial in opened(journal).trials if trial.state is TrialState.COMPLETE]
+    assert [trial.user_attrs["trial_id"] for trial in complete] == [record.trial_id for _, record in found]
+
+
+def test_records_of_other_roles_are_no_suggestions(tmp_path):
+    planned = plan()
+    runner, default = FakeRunner(), planned.default()
+    requests = planned.curve(default)
+    records = [to_record(each, runner.run(each, lambda _: None)) for each in requests]
+    search = Search(planned, tmp_path / "optuna.log")
+    search.restore(records)
+    assert not [trial for trial in opened(tmp_path / "optuna.log").trials if trial.state.is_finished()]
+    assert search.ask().setting == default.setting
+
+
+def test_optuna_dashboard_reads_the_journal(tmp_path):
+    dashboard = pytest.importorskip("optuna_dashboard")
+    planned = plan(name="a-name")
+    searched(Search(planned, tmp_path / "optuna.log"), planned, 4, mixed_runner())
+    assert opened(tmp_path / "optuna.log", "a-name").best_value > 0
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "optuna.log")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own, of its own dependencies
+        app = dashboard.wsgi(storage)
+    status: list[str] = []
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": "/api/studies",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "wsgi.url_scheme": "http",
+        "CONTENT_TYPE": "application/json",
+    }
+    body = b"".join(app(environ, lambda code, *_: status.append(code)))
+    assert status == ["200 OK"]
+    assert b"a-name" in body
+
+
+STRATEGIES = {"strategy": ["single", "dp", "ddp", "fsdp"], "bucket_cap_mb": [1, 25], "batch_size": 64}
+
+
+def test_a_search_never_suggests_single_and_starts_with_what_is_possible():
+    planned = plan(knobs=STRATEGIES)
+    found = searched(Search(planned), planned, 10)
+    asked = [(s.setting.strategy, s.setting.bucket_cap_mb) for s, _ in found]
+    assert asked[0] == ("ddp", 1)
+    # buckets are nothing to dp and fsdp: one trial for each
+    assert sorted(record.request.setting.strategy for _, record in found) == ["ddp", "ddp", "dp", "fsdp"]
+    assert len({record.trial_id for _, record in found}) == 4
+
+
+def test_a_search_over_strategies_goes_on_from_its_records():
+    planned = plan(knobs=STRATEGIES)
+    first = searched(Search(planned), planned, 2)
+    again = Search(planned)
+    again.restore(record for _, record in first)
+    rest = searched(again, planned, 10)
+    assert len({record.trial_id for _, record in (*first, *rest)}) == len(first) + len(rest) == 4
+
+
+def test_single_beside_one_other_strategy_is_nothing_to_search():
+    planned = plan(knobs={"strategy": ["single", "ddp"], "batch_size": [8, 16]})
+    found = searched(Search(planned), planned, 10)
+    assert sorted((s.setting.strategy, s.setting.batch_size) for s, _ in found) == [("ddp", 8), ("ddp", 16)]

@@ -1,0 +1,490 @@
+"""From a study to trials: sizes, settings, placements, ids, order, and what is refused."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from pydantic import ValidationError
+
+from raybench.errors import RequestError
+from raybench.launch.runner import Resources
+from raybench.plan.trials import Plan, Suggestion, make_plan, powers_of_two
+from raybench.records.record import TrialRequest
+from raybench.spec import Setting
+from raybench.spec.knobs import Knobs
+from raybench.spec.load import load_study
+from raybench.spec.toml import to_toml
+from tests.conftest import ROOT
+from tests.unit.studies import study
+
+
+def plan(devices: int = 4, device: str = "cpu", **fields: object) -> Plan:
+    return make_plan(study(**fields), Resources(device, devices, f"a {device}"))
+
+
+def refused(devices: int = 4, device: str = "cpu", **fields: object) -> str:
+    with pytest.raises(RequestError) as caught:
+        plan(devices, device, **fields)
+    return "\n".join(caught.value.problems)
+
+
+def sizes(requests: Sequence[TrialRequest]) -> list[int]:
+    return [request.world_size for request in requests]
+
+
+# --- world sizes
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))],
+)
+def test_all_is_the_powers_of_two_and_every_device(devices, expected):
+    assert powers_of_two(devices) == expected
+    assert plan(devices).world_sizes == expected
+    assert plan(devices).target == devices
+
+
+def test_listed_sizes_are_ascending_and_the_target_is_the_largest_unless_named():
+    assert plan(scaling={"world_sizes": [4, 1, 2]}).world_sizes == (1, 2, 4)
+    assert plan(scaling={"world_sizes": [4, 1, 2]}).target == 4
+    named = plan(scaling={"world_sizes": [4, 1, 2], "target_world_size": 2})
+    assert named.target == 2
+    assert named.search(named.default()).world_size == 2
+    assert named.group_size == 4
+
+
+def test_a_target_that_is_no_world_size_of_this_machine_is_refused():
+    line = refused(4, scaling={"target_world_size": 3})
+    assert "scaling.target_world_size" in line
+    assert "[1, 2, 4]" in line
+    assert "received 3" in line
+
+
+def test_more_workers_than_devices_are_refused_with_what_there_is():
+    line = refused(2, scaling={"world_sizes": [1, 4]})
+    assert line.startswith("scaling.world_sizes: at most 2")
+    assert "--oversubscribe" in line
+    assert "received 4" in line
+
+
+def test_oversubscribing_is_allowed_on_cpus_and_marked():
+    oversubscribed = plan(2, scaling={"world_sizes": [1, 4]}, resources={"oversubscribe": True})
+    assert oversubscribed.oversubscribed
+    assert all(request.oversubscribed for request in oversubscribed.curve(oversubscribed.default()))
+    assert not plan(2, resources={"oversubscribe": True}).oversubscribed  # allowed, but not needed
+
+
+def test_oversubscribing_is_never_allowed_on_gpus():
+    line = refused(2, "cuda", scaling={"world_sizes": [4]}, resources={"oversubscribe": True})
+    assert line.startswith("scaling.world_sizes: at most 2, the GPUs")
+    assert "received 4" in line
+
+
+def test_no_device_at_all_is_refused_by_its_cause():
+    assert "resources.device: cuda needs a GPU" in refused(0, "cuda")
+    # a machine of 2 cores has no room for a worker of 16
+    line = refused(0, resources={"cpus_per_worker": 16})
+    assert line.startswith("resources.cpus_per_worker")
+    assert "received 16" in line
+
+
+# --- the grid
+
+GRID = {
+    "batch_size": [8, 16],
+    "bucket_cap_mb": [1, 25],
+    "precision": ["fp32", "bf16"],
+    "static_graph": [False, True],
+}
+
+
+def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
+    requests = plan(4, knobs=GRID).requests()
+    assert len({request.trial_id for request in requests}) == len(requests)
+    for size in (2, 4):
+        found = {
+            tuple(getattr(request.setting, knob) for knob in GRID)
+            for request in requests
+            if request.world_size == size
+        }
+        assert found == set(itertools.product(*GRID.values()))
+    alone = [request for request in requests if request.world_size == 1]
+    assert {(r.setting.batch_size, r.setting.precision) for r in alone} == {
+        (8, "fp32"),
+        (8, "bf16"),
+        (16, "fp32"),
+        (16, "bf16"),
+    }
+    assert len(alone) == 4  # buckets and the static graph cannot matter on one device
+    assert len(requests) == 2 * 16 + 4
+
+
+def test_the_order_starts_each_group_once_and_makes_each_size_once():
+    requests = plan(
+        4, knobs={"batch_size": [8, 16]}, environment={"OMP_PROC_BIND": ["false", "true"]}
+    ).requests()
+    environments = [request.environment["OMP_PROC_BIND"] for request in requests]
+    assert [key for key, _ in itertools.groupby(environments)] == ["false", "true"]
+    for _, together in itertools.groupby(requests, key=lambda request: request.environment["OMP_PROC_BIND"]):
+        found = sizes(list(together))
+        assert found == sorted(found, reverse=True)
+        assert set(found) == {1, 2, 4}
+
+
+def test_the_first_suggestion_is_the_default():
+    planned = plan(
+        2, knobs={"batch_size": [64, 8], "precision": ["bf16", "fp32"]}, environment={"A": ["2", "1"]}
+    )
+    assert planned.default() == Suggestion(0, Setting(batch_size=64, precision="bf16"), {"A": "2"})
+    assert next(planned.suggestions()) == planned.default()
+    assert [suggestion.number for suggestion in planned.suggestions()] == list(range(8))
+
+
+# --- an ablation: one at a time, and all together
+
+ABLATED = {
+    "batch_size": [8, 32],
+    "gradient_accumulation": [1, 4],
+    "gradient_compression": ["none", "bf16", "fp16"],
+}
+
+
+def changed(planned: Plan) -> list[tuple[int, int, str]]:
+    settings = [suggestion.setting for suggestion in planned.suggestions()]
+    return [(s.batch_size, s.gradient_accumulation, s.gradient_compression) for s in settings]
+
+
+def test_an_ablation_changes_one_knob_at_a_time_and_then_all():
+    planned = plan(4, knobs=ABLATED, search={"method": "ablation"})
+    assert next(planned.suggestions()) == planned.default()
+    assert changed(planned) == [
+        (8, 1, "none"),
+        (32, 1, "none"),
+        (8, 4, "none"),
+        (8, 1, "bf16"),
+        (8, 1, "fp16"),
+        (32, 4, "fp16"),
+    ]
+
+
+def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
+    planned = plan(4, knobs=ABLATED, search={"method": "ablation"}, scaling={"mode": "strong"})
+    assert changed(planned)[2] == (32, 4, "none")  # 4 passes of 8 samples
+    assert changed(planned)[-1] == (128, 4, "fp16")
+    passes = {request.batch_size for request in planned.requests() if request.world_size == 4}
+    assert passes == {2, 8}  # samples of one device and pass
+
+
+def test_beside_another_knob_the_default_keeps_its_largest_batch():
+    knobs = Knobs(batch_size=("max", 16), precision=("fp32", "bf16"), gradient_accumulation=(1, 4))
+
+    def largest(setting: Setting) -> int:
+        return 64 if setting.precision == "fp32" else 128
+
+    def found(whole_steps: bool) -> list[tuple[int, str, int]]:
+        settings = knobs.one_at_a_time("cpu", largest, whole_steps=whole_steps)
+        return [(s.batch_size, s.precision, s.gradient_accumulation) for s in settings]
+
+    assert found(False) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (64, "fp32", 4)]
+    assert found(True) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (256, "fp32", 4)]
+    together = knobs.all_together("cpu", largest, whole_steps=True)
+    assert together == Setting(batch_size=64, precision="bf16", gradient_accumulation=4)
+
+
+def test_one_change_of_a_grid_is_one_difference_whatever_the_scaling():
+    planned = plan(
+        4,
+        knobs=ABLATED,
+        search={"method": "grid"},
+        scaling={"mode": "strong"},
+    )
+    default, *others = [r for r in planned.requests() if r.world_size == 2]
+    changes = {
+        (r.setting.batch_size, r.setting.gradient_accumulation): r.differences(default)
+        for r in others
+        if r.setting.gradient_compression == "none"
+    }
+    assert changes == {
+        (8, 4): {"gradient_accumulation": 4},  # the same step, smaller passes
+        (32, 1): {"batch_size": 32},
+        (32, 4): {"gradient_accumulation": 4},  # the same passes, more of them
+    }
+
+
+def test_process_knobs_are_ablated_too():
+    planned = plan(
+        2,
+        knobs={"batch_size": [8, 32]},
+        environment={"A": ["1", "2"], "B": ["x", "y"]},
+        search={"method": "ablation"},
+    )
+    found = [(s.setting.batch_size, s.environment["A"], s.environment["B"]) for s in planned.suggestions()]
+    assert found == [(8, "1", "x"), (32, "1", "x"), (8, "2", "x"), (8, "1", "y"), (32, "2", "y")]
+
+
+def test_nothing_to_ablate_is_the_default_alone():
+    planned = plan(2, knobs={"batch_size": 8}, search={"method": "ablation"})
+    assert list(planned.suggestions()) == [planned.default()]
+
+
+# --- placements
+
+
+def test_pack_and_spread_are_measured_at_every_size_but_one():
+    planned = plan(4, scaling={"placement": ["spread", "pack"]})
+    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    assert asked == [(4, "spread"), (4, "pack"), (2, "spread"), (2, "pack"), (1, "pack")]
+    assert planned.search(planned.default()).placement == "spread"  # the first that is listed
+
+
+def test_a_list_of_ranks_stands_for_its_own_length():
+    placement = ["pack", [0, 3], [1, 2], [2]]
+    planned = plan(4, scaling={"placement": placement, "world_sizes": [1, 2, 3]})
+    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    assert asked == [(3, "pack"), (2, "pack"), (2, (0, 3)), (2, (1, 2)), (1, (2,))]
+    assert planned.group_size == 4  # rank 3 must be there, though no world size is 4
+
+
+def test_a_size_that_no_placement_fits_is_packed():
+    planned = plan(4, scaling={"placement": [[1, 0]]})
+    assert [request.placement for request in planned.curve(planned.default())] == ["pack", (1, 0), "pack"]
+
+
+def test_ranks_beyond_the_devices_are_refused():
+    line = refused(4, scaling={"placement": [[0, 5]]})
+    assert "at most 4" in line
+    assert "received 6" in line
+
+
+def test_ranks_of_a_length_that_is_no_world_size_here_are_refused():
+    """Otherwise what was asked for would silently not be measured."""
+    line = refused(8, scaling={"placement": ["pack", [0, 1, 2]]})
+    assert line.startswith("scaling.placement")
+    assert "[1, 2, 4, 8]" in line
+    assert "received [0, 1, 2]" in line
+
+
+# --- variants
+
+
+def variants(mode: str) -> dict[str, tuple[str, ...]]:
+    planned = plan(4, scaling={"mode": mode}, knobs={"batch_size": [64, 128]})
+    default, other = itertools.islice(planned.suggestions(), 2)
+    curve = {request.world_size: request for request in planned.curve(default)}
+    found = {
+        "search": planned.search(default),
+        "scaling": curve[4],
+        "alone": curve[1],
+        "confirmation": planned.confirmation(other, default),
+    }
+    return {name: request.variants for name, request in found.items()}
+
+
+def test_variants_of_each_role_in_weak_scaling():
+    assert variants("weak") == {
+        "search": ("plain", "synced"),  # its own base, in the same rounds
+        "scaling": ("plain", "crowd", "local", "synced", "replay"),
+        "alone": ("plain",),
+        "confirmation": ("synced", "versus"),
+    }
+
+
+def test_strong_scaling_has_the_base_at_the_global_batch_too():
+    assert variants("strong") == {
+        "search": ("base", "plain", "synced"),
+        "scaling": ("base", "plain", "crowd", "local", "synced", "replay"),
+        "alone": ("plain",),
+        "confirmation": ("synced", "versus"),
+    }
+
+
+def test_a_confirmation_is_of_the_winner_against_the_default():
+    planned = plan(2, knobs={"batch_size": [64, 128]})
+    default, winner = planned.suggestions()
+    request = planned.confirmation(winner, default)
+    assert (request.setting.batch_size, request.world_size) == (128, 2)
+    assert request.versus == default.setting
+
+
+# --- ids
+
+
+def request(**fields: object) -> TrialRequest:
+    planned = plan(4, **({"environment": {"A": "1", "B": "2"}} | fields))
+    return planned.curve(planned.default())[0]
+
+
+def test_ids_are_the_same_in_another_process_and_with_another_order_of_keys():
+    code = (
+        "from tests.unit.plan.test_trials import request\n"
+        "knobs = {'precision': 'bf16', 'batch_size': 64}\n"
+        "print(request(environment={'B': '2', 'A': '1'}, knobs=knobs).trial_id)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {request(knobs={"batch_size": 64, "precision": "bf16"}).trial_id}
+
+
+def test_ids_survive_the_study_file_of_a_results_directory(tmp_path):
+    """``--resume`` reads the study back: were an id another one, everything would be measured again."""
+    fields = {
+        "knobs": {"batch_size": [8, 16], "bucket_cap_mb": ["default", 1, 2.5]},
+        "scaling": {"world_sizes": [1, 2, 3], "placement": ["pack", [0, 2]]},
+        "measure": {"max_seconds": 6, "half_width": 0.1},
+        "environment": {"OMP_PROC_BIND": ["false", "true"], "A": "0"},
+    }
+    before = plan(4, **fields)
+    (tmp_path / "study.toml").write_text(to_toml(before.study))
+    again = make_plan(load_study(tmp_path / "study.toml"), Resources("cpu", 4, "a cpu"))
+    assert [r.trial_id for r in again.requests()] == [r.trial_id for r in before.requests()]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"knobs": {"batch_size": 64}},
+        {"knobs": {"bucket_cap_mb": 25}},
+        {"seed": 1},
+        {"scaling": {"placement": "spread"}},
+        {"scaling": {"mode": "strong"}},
+        {"environment": {"A": "1", "B": "3"}},
+        {"environment": {"A": "1"}},
+        {"workload": {"name": "mlp", "hidden_dim": 64}},
+        {"optimizer": {"name": "adamw"}},
+        {"measure": {"half_width": 0.01}},
+        {"resources": {"cpus_per_worker": 2}},
+    ],
+    ids=str,
+)
+def test_ids_differ_where_something_else_is_asked(fields):
+    assert request(**fields).trial_id != request().trial_id
+
+
+def test_ids_differ_by_role_and_size():
+    planned = plan(4, knobs={"batch_size": [8, 16]})
+    default, other = planned.suggestions()
+    requests = [planned.search(default), *planned.curve(default), planned.confirmation(other, default)]
+    assert len({each.trial_id for each in requests}) == len(requests) == 5
+
+
+def test_ids_do_not_depend_on_how_long_a_trial_may_take():
+    longer = request(measure={"timeout_seconds": 900}, time_budget_seconds=60)
+    assert longer.trial_id == request().trial_id
+
+
+# --- what cannot be
+
+
+def test_strong_scaling_needs_batches_that_divide():
+    line = refused(4, scaling={"mode": "strong"}, knobs={"batch_size": [64, 65]})  # no two devices
+    assert line.startswith("knobs.batch_size")
+    assert "2 x 1" in line
+    assert "received 65" in line
+
+
+@pytest.mark.parametrize(
+    ("devices", "batches", "found", "left_out"),
+    [
+        (12, [8, 64], (1, 2, 4, 8), (12,)),
+        (4, [64, 66], (1, 2), (4,)),
+        (4, [64, 128], (1, 2, 4), ()),
+    ],
+)
+def test_all_world_sizes_of_strong_scaling_are_those_that_divide_the_batch(devices, batches, found, left_out):
+    planned = plan(devices, scaling={"mode": "strong"}, knobs={"batch_size": batches})
+    assert (planned.world_sizes, planned.left_out) == (found, left_out)
+    weak = plan(devices, knobs={"batch_size": batches})
+    assert (max(weak.world_sizes), weak.left_out) == (devices, ())
+
+
+def test_accumulation_divides_the_global_batch_too():
+    knobs = {"batch_size": 8, "gradient_accumulation": [1, 4]}
+    assert plan(4, scaling={"mode": "strong"}, knobs=knobs).world_sizes == (1, 2)
+    with pytest.raises(ValidationError, match=r"4 x 4 \(received 8\)"):
+        plan(4, scaling={"mode": "strong", "world_sizes": [1, 4]}, knobs=knobs)
+    fine = plan(4, scaling={"mode": "strong"}, knobs={"batch_size": 16, "gradient_accumulation": 4})
+    assert [each.batch_size for each in fine.curve(fine.default())] == [1, 2, 4]
+    assert {each.global_batch_size for each in fine.curve(fine.default())} == {16}
+
+
+def test_weak_scaling_takes_any_batch():
+    assert plan(4, knobs={"batch_size": 7}).search(plan(4, knobs={"batch_size": 7}).default()).batch_size == 7
+
+
+def test_a_study_whose_every_setting_is_impossible_is_refused():
+    line = refused(2, knobs={"precision": "tf32"})
+    assert line == "knobs: precision tf32 exists on GPUs only"
+    plan(2, "cuda", knobs={"precision": "tf32"})
+
+
+def test_some_impossible_settings_are_left_to_end_invalid():
+    planned = plan(2, knobs={"precision": ["fp32", "tf32"]})
+    assert {each.setting.precision for each in planned.requests()} == {"fp32", "tf32"}
+
+
+# --- strategies
+
+STRATEGIES = ["single", "dp", "ddp", "fsdp"]
+
+
+def asked_for(requests: Sequence[TrialRequest]) -> list[tuple[int, str]]:
+    return [(request.world_size, request.setting.strategy) for request in requests]
+
+
+def test_single_is_the_one_device_of_every_strategy():
+    planned = plan(4, "cuda", knobs={"strategy": STRATEGIES}, scaling={"mode": "strong"})
+    others = ["dp", "ddp", "fsdp"]
+    assert asked_for(planned.requests()) == [
+        *((4, each) for each in others),
+        *((2, each) for each in others),
+        (1, "single"),
+    ]
+    assert planned.default().setting.strategy == "dp"
+    assert asked_for(planned.curve(planned.default())) == [(4, "dp"), (2, "dp"), (1, "single")]
+
+
+def test_dp_on_cpus_is_left_to_end_invalid_and_is_no_default():
+    planned = plan(2, knobs={"strategy": STRATEGIES})
+    assert (2, "dp") in asked_for(planned.requests())
+    assert planned.default().setting.strategy == "ddp"
+    assert refused(2, knobs={"strategy": "dp"}).startswith("knobs: strategy dp exists on GPUs only")
+
+
+def test_single_alone_has_one_device():
+    assert plan(4, knobs={"strategy": "single"}).world_sizes == (1,)
+    line = refused(4, knobs={"strategy": "single"}, scaling={"world_sizes": [1, 2]})
+    assert line == 'scaling.world_sizes: 1 where knobs.strategy is "single" alone (received 1, 2)'
+
+
+def test_only_ddp_has_the_variants_of_a_wrapper():
+    planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
+    found = {r.setting.strategy: r.variants for r in planned.requests() if r.world_size == 2}
+    assert found == {
+        "ddp": ("base", "plain", "crowd", "local", "synced", "replay"),
+        "fsdp": ("base", "plain", "synced"),
+    }
+
+
+def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
+    knobs = {"strategy": ["ddp", "fsdp"], "bucket_cap_mb": [1, 25], "fsdp_reshard": [False, True]}
+    found = [request.setting for request in plan(2, knobs=knobs).requests() if request.world_size == 2]
+    assert {(s.strategy, s.bucket_cap_mb, s.fsdp_reshard) for s in found} == {
+        ("ddp", 1, True),
+        ("ddp", 25, True),
+        ("fsdp", "default", False),
+        ("fsdp", "default", True),
+    }
+    assert len(found) == 4

@@ -1,0 +1,464 @@
+"""A results directory: nothing lost, one writer, and a clear word to everyone else."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from raybench.errors import RequestError, StoreError
+from raybench.launch.runner import Samples
+from raybench.machine.environment import Environment
+from raybench.records import store
+from raybench.records.record import SCHEMA_VERSION, Block, Measurement, Round, TrialRecord, TrialRequest
+from raybench.records.store import ResultsDirectory
+from raybench.spec import MeasureSpec, OptimizerSpec, Setting
+from raybench.spec.load import resolve
+from tests.conftest import ROOT
+
+STUDY = resolve({"name": "x", "workload": {"name": "mlp"}, "knobs": {"batch_size": [8, 16]}})
+ENVIRONMENT = Environment(
+    hostname="here",
+    os="Linux",
+    kernel="6",
+    cpu_model="a CPU",
+    cores=2,
+    usable_cores=2,
+    memory_bytes=8 * 2**30,
+    python="3.12.1",
+    packages={"torch": "2.14.1"},
+)
+
+
+def record(batch_size=8, state="complete", reason=None):
+    request = TrialRequest(
+        role="search",
+        workload=STUDY.workload,
+        optimizer=OptimizerSpec(),
+        setting=Setting(batch_size=batch_size),
+        world_size=2,
+        variants=("plain", "synced"),
+        measure=MeasureSpec(),
+    )
+    block = Block(variant="synced", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
+    measurement = Measurement(
+        rounds=(Round(blocks=(block,), at_s=0.0),),
+        stopped_by="half_width",
+        batch_size=batch_size,
+        global_batch_size=2 * batch_size,
+        samples_per_step=2.0 * batch_size,
+        warmup_steps=3,
+        setup_s=0.1,
+        warmup_s=0.1,
+        measure_s=1.0,
+    )
+    return TrialRecord(
+        study="x",
+        trial_id=request.trial_id,
+        request=request,
+        state=state,
+        reason=reason,
+        started_at="2026-01-01T00:00:00Z",
+        wall_time_s=1.5,
+        measurement=measurement if state == "complete" else None,
+    )
+
+
+def samples(round_=0):
+    times = np.array([[0.1, 0.11, 0.12], [0.2, 0.21, 0.22]])
+    return Samples(variant="synced", round=round_, ranks=(0, 1), step_time_s=times)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 KiB, whose last page can be filled."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system to fill: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def refused(call, *arguments):
+    with pytest.raises(StoreError) as caught:
+        call(*arguments)
+    assert all("\n" not in line for line in caught.value.problems)
+    return str(caught.value)
+
+
+def test_what_was_written_is_read(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8), [samples(0), samples(1)])
+        results.append(record(16, "oom", "no memory"))
+        assert (path / "trials.jsonl").read_text().count("\n") == 2
+    again = ResultsDirectory.open_readonly(path)
+    assert again.records() == [record(8), record(16, "oom", "no memory")]
+    assert again.study() == STUDY
+    assert again.environment() == ENVIRONMENT
+    assert again.torn is None
+    assert again.warnings == []
+    table = pq.read_table(again.samples_path(record(8).trial_id)).to_pydict()
+    assert list(table) == ["variant", "round", "rank", "step", "step_time_s"]
+    assert table["variant"] == ["synced"] * 12
+    assert table["round"] == [0] * 6 + [1] * 6
+    assert table["rank"] == [0, 0, 0, 1, 1, 1] * 2
+    assert table["step"] == [0, 1, 2] * 4
+    assert table["step_time_s"][:6] == [0.1, 0.11, 0.12, 0.2, 0.21, 0.22]
+    assert not again.samples_path(record(16).trial_id).exists()
+
+
+def test_a_retry_counts_last_and_replaces_the_samples(path):
+    first, second = record(8, "timeout", "hung"), record(8)
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(second, [samples()])
+        results.append(first)
+        assert results.latest() == {first.trial_id: first}
+        assert not results.samples_path(first.trial_id).exists()
+        results.append(second, [samples()])
+        assert results.samples_path(first.trial_id).exists()
+    again = ResultsDirectory.open_readonly(path)
+    assert len(again.records()) == 3
+    assert again.latest() == {second.trial_id: second}
+
+
+def test_nothing_is_left_open_or_half_written(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8), [samples()])
+    assert {entry.name for entry in path.iterdir()} - {".lock"} == {
+        "study.toml",
+        "environment.json",
+        "trials.jsonl",
+        "samples",
+    }
+    assert [entry.suffix for entry in (path / "samples").iterdir()] == [".parquet"]
+
+
+# --- directories that are refused
+
+
+def test_a_directory_with_results_needs_resume(path):
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    assert "not empty: --resume goes on in it" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    ResultsDirectory.resume(path).close()
+
+
+def test_an_empty_directory_is_taken(path):
+    path.mkdir()
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+
+
+def test_the_directory_of_someone_else(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("chapter 1")
+    for call in (ResultsDirectory.resume, ResultsDirectory.open_readonly):
+        assert "not a results directory of raybench, it has no study.toml and no trials.jsonl" in refused(
+            call, path
+        )
+    assert "not empty: not a results directory" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    assert [entry.name for entry in path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_and_nothing_at_all(path):
+    assert "no such directory" in refused(ResultsDirectory.resume, path)
+    path.write_text("")
+    assert "a file, not a directory" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    assert "a file, not a results directory" in refused(ResultsDirectory.open_readonly, path)
+    assert "cannot be written: Not a directory" in refused(
+        ResultsDirectory.create, path / "in", STUDY, ENVIRONMENT
+    )
+
+
+def test_an_unwritable_directory(path):
+    # /proc takes no directories, from root either.
+    line = refused(ResultsDirectory.create, Path("/proc/raybench-results"), STUDY, ENVIRONMENT)
+    assert line.startswith("/proc/raybench-results: cannot be written: ")
+    if os.geteuid() != 0:
+        path.mkdir(mode=0o500)
+        assert "cannot be written: Permission denied" in refused(
+            ResultsDirectory.create, path, STUDY, ENVIRONMENT
+        )
+
+
+def test_a_newer_schema_in_a_line_or_in_the_environment(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+    newer = SCHEMA_VERSION + 1
+    for name in ("trials.jsonl", "environment.json"):
+        old = (path / name).read_text()
+        data = json.loads(old)
+        (path / name).write_text(json.dumps(data | {"schema_version": newer, "unknown": 1}) + "\n")
+        call = (
+            ResultsDirectory.resume
+            if name == "trials.jsonl"
+            else lambda p: ResultsDirectory.open_readonly(p).environment()
+        )
+        line = refused(call, path)
+        assert f"schema_version {newer}, this raybench reads up to {SCHEMA_VERSION}" in line
+        (path / name).write_text(old)
+    ResultsDirectory.resume(path).close()  # and a refusal holds no lock
+
+
+# --- damage
+
+
+def test_a_torn_last_line_is_survived_reported_and_cut_off(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+        results.append(record(16))
+    trials = path / "trials.jsonl"
+    trials.write_bytes(trials.read_bytes()[:-40])
+    reader = ResultsDirectory.open_readonly(path)
+    assert reader.records() == [record(8)]
+    assert reader.torn is not None
+    assert reader.torn.startswith('{"schema_version"')
+    (warning,) = reader.warnings
+    assert "line 2 was cut off" in warning
+    with ResultsDirectory.resume(path) as results:
+        assert len(results.warnings) == 1
+        results.append(record(32))
+    whole = ResultsDirectory.open_readonly(path)
+    assert whole.records() == [record(8), record(32)]
+    assert whole.warnings == []
+
+
+@pytest.mark.parametrize("torn", [b"{", b"\xff\xfe", b"\0" * 300, b'{"schema_version": 9'])
+def test_whatever_a_torn_line_holds(path, torn):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+    with (path / "trials.jsonl").open("ab") as file:
+        file.write(torn)
+    reader = ResultsDirectory.open_readonly(path)
+    assert len(reader.records()) == 1
+    assert reader.torn
+
+
+@pytest.mark.parametrize("damage", ["{broken", "3", "{}", ""])
+def test_a_damaged_line_in_the_middle_is_named(path, damage):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        for size in (8, 16, 32):
+            results.append(record(size))
+    trials = path / "trials.jsonl"
+    lines = trials.read_text().split("\n")
+    lines[1] = damage
+    trials.write_text("\n".join(lines))
+    assert f"{trials}: line 2 is damaged" in refused(ResultsDirectory.open_readonly, path)
+
+
+def test_a_record_that_contradicts_itself_is_named(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+    trials = path / "trials.jsonl"
+    trials.write_text(trials.read_text().replace('"state":"complete"', '"state":"finished"'))
+    assert "line 1 is damaged: state:" in refused(ResultsDirectory.open_readonly, path)
+
+
+def test_damaged_environment(path):
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    (path / "environment.json").write_text("[1]")
+    assert "damaged" in refused(ResultsDirectory.open_readonly(path).environment)
+
+
+# --- a full disk
+
+
+def _fill(folder):
+    with pytest.raises(OSError, match="No space left"):
+        (folder / "ballast").write_bytes(b"\0" * 2**20)
+
+
+def test_a_full_disk_keeps_what_is_there(small_disk):
+    path = small_disk / "results"
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+        _fill(small_disk)
+        before = (path / "trials.jsonl").read_bytes()
+        many = (results.append(record(size)) for size in range(9, 400))
+        with pytest.raises(StoreError) as caught:  # the page at its end has room for a few records
+            list(many)
+        (line,) = caught.value.problems
+        kept = len(results.records())
+        assert "cannot be written: the disk is full" in line
+        assert f"is lost, {kept} records before it are kept" in line
+        after = (path / "trials.jsonl").read_bytes()
+        assert after.startswith(before)
+        assert after.endswith(b"\n")
+        (small_disk / "ballast").unlink()
+        results.append(record(1000))
+    again = ResultsDirectory.open_readonly(path)
+    assert len(again.records()) == kept + 1
+    assert again.warnings == []
+    assert again.records()[-1] == record(1000)
+
+
+def test_a_disk_too_full_for_samples_keeps_the_record(small_disk):
+    path = small_disk / "results"
+    many = Samples(
+        variant="plain", round=0, ranks=(0,), step_time_s=np.random.default_rng(0).random((1, 20000))
+    )
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        with pytest.raises(
+            StoreError, match=r"the disk is full: the record of trial .* is kept, its step times are not"
+        ):
+            results.append(record(8), [many])
+        assert list((path / "samples").iterdir()) == []
+        results.append(record(16), [samples()])
+    assert len(ResultsDirectory.open_readonly(path).records()) == 2
+
+
+def test_a_disk_too_full_to_begin(small_disk):
+    _fill(small_disk)
+    path = small_disk / "results"
+    assert "the disk is full" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    (small_disk / "ballast").unlink()
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+
+
+def test_half_a_line_before_the_disk_was_full(path, monkeypatch):
+    """The same without a file system to fill: the first write takes a part, the second none."""
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+        before = (path / "trials.jsonl").read_bytes()
+        write, calls = os.write, []
+
+        def half(descriptor, data):
+            calls.append(len(data))
+            if len(calls) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(descriptor, data[: len(data) // 2])
+
+        monkeypatch.setattr(store.os, "write", half)
+        assert "the disk is full" in refused(results.append, record(16))
+        monkeypatch.undo()
+        assert len(calls) == 2
+        assert (path / "trials.jsonl").read_bytes() == before
+        results.append(record(32))
+    assert [each.request.setting.batch_size for each in ResultsDirectory.open_readonly(path).records()] == [
+        8,
+        32,
+    ]
+
+
+def test_records_cut_by_someone_else_are_not_filled_with_zeros(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+        (path / "trials.jsonl").write_bytes(b"")
+        assert "cut by someone else" in refused(results.append, record(16))
+        (path / "trials.jsonl").unlink()
+        assert "No such file" in refused(results.append, record(16))
+
+
+# --- the lock
+
+
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from raybench.records.store import ResultsDirectory
+with ResultsDirectory.resume(Path(sys.argv[1])):
+    print("holding", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(path):
+    """Another process that has the directory open for writing."""
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER), str(path), str(ROOT)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "holding"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_two_processes_on_one_directory(path, holder):
+    line = refused(ResultsDirectory.resume, path)
+    assert f"in use by process {holder.pid}@" in line
+    assert ResultsDirectory.open_readonly(path).records() == []  # reading is free
+
+
+def test_a_dead_process_holds_nothing(path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with ResultsDirectory.resume(path) as results:
+        results.append(record(8))
+
+
+def test_one_process_opens_a_directory_once(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        assert f"in use by process {os.getpid()}@" in refused(ResultsDirectory.resume, path)
+    results.close()
+    ResultsDirectory.resume(path).close()
+
+
+def test_reading_writes_nothing(path):
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    assert "for reading only" in refused(ResultsDirectory.open_readonly(path).append, record(8))
+
+
+# --- going on
+
+
+def test_the_same_goes_on(path):
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    with ResultsDirectory.resume(path) as results:
+        results.check_same(STUDY, ENVIRONMENT)
+        longer = STUDY.model_copy(
+            update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900)}
+        )
+        results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
+
+
+def test_what_differs_is_named_with_both_values(path):
+    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    other = resolve(
+        {
+            "name": "x",
+            "workload": {"name": "mlp", "hidden_dim": 64},
+            "knobs": {"batch_size": 8},
+            "environment": {"NCCL_ALGO": "Ring"},
+            "data": "/d",
+        }
+    )
+    elsewhere = ENVIRONMENT.model_copy(update={"cpu_model": "another", "packages": {"torch": "2.15.0"}})
+    with ResultsDirectory.resume(path) as results, pytest.raises(RequestError) as caught:
+        results.check_same(other, elsewhere)
+    assert caught.value.problems == (
+        f"{path}: cannot go on, these differ",
+        "workload.hidden_dim: 1024 before, 64 now",
+        "knobs.batch_size: [8, 16] before, [8] now",
+        'data: nothing before, "/d" now',
+        'environment.NCCL_ALGO: nothing before, ["Ring"] now',
+        "cpu_model: a CPU before, another now",
+        "packages.torch: 2.14.1 before, 2.15.0 now",
+    )
+
+
+def test_reading_imports_nothing_heavy():
+    heavy = "torch", "ray", "pandas", "pyarrow", "numpy"
+    code = f"import sys; import raybench.records.store; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

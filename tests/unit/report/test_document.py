@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.records.record import TrialRecord
+from raybench.report import write_report
+from raybench.report.document import diagnosis_markdown
+from raybench.spec import Setting
+from raybench.testing.fake import STARTED_AT, FakeRunner, Noise
+from tests.unit.studies import asked, grid, searched, study
+
+SPEC = study(
+    knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
+    search={"method": "optuna", "trials": 6},
+)
+ENVIRONMENT = {
+    "hostname": "a<b>",
+    "memory_bytes": 8 << 30,
+    "governor": None,
+    "packages": {"torch": "2.14.1"},
+    "gpus": [{"name": "H200", "memory_bytes": 139 << 30}],
+    "addresses": ["10.0.0.1", "10.0.0.2"],
+}
+
+
+def failure(reason: str) -> TrialRecord:
+    wanted = asked(SPEC, "search", Setting(batch_size=128, precision="bf16", static_graph=True), 2)
+    return TrialRecord(
+        study="fake",
+        trial_id=wanted.trial_id,
+        request=wanted,
+        state="crashed",
+        reason=reason,
+        started_at=STARTED_AT,
+        wall_time_s=1.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def records() -> list[TrialRecord]:
+    runner = FakeRunner(seed=2, noise=Noise(preemption=0.1))
+    found = searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16"), runner)
+    return [*found, failure("<script>alert(1)</script> & more")]
+
+
+@pytest.fixture(scope="module")
+def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("a study")
+    write_report(path, SPEC, records, ENVIRONMENT)
+    return path
+
+
+def test_every_file_of_the_contract_is_there(directory: Path) -> None:
+    names = {str(path.relative_to(directory / "report")) for path in (directory / "report").rglob("*.*")}
+    plots = {
+        f"plots/{name}.{kind}"
+        for name in ("scaling", "batches", "batch_scaling", "configurations", "waterfall", "step_times")
+        for kind in ("png", "svg")
+    }
+    assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"} | plots
+
+
+def test_html_needs_nothing_else(directory: Path) -> None:
+    html = (directory / "report/report.html").read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:)""", html)
+    assert "<script" not in html
+    assert "http://" not in re.sub(r"base64,[^\"]*", "", html)
+    assert html.count("data:image/svg+xml;base64,") == 6
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
+
+
+def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> None:
+    answer = analyse(SPEC, records).answer()
+    html, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
+    assert markdown.splitlines()[2] == f"**{answer}**"
+    body = html[html.index("<body>") :]
+    assert body.index("2 devices: ") < body.index("<figure>") < body.index("<table>")
+
+
+def test_it_says_how_it_was_measured_and_how_to_do_it_again(directory: Path) -> None:
+    for kind in ("html", "md"):
+        text = (directory / f"report/report.{kind}").read_text()
+        for words in (
+            "rounds",
+            "95% Student-t interval",
+            "reached the half-width asked",
+            "python -m raybench.study scaling",
+            "study.toml",
+            "2.14.1",
+            "8.0 GiB",
+            "H200",
+            "a choice about speed alone",
+        ):
+            assert words in text, (kind, words)
+
+
+def test_the_command_is_quoted_for_the_shell(directory: Path) -> None:
+    assert f"scaling '{directory}/study.toml'" in (directory / "report/report.md").read_text()
+
+
+def test_failed_trials_have_their_reason(directory: Path) -> None:
+    for name in ("report.md", "diagnosis.md"):
+        assert "alert(1)" in (directory / "report" / name).read_text()
+
+
+def test_plots_in_markdown_exist(directory: Path) -> None:
+    for name in re.findall(r"\]\((plots/[^)]*)\)", (directory / "report/report.md").read_text()):
+        assert (directory / "report" / name).is_file()
+
+
+def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path: Path) -> None:
+    write_report(tmp_path, SPEC, records, {})
+    paths = write_report(tmp_path, SPEC, [failure("gone")], {})
+    assert all(path.is_file() for path in paths)
+    assert paths[0] == tmp_path / "report/report.html"
+    assert not list((tmp_path / "report/plots").iterdir())
+    assert "no trial completed: 1 crashed (gone)" in paths[0].read_text()
+    assert not [path for path in (tmp_path / "report").iterdir() if path.name.startswith(".")]
+
+
+def test_a_report_of_nothing_is_written(tmp_path: Path) -> None:
+    paths = write_report(tmp_path, SPEC, [], {})
+    assert "nothing was measured" in paths[0].read_text()
+
+
+def test_one_device_and_four(tmp_path: Path) -> None:
+    spec = study(knobs={"batch_size": [64]})
+    for sizes in ([1], [1, 2, 4]):
+        paths = write_report(tmp_path / str(len(sizes)), spec, grid(spec, sizes)[0], {})
+        assert (tmp_path / str(len(sizes)) / "report/plots/scaling.png" in paths) == (len(sizes) > 1)
+
+
+def test_findings_have_evidence_and_next_step() -> None:
+    noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.005, "max_seconds": 3})
+    runner = FakeRunner(noise=Noise(block=0.1))
+    text = diagnosis_markdown(analyse(noisy, grid(noisy, [1, 2], runner)[0]))
+    assert "## Noisy measurement (warning)" in text
+    assert "Next step: it shrinks with the square root of time" in text
+
+
+def test_a_directory_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("a file in the way")
+    with pytest.raises(OSError, match="report"):
+        write_report(tmp_path, SPEC, [], {})
+
+
+def test_analysis_and_report_import_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys, raybench.analysis, raybench.report, raybench.testing; "
+        "print([name for name in ('torch', 'ray', 'optuna', 'pandas', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

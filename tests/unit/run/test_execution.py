@@ -1,0 +1,524 @@
+"""Which trials are run, in which order, what is kept, and what is left out when the time is short."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.estimates.efficiency import Verdict, gain
+from raybench.errors import GroupLostError, Interrupted
+from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources, Samples
+from raybench.machine.environment import Environment
+from raybench.plan import budget
+from raybench.plan.budget import Budget
+from raybench.plan.trials import Plan, make_plan
+from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.records.store import ResultsDirectory
+from raybench.run.execution import MAX_LOST_STARTS, Execution
+from raybench.spec import Setting
+from raybench.testing.fake import CostModel, FakeRunner, Noise, StepCosts
+from tests.unit.studies import study
+
+QUIET_ENOUGH = Noise(block=0.005, step=0.002)
+KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25]}
+SEARCH = {"method": "optuna", "trials": 6}
+
+
+class MemoryStore:
+    """Records in a list; of several with one id the last counts."""
+
+    def __init__(self) -> None:
+        self.records: list[TrialRecord] = []
+
+    def append(self, record: TrialRecord, samples: tuple[Samples, ...] = ()) -> None:
+        self.records.append(record)
+
+    def latest(self) -> dict[str, TrialRecord]:
+        return {record.trial_id: record for record in self.records}
+
+
+@dataclass
+class Watched:
+    """What the user is told."""
+
+    stages: list[str] = field(default_factory=list)
+    trials: list[tuple[str, int, int | None, float | None]] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    bests: list[str] = field(default_factory=list)
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
+        self.trials.append((words, done, total, left_s))
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def trial_done(self, words: str) -> None:
+        self.done.append(words)
+
+    def best(self, words: str) -> None:
+        self.bests.append(words)
+
+
+class ClockRunner(FakeRunner):
+    """Trials take ``seconds`` on a clock that the execution reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) -> None:
+        super().__init__(noise=QUIET_ENOUGH)
+        self.now, self.seconds = 1000.0, seconds
+        monkeypatch.setattr(budget, "monotonic", lambda: self.now)
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        outcome = super().run(request, on_progress)
+        self.now += self.seconds
+        return Outcome(**{**vars(outcome), "wall_time_s": self.seconds})
+
+
+class Failing(FakeRunner):
+    """Raises ``error`` in place of its ``after``-th trial and all later ones."""
+
+    def __init__(self, after: int, error: Exception) -> None:
+        super().__init__(noise=QUIET_ENOUGH)
+        self.after, self.error = after, error
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        if len(self.requests) >= self.after:
+            raise self.error
+        return super().run(request, on_progress)
+
+
+def planned(devices: int = 2, **fields: object) -> Plan:
+    given = {"knobs": KNOBS, "search": SEARCH, "measure": {"half_width": 0.02}} | fields
+    return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
+
+
+def run(
+    plan: Plan, runner: FakeRunner | None = None, store: MemoryStore | None = None, **fields: object
+) -> tuple[Execution, MemoryStore, FakeRunner]:
+    runner, store = runner or FakeRunner(noise=QUIET_ENOUGH), store or MemoryStore()
+    executed = Execution(plan, runner, store, Watched(), **fields)
+    executed.run()
+    return executed, store, runner
+
+
+def roles(store: MemoryStore) -> list[str]:
+    """The roles in their order, each run of the same once."""
+    found: list[str] = []
+    for record in store.records:
+        if found[-1:] != [record.request.role]:
+            found.append(record.request.role)
+    return found
+
+
+def faster(share: float, when: Callable[[Setting], bool]) -> CostModel:
+    """One batch's work everywhere; ``when`` says which settings have a throughput higher by ``share``."""
+
+    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+        parts = StepCosts(plain_s=0.010, contention_s=0.0005, wrapper_s=0.0005, exposed_s=0.004)
+        if not when(setting) or request.world_size == 1:
+            return parts
+        exposed_s = (0.010 + 0.0005 + 0.0005 + 0.004) / (1 + share) - 0.011
+        return StepCosts(plain_s=0.010, contention_s=0.0005, wrapper_s=0.0005, exposed_s=exposed_s)
+
+    return costs
+
+
+# --- the stages
+
+
+def test_a_search_then_the_curves_then_the_confirmation():
+    plan = planned(4)
+    executed, store, runner = run(plan)
+    assert roles(store) == ["search", "scaling", "confirmation"]
+    searched = [record.request for record in store.records if record.request.role == "search"]
+    assert len(searched) == 6
+    assert {request.world_size for request in searched} == {4}
+    curve = [record.request for record in store.records if record.request.role == "scaling"]
+    default = plan.default().setting
+    confirmation = store.records[-1].request
+    assert [each.world_size for each in curve[:3]] == [4, 2, 1]  # the default first, at the target
+    assert [each.setting for each in curve[:2]] == [default] * 2
+    assert [each.world_size for each in curve[3:]] in ([4, 2], [4, 2, 1])  # 1: unless the default's serves
+    assert curve[3].setting == confirmation.setting != default
+    assert confirmation.versus == default
+    assert executed.not_reached == executed.notes == []
+    assert [record.trial_id for record in store.records] == [each.trial_id for each in runner.requests]
+    assert runner.num_starts == 1  # one worker group serves them all
+
+
+def test_the_user_is_told_each_stage_each_trial_and_the_best():
+    executed, store, _ = run(planned())
+    watched = executed.watcher
+    assert [text.split()[0] for text in watched.stages] == ["Searching", "Measuring", "Confirming"]
+    assert len(watched.trials) == len(watched.done) == len(store.records)
+    words, done, total, left_s = watched.trials[3]
+    assert "2 devices" in words
+    assert "batch" in words
+    assert (done, total) == (3, 6)
+    assert left_s > 0
+    assert watched.bests
+    assert all("samples/s" in best for best in watched.bests)
+
+
+def test_a_grid_measures_everything_once_then_confirms_its_best():
+    plan = planned(4, search={"method": "grid"})
+    _, store, runner = run(plan)
+    assert roles(store) == ["scaling", "confirmation"]
+    requests = [request.trial_id for request in plan.requests()]
+    assert [record.trial_id for record in store.records[:-1]] == requests
+    best = max(
+        (r for r in store.records[:-1] if r.request.world_size == 4),
+        key=lambda r: r.measurement.samples_per_step / r.measurement.rounds[0].block("synced").slowest_s,
+    )
+    assert store.records[-1].request.setting.batch_size == best.request.setting.batch_size
+    assert len(runner.requests) == len(requests) + 1
+
+
+def test_a_search_smaller_than_asked_ends_when_the_space_does():
+    _, store, _ = run(planned(knobs={"batch_size": [8, 16]}))
+    assert sum(record.request.role == "search" for record in store.records) == 2
+
+
+# --- the truth is found
+
+
+@pytest.mark.parametrize("method", ["optuna", "grid"])
+def test_a_setting_that_is_20_percent_faster_wins_and_is_confirmed(method):
+    knobs = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
+    best = Setting(batch_size=64, bucket_cap_mb=25, precision="bf16")
+    plan = planned(knobs=knobs, search={"method": method, "trials": 6})
+    runner = FakeRunner(faster(0.2, lambda setting: setting.differences(best) == {}), QUIET_ENOUGH)
+    _, store, _ = run(plan, runner)
+    confirmation = store.records[-1]
+    assert confirmation.request.role == "confirmation"
+    assert confirmation.request.setting == best
+    found = gain(confirmation, 0.02)
+    assert found.verdict is Verdict.BETTER
+    assert found.gain.low <= 0.2 <= found.gain.high or found.gain.value == pytest.approx(0.2, abs=0.005)
+    answer = analyse(plan.study, store.records).answer()
+    assert re.search(r"best of 6: 25 MiB buckets, bf16, \+(19|20)\S* \[.*\] over the default", answer), answer
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_nothing_is_faster_none_is_called_so(seed):
+    knobs = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
+    plan = planned(knobs=knobs)
+    _, store, _ = run(plan, FakeRunner(faster(0.2, lambda _: False), Noise(), seed=seed))
+    answer = analyse(plan.study, store.records).answer()
+    assert "no significant gain" in answer or "best of 6: the default" in answer
+
+
+def test_a_default_that_is_best_needs_no_confirmation():
+    plan = planned(knobs={"batch_size": [512, 32, 128]})
+    _, store, _ = run(plan)
+    assert roles(store) == ["search", "scaling"]
+    assert {record.request.setting.batch_size for record in store.records[3:]} == {512}
+    assert "best of 3: the default" in analyse(plan.study, store.records).answer()
+
+
+def test_several_objectives_confirm_each_of_the_front():
+    objectives = ["throughput", "peak_memory"]
+    plan = planned(
+        knobs={"batch_size": [128, 32, 512]}, search={"method": "optuna", "objectives": objectives}
+    )
+    _, store, _ = run(plan)
+    confirmed = [r.request.setting.batch_size for r in store.records if r.request.role == "confirmation"]
+    assert sorted(confirmed) == [32, 512]  # every batch is on the front; the default is no news
+    curve = {each.request.setting.batch_size for each in store.records if each.request.role == "scaling"}
+    assert curve == {32, 128, 512}
+
+
+def test_process_knobs_have_groups_of_their_own_and_are_not_confirmed():
+    plan = planned(
+        knobs={"batch_size": 64}, environment={"FAST": ["0", "1"]}, search={"method": "optuna", "trials": 2}
+    )
+
+    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.010, exposed_s=0.004 if request.environment["FAST"] == "0" else 0.001)
+
+    executed, store, runner = run(plan, FakeRunner(costs, QUIET_ENOUGH))
+    assert roles(store) == ["search", "scaling"]
+    assert len(executed.notes) == 1
+    assert "not confirmed" in executed.notes[0]
+    by_variable = {r.request.environment["FAST"] for r in store.records if r.request.role == "scaling"}
+    assert by_variable == {"0", "1"}
+    assert runner.num_starts == 4  # 0 and 1 of the search, 0 and 1 of the curves
+
+
+def test_one_device_only():
+    plan = planned(1, knobs={"batch_size": [32, 64], "bucket_cap_mb": [1, 25]})
+    executed, store, _ = run(plan)
+    assert {record.request.world_size for record in store.records} == {1}
+    assert not executed.notes
+    (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
+    assert confirmed.request.versus == confirmed.request.setting.model_copy(update={"batch_size": 32})
+    assert gain(confirmed, 0.02).verdict is Verdict.BETTER
+    assert {record.request.setting.strategy for record in store.records} == {"single"}
+    batches = [r.request.setting.batch_size for r in store.records if r.request.role == "search"]
+    assert sorted(batches) == [32, 64]
+    assert "nothing to scale over" in analyse(plan.study, store.records).answer()
+    again = FakeRunner()
+    run(plan, again, store)
+    assert again.requests == []
+
+
+def test_strong_scaling():
+    plan = planned(4, scaling={"mode": "strong"}, knobs={"batch_size": [512, 64]})
+    _, store, _ = run(plan)
+    assert {record.state for record in store.records} == {"complete"}
+    curve = {r.request.world_size: r.request for r in store.records if r.request.role == "scaling"}
+    assert {size: request.batch_size for size, request in curve.items()} == {4: 128, 2: 256, 1: 512}
+    assert "at global batch 512" in analyse(plan.study, store.records).answer()
+
+
+# --- what is kept
+
+
+@pytest.mark.parametrize("error", [Interrupted("SIGINT"), GroupLostError("gone")], ids=repr)
+@pytest.mark.parametrize("after", [0, 3, 7])
+def test_what_was_measured_before_the_end_is_kept(error, after):
+    store, runner = MemoryStore(), Failing(after, error)
+    with pytest.raises(type(error)):
+        run(planned(), runner, store)
+    assert [record.trial_id for record in store.records] == [each.trial_id for each in runner.requests]
+    assert len(store.records) == after
+    # and the next run goes on from there
+    again = FakeRunner(noise=QUIET_ENOUGH)
+    run(planned(), again, store)
+    assert not {each.trial_id for each in again.requests} & {each.trial_id for each in runner.requests}
+    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert sum(record.request.role == "search" for record in store.records) == 6
+
+
+@pytest.mark.parametrize("search", [SEARCH, {"method": "grid"}], ids=["optuna", "grid"])
+@pytest.mark.parametrize("objectives", [["throughput"], ["throughput", "peak_memory"]], ids=len)
+def test_a_finished_study_asks_for_nothing(search, objectives):
+    plan = planned(search={**search, "objectives": objectives})
+    _, store, _ = run(plan, FakeRunner(fail=some_fail))
+    num_records = len(store.records)
+    executed, _, again = run(plan, FakeRunner(), store)
+    assert again.requests == []
+    assert again.num_starts == 0
+    assert len(store.records) == num_records
+    assert executed.not_reached == []
+
+
+def some_fail(request: TrialRequest) -> tuple[State, str] | None:
+    if request.setting.batch_size == 32:
+        return "crashed", "planted"
+    return ("oom", "planted") if request.setting.bucket_cap_mb == 1 else None
+
+
+def test_on_disk_at_once_and_resumed_from_there(tmp_path):
+    plan, path = planned(), tmp_path / "results"
+    with ResultsDirectory.create(path, plan.study, environment()) as store:
+        with pytest.raises(Interrupted):
+            run(plan, Failing(8, Interrupted("SIGTERM")), store)
+        assert len((path / "trials.jsonl").read_bytes().splitlines()) == 8
+    with ResultsDirectory.resume(path) as store:
+        again = make_plan(store.study(), Resources("cpu", 2, "a CPU"))
+        _, _, runner = run(again, FakeRunner(noise=QUIET_ENOUGH), store)
+        assert runner.requests
+        ids = [record.trial_id for record in store.records()]
+        assert len(ids) == len(set(ids))
+        samples = {file.stem for file in (path / "samples").glob("*.parquet")}
+        assert samples == set(ids)
+        _, _, idle = run(again, FakeRunner(), store)
+        assert idle.requests == []
+
+
+def environment() -> Environment:
+    return Environment(
+        hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
+        memory_bytes=8 * 2**30, python="3.12",
+    )  # fmt: skip
+
+
+# --- what fails
+
+
+@pytest.mark.parametrize("state", ["oom", "crashed", "timeout", "invalid"])
+def test_a_trial_that_fails_does_not_end_the_study(state):
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        return (state, "planted") if request.setting.precision == "bf16" else None
+
+    costs = faster(0.2, lambda setting: setting.bucket_cap_mb == 1)
+    plan = planned(knobs={"batch_size": 64, "bucket_cap_mb": ["default", 1], "precision": ["fp32", "bf16"]})
+    executed, store, _ = run(plan, FakeRunner(costs, QUIET_ENOUGH, fail=fail))
+    failed = [record for record in store.records if record.state == state]
+    assert failed
+    assert all(record.reason == "planted" and record.measurement is None for record in failed)
+    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert any("planted" in words for words in executed.watcher.done)
+
+
+def test_a_study_whose_every_trial_fails_ends_with_that():
+    plan = planned()
+    _, store, _ = run(plan, FakeRunner(fail=lambda _: ("crashed", "no luck")))
+    assert {record.state for record in store.records} == {"crashed"}
+    assert {record.request.role for record in store.records} == {"search", "scaling"}
+    assert analyse(plan.study, store.records).answer().startswith("no trial completed")
+
+
+def test_impossible_settings_are_recorded_without_a_worker():
+    plan = planned(knobs={"batch_size": [64, 32], "precision": ["fp32", "tf32"]}, search={"method": "grid"})
+    _, store, runner = run(plan)
+    assert all(request.setting.precision == "fp32" for request in runner.requests)
+    invalid = [record for record in store.records if record.state == "invalid"]
+    assert len(invalid) == 2 * 2
+    assert all("tf32 exists on GPUs only" in record.reason for record in invalid)
+
+
+def test_an_impossible_default_is_no_yardstick():
+    """The winner has nothing to be confirmed against; no worker is asked for what it cannot do."""
+    plan = planned(knobs={"batch_size": 64, "precision": ["tf32", "fp32"]})
+    _, _, runner = run(plan)
+    for request in runner.requests:
+        assert "tf32" not in (request.setting.precision, request.versus and request.versus.precision)
+
+
+class Starts(FakeRunner):
+    """Groups that do not start, as often as ``lost`` says, one number for each trial."""
+
+    def __init__(self, lost: list[int]) -> None:
+        super().__init__(noise=QUIET_ENOUGH)
+        self.lost, self.tries = lost, 0
+
+    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
+        if len(self.requests) < len(self.lost) and self.tries < self.lost[len(self.requests)]:
+            self.tries += 1
+            raise GroupLostError("no worker answered")
+        self.tries = 0
+        return super().start(world_size, environment)
+
+
+def test_a_group_that_does_not_start_is_tried_again():
+    lost = [MAX_LOST_STARTS - 1] * 3  # in a row before each of three trials: never three in a row
+    _, store, _ = run(planned(), Starts(lost))
+    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert {record.state for record in store.records} == {"complete"}
+
+
+def test_a_group_that_never_starts_ends_the_study():
+    store = MemoryStore()
+    with pytest.raises(GroupLostError, match="no worker answered"):
+        run(planned(), Starts([0, 0, MAX_LOST_STARTS]), store)
+    assert len(store.records) == 2
+
+
+# --- --retry
+
+
+@pytest.mark.parametrize("search", [SEARCH, {"method": "grid"}], ids=["optuna", "grid"])
+def test_retry_measures_the_named_states_again_once(search):
+    plan = planned(search=search)
+    _, store, _ = run(plan, FakeRunner(noise=QUIET_ENOUGH, fail=some_fail))
+    crashed = {each.trial_id for each in store.records if each.state == "crashed"}
+    others = {each.trial_id for each in store.records} - crashed
+    assert {each.request.role for each in store.records if each.state == "crashed"}
+    runner = FakeRunner(noise=QUIET_ENOUGH, fail=some_fail)  # and they crash again
+    _, _, runner = run(plan, runner, store, retry=frozenset({"crashed"}))
+    assert sorted(each.trial_id for each in runner.requests) == sorted(crashed)
+    _, _, runner = run(plan, FakeRunner(noise=QUIET_ENOUGH), store, retry=frozenset({"crashed"}))
+    asked = [each.trial_id for each in runner.requests]
+    assert crashed <= set(asked)
+    assert len(asked) == len(set(asked))
+    assert not others & set(asked)
+    assert {store.latest()[trial_id].state for trial_id in crashed} == {"complete"}
+
+
+def test_what_a_retry_finds_can_win():
+    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+        return faster(0.2, lambda each: each.bucket_cap_mb == 25)(request, setting)
+
+    plan = planned(knobs={"batch_size": 64, "bucket_cap_mb": ["default", 1, 25]})
+    crash = FakeRunner(
+        costs, QUIET_ENOUGH, fail=lambda each: ("crashed", "x") if each.setting.bucket_cap_mb == 25 else None
+    )
+    _, store, _ = run(plan, crash)
+    run(plan, FakeRunner(costs, QUIET_ENOUGH), store, retry=frozenset({"crashed"}))
+    confirmed = [r.request.setting.bucket_cap_mb for r in store.records if r.request.role == "confirmation"]
+    assert confirmed[-1] == 25
+
+
+# --- the time budget
+
+
+def test_enough_time_reaches_everything(monkeypatch):
+    runner = ClockRunner(monkeypatch)
+    executed, store, _ = run(planned(), runner, budget=Budget(runner.now + 1000))
+    assert executed.not_reached == []
+    assert roles(store) == ["search", "scaling", "confirmation"]
+
+
+@pytest.mark.parametrize("budget", [70, 80, 90, 100, 110, 150])
+def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget):
+    plan = planned(knobs={**KNOBS, "precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 18})
+    runner = ClockRunner(monkeypatch)
+    end = runner.now + budget
+    executed, store, _ = run(plan, runner, budget=Budget(end))
+    assert runner.now <= end
+    searched = sum(record.request.role == "search" for record in store.records)
+    assert executed.not_reached[0] == f"{18 - searched} of 18 suggestions"
+    assert searched >= 1
+    # the confirmation was kept for last, and its time with it
+    best = analyse(plan.study, store.records).best
+    assert best is None or best.is_default or roles(store)[-1] == "confirmation"
+    assert "the confirmation of the best suggestion against the default" not in executed.not_reached
+
+
+def test_a_budget_too_short_for_the_curve_names_its_trials(monkeypatch):
+    plan = planned(search={"method": "grid"}, knobs={"batch_size": [512, 32]})
+    runner = ClockRunner(monkeypatch, seconds=10)
+    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 42))
+    words = executed.not_reached[0]
+    left = 4 - sum(record.request.role == "scaling" for record in store.records)
+    assert 0 < left < 4
+    assert words.startswith(f"{left} trials: ")
+    assert "1 device, batch 32" in words
+
+
+def test_no_time_at_all_measures_nothing_and_says_so(monkeypatch):
+    runner = ClockRunner(monkeypatch)
+    executed, store, _ = run(planned(), runner, budget=Budget(runner.now - 1))
+    assert store.records == []
+    assert executed.not_reached[0] == "6 of 6 suggestions"
+    assert "2 devices" in executed.not_reached[1]
+
+
+@pytest.mark.parametrize("search", [SEARCH, {"method": "grid"}], ids=["optuna", "grid"])
+def test_what_is_known_takes_no_time(monkeypatch, search):
+    """A finished study resumed with no time left has everything, and says nothing else."""
+    plan = planned(search=search)
+    _, store, _ = run(plan)
+    runner = ClockRunner(monkeypatch)
+    executed, _, _ = run(plan, runner, store, budget=Budget(runner.now - 1))
+    assert executed.not_reached == []
+    assert runner.requests == []
+
+
+def test_the_time_left_is_never_more_than_the_budget(monkeypatch):
+    runner = ClockRunner(monkeypatch)
+    executed, _, _ = run(planned(), runner, budget=Budget(runner.now + 120))
+    left = [left_s for *_, left_s in executed.watcher.trials if left_s is not None]
+    assert left
+    assert all(0 <= each <= 120 for each in left)
+
+
+def test_the_store_may_be_read_while_it_is_written(tmp_path: Path):
+    """A second console may print the report meanwhile."""
+    plan, path = planned(), tmp_path / "results"
+
+    class Reading(FakeRunner):
+        def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+            with ResultsDirectory.open_readonly(path) as reader:
+                assert [each.trial_id for each in reader.records()] == [r.trial_id for r in self.requests]
+            return super().run(request, on_progress)
+
+    with ResultsDirectory.create(path, plan.study, environment()) as store:
+        run(plan, Reading(noise=QUIET_ENOUGH), store)

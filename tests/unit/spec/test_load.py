@@ -1,0 +1,409 @@
+"""Studies from files, names and options; every wrong one is answered with field, rule and value."""
+
+# ruff: noqa: E501 - a case and its answer stand on one line
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from raybench.commands.options import (
+    parse_assignment,
+    parse_batch_sizes,
+    parse_bucket_sizes,
+    parse_duration,
+    parse_precisions,
+    parse_words,
+    parse_world_sizes,
+)
+from raybench.errors import RequestError
+from raybench.spec import Study
+from raybench.spec.load import find_study, header, load_study, question, resolve, studies
+from raybench.spec.toml import to_toml
+
+MLP = {"name": "x", "workload": {"name": "mlp"}}
+
+
+def problems(call, *arguments, **options):
+    with pytest.raises(RequestError) as caught:
+        call(*arguments, **options)
+    assert all("\n" not in line for line in caught.value.problems)
+    return list(caught.value.problems)
+
+
+def refused(**tables):
+    return problems(resolve, {**MLP, **tables})
+
+
+# --- files and names
+
+
+def test_every_study_that_ships_loads_on_cores_on_gpus_and_small():
+    assert {"resnet18_cifar10", "resnet18_fashion_mnist"} <= set(studies())
+    for name, path in studies().items():
+        for device in ("cpu", "cuda"):
+            for smoke in (False, True):
+                study = load_study(path, device=device, smoke=smoke)
+                assert study.name == name
+                assert study.smoke == {}
+                assert study.cuda == {}
+
+
+def test_every_study_that_ships_has_a_header():
+    for path in studies().values():
+        lines = header(path)
+        assert question(path).endswith("?")
+        for word in ("Run:", "Needs:", "Expect:"):
+            assert any(line.startswith(word) for line in lines), (path, word)
+
+
+def test_a_header_is_the_leading_comment(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("# Why?\n#\n# Run: x\nname = 'x' # no\n# nor this\n")
+    assert header(path) == ["Why?", "", "Run: x"]
+    assert question(path) == "Why?"
+    assert header(tmp_path / "none") == []
+
+
+def test_studies_are_found_by_name_and_by_path(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("name = 'mine'\n[workload]\nname = 'mlp'\n")
+    assert find_study(str(path)) == path
+    assert find_study("resnet18_cifar10") == studies()["resnet18_cifar10"]
+    assert find_study("resnet18_cifar10.toml") == studies()["resnet18_cifar10"]
+
+
+def test_an_unknown_study_is_answered_with_the_nearest_and_the_list():
+    first, second = problems(find_study, "resnet18_cifar1")
+    assert first == 'unknown study "resnet18_cifar1", did you mean resnet18_cifar10?'
+    assert "resnet18_fashion_mnist" in second
+
+
+def test_no_study_means_the_default_one():
+    if "default" in studies():
+        assert find_study(None) == studies()["default"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"name = ", "not TOML: Invalid value (at end of document)"),
+        (b"name = 'x'\nname = 'y'\n", "at line 2"),
+        (b"name = '\xff'\n", "not UTF-8 text (byte 8)"),
+    ],
+)
+def test_a_file_that_is_no_study(tmp_path, content, says):
+    path = tmp_path / "s.toml"
+    path.write_bytes(content)
+    (line,) = problems(load_study, path)
+    assert line.startswith(f"{path}: ")
+    assert says in line
+
+
+def test_a_directory_and_a_missing_file(tmp_path):
+    assert problems(load_study, find_study(str(tmp_path))) == [
+        f"{tmp_path}: a directory, not a study's TOML file"
+    ]
+    gone = tmp_path / "gone.toml"
+    assert problems(load_study, find_study(str(gone))) == [f"{gone}: no such file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("")
+    path.chmod(0)
+    assert problems(load_study, path) == [f"{path}: cannot be read: Permission denied"]
+
+
+# --- layers
+
+
+LAYERED = """
+name = "x"
+[workload]
+name = "mlp"
+hidden_dim = 8
+[knobs]
+batch_size = 1
+[cuda]
+"knobs.batch_size" = [2, 3]
+"workload.hidden_dim" = 16
+[smoke]
+"workload.hidden_dim" = 4
+measure.max_seconds = 6
+"""
+
+
+def test_file_then_cuda_then_smoke_then_options(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text(LAYERED)
+    plain = load_study(path)
+    assert (plain.workload.hidden_dim, plain.knobs.batch_size, plain.measure.max_seconds) == (8, (1,), 20)
+    cuda = load_study(path, device="cuda")
+    assert (cuda.workload.hidden_dim, cuda.knobs.batch_size) == (16, (2, 3))
+    both = load_study(path, device="cuda", smoke=True)
+    assert (both.workload.hidden_dim, both.knobs.batch_size, both.measure.max_seconds) == (4, (2, 3), 6)
+    set_ = load_study(path, smoke=True, overrides=[("workload.hidden_dim", 5), ("workload.hidden_dim", 7)])
+    assert set_.workload.hidden_dim == 7
+    assert resolve(set_.model_dump()) == set_
+
+
+def test_a_dotted_field_that_leads_nowhere():
+    for key, answer in {
+        "workload.hiden_dim": "workload.hiden_dim: unknown field, did you mean workload.hidden_dim?",
+        "knobs.batchsize": "knobs.batchsize: unknown field, did you mean knobs.batch_size?",
+        "mesure.max_seconds": "mesure: unknown field, did you mean measure?",
+        "name.x": 'name.x: unknown field, name is a value (received "x")',
+        "trials": "trials: unknown field, did you mean search.trials?",
+        "knobs..x": '"knobs..x": a dotted field such as knobs.batch_size',
+    }.items():
+        assert problems(resolve, MLP, overrides=[(key, 3)]) == [answer]
+        if key != "knobs..x":
+            assert problems(resolve, {**MLP, "smoke": {key: 3}}, smoke=True) == [answer]
+
+
+def test_layers_must_be_tables():
+    assert refused(smoke=3) == ["smoke: a table of dotted fields and values (received 3)"]
+    assert refused(cuda=[1]) == ["cuda: a table of dotted fields and values (received [1])"]
+
+
+# --- what a study may not say
+
+
+@pytest.mark.parametrize(
+    ("tables", "lines"),
+    [
+        ({"scaling": {"world_sizes": 0}}, ['scaling.world_sizes: whole numbers above 0, each once, or "all" (received 0)']),
+        (
+            {"scaling": {"world_sizes": [1, 0, -2]}},
+            [
+                'scaling.world_sizes[1]: whole numbers above 0, each once, or "all" (received 0)',
+                'scaling.world_sizes[2]: whole numbers above 0, each once, or "all" (received -2)',
+            ],
+        ),
+        ({"scaling": {"world_sizes": "al"}}, ['scaling.world_sizes: whole numbers above 0, each once, or "all" (received "al")']),
+        ({"scaling": {"world_sizes": []}}, ["scaling.world_sizes: at least one value (received [])"]),
+        ({"scaling": {"world_sizes": [2, 2]}}, ["scaling.world_sizes: each value once, 2 stands there twice (received [2, 2])"]),
+        ({"scaling": {"placement": "pak"}}, ['scaling.placement: "pack", "spread" or ranks, each once, such as [0, 1] (received "pak")']),
+        ({"scaling": {"placement": [0, 0]}}, ["scaling.placement: a list of ranks has each rank once, and at least one (received [0, 0])"]),
+        ({"scaling": {"placement": [0, -1]}}, ['scaling.placement[1]: "pack", "spread" or ranks, each once, such as [0, 1] (received -1)']),
+        ({"scaling": {"mode": "medium"}}, ['scaling.mode: "weak" or "strong" (received "medium")']),
+        ({"knobs": {"batch_size": 0}}, ["knobs.batch_size: a whole number above 0, or \"max\" (received 0)"]),
+        ({"knobs": {"batch_size": [8, "x"]}}, ['knobs.batch_size[1]: a whole number above 0, or "max" (received "x")']),
+        ({"knobs": {"batch_size": []}}, ["knobs.batch_size: at least one value (received [])"]),
+        ({"knobs": {"batch_size": [8, 8]}}, ["knobs.batch_size: each value once, 8 stands there twice (received [8, 8])"]),
+        ({"knobs": {"precision": "fp8"}}, ['knobs.precision: "fp32", "tf32", "bf16" or "fp16" (received "fp8")']),
+        ({"knobs": {"bucket_cap_mb": -5}}, ['knobs.bucket_cap_mb: a number of MiB above 0, or "default" (received -5)']),
+        ({"knobs": {"bucket_cap_mb": [1, "big"]}}, ['knobs.bucket_cap_mb[1]: a number of MiB above 0, or "default" (received "big")']),
+        ({"knobs": {"static_graph": "yes"}}, ['knobs.static_graph: true or false (received "yes")']),
+        ({"knobs": 3}, ["knobs: a table (received 3)"]),
+        ({"search": {"trials": -1}}, ["search.trials: a whole number above 0 (received -1)"]),
+        ({"search": {"objectives": ["speed"]}}, ['search.objectives[0]: "throughput", "efficiency", "cost_per_sample" or "peak_memory" (received "speed")']),
+        ({"measure": {"max_seconds": "soon"}}, ['measure.max_seconds: a number above 0 (received "soon")']),
+        ({"measure": {"max_seconds": 9, "timeout_seconds": 3}}, ["measure: timeout_seconds must exceed max_seconds (3.0 <= 9.0)"]),
+        ({"measure": {"half_width": math.nan}}, ["measure.half_width: a number above 0 and below 1 (received nan)"]),
+        ({"optimizer": {"momentum": 2}}, ["optimizer.momentum: a number of at least 0 and below 1 (received 2)"]),
+        ({"name": "a b"}, ['name: text of letters, digits, dots, dashes and underscores (received "a b")']),
+        ({"seed": -1}, ["seed: a whole number of at least 0 (received -1)"]),
+        ({"data": 3}, ["data: text (received 3)"]),
+        ({"environment": {"OMP_PROC_BIND": []}}, ["environment.OMP_PROC_BIND: at least one value (received [])"]),
+        ({"environment": {"A": {"b": 1}}}, ["environment.A: text, or a list of texts (received {b = 1})"]),
+        ({"environment": {"A B": "1"}}, ['environment: "A B" is no name of an environment variable']),
+        ({"workload": {"name": "mlp", "hiden_dim": 3}}, ["workload.hiden_dim: unknown field, did you mean workload.hidden_dim?"]),
+        ({"workload": {"name": "mlp", "hidden_dim": 0}}, ["workload.hidden_dim: a whole number above 0 (received 0)"]),
+        ({"workload": {"name": "visio"}}, ['workload.name: one of mlp, vision, text, causal_lm, or factory = "package.module:function" (received "visio"), did you mean "vision"?']),
+        ({"workload": {"name": [1]}}, ['workload.name: one of mlp, vision, text, causal_lm, or factory = "package.module:function" (received [1])']),
+        ({"workload": {"name": "factory"}}, ['workload.name: one of mlp, vision, text, causal_lm, or factory = "package.module:function" (received "factory")']),
+        ({"workload": {}}, ['workload: neither name (mlp, vision, text, causal_lm) nor factory = "package.module:function"']),
+        ({"workload": 3}, ["workload: a table with a name or a factory (received 3)"]),
+        ({"workload": {"name": "mlp", "factory": "a:b"}}, ['workload: a name or a factory, not both (received name = "mlp")']),
+        ({"workload": {"name": "text", "model": "gpt2"}}, ['workload.model: "encoder", "distilbert" or "bert" (received "gpt2")']),
+        ({"workload": {"name": "text", "num_heads": 5}}, ["workload: hidden_dim 128 is no multiple of num_heads 5"]),
+        ({"workload": {"name": "text", "checkpoint": "x"}}, ['workload: checkpoint goes with model = "distilbert" or "bert" (received "encoder")']),
+        ({"workload": {"name": "text", "model": "bert", "checkpoint": "x", "num_layers": 2}}, ["workload: num_layers is the checkpoint's own (received 2)"]),
+        ({"workload": {"name": "causal_lm", "sequence_length": 2}}, ["workload.sequence_length: a whole number of at least 4 (received 2)"]),
+        ({"workload": {"factory": "model.py"}}, ['workload.factory: "package.module:function" (received "model.py")']),
+        ({"workload": {"factory": 3}}, ['workload.factory: text such as "package.module:function" (received 3)']),
+        ({"workload": {"factory": "a:b", "input": "fake"}}, ['workload.input: "synthetic" or "real" (received "fake")']),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_answered_with_field_rule_and_value(tables, lines):
+    assert refused(**tables) == lines
+
+
+def test_every_fault_has_its_line():
+    lines = refused(knobs={"batch_size": 0, "precison": "fp32"}, search={"trials": 0}, trainig={})
+    assert [line.split(":")[0] for line in lines] == [
+        "knobs.batch_size",
+        "knobs.precison",
+        "search.trials",
+        "trainig",
+    ]
+
+
+def test_name_and_workload_must_be_given():
+    assert problems(resolve, {}) == ["name: must be given", "workload: must be given"]
+
+
+def test_strong_batches_divide():
+    scaling = {"mode": "strong", "world_sizes": [1, 3]}
+    (line,) = refused(scaling=scaling, knobs={"batch_size": 32})
+    assert line.startswith("knobs.batch_size: under strong scaling the global batch must be divisible by")
+    assert line.endswith("= 3 x 1 (received 32)")
+    assert refused(scaling={"world_sizes": [1, 2], "target_world_size": 4}) == [
+        "scaling.target_world_size: one of scaling.world_sizes [1, 2] (received 4)"
+    ]
+
+
+def test_faults_of_every_kind_stand_together():
+    lines = refused(knobs={"strategy": ["fsdp", "tp"], "batch_size": 0})
+    assert 'knobs.strategy[1]: "single", "dp", "ddp" or "fsdp" (received "tp")' in lines
+    assert 'knobs.batch_size: a whole number above 0, or "max" (received 0)' in lines
+
+
+@pytest.mark.parametrize(
+    "name", ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"]
+)
+def test_variables_of_ray_train_are_refused(name):
+    (line,) = refused(environment={name: ["1"]})
+    assert line.startswith(f"environment.{name}: not a study's to set: ")
+
+
+def test_variables_are_text_however_they_are_written():
+    study = resolve({**MLP, "environment": {"A": [1, 2.5, True, "x"], "B": False}})
+    assert study.environment == {"A": ("1", "2.5", "true", "x"), "B": ("false",)}
+
+
+# --- TOML that loads back
+
+
+def test_a_study_written_loads_back_equal(tmp_path):
+    every = {
+        "name": "all-of.it_1",
+        "workload": {
+            "factory": "my.model:build",
+            "text": 'a "quoted" \\ line\nand é \t \x01',
+            "nested": {"a b": [1, {"c": 2.5}], "d": True},
+            "big": 2**53 + 1,
+            "tiny": 1e-300,
+            "one": 1.0,
+        },
+        "scaling": {"mode": "strong", "world_sizes": [1, 2, 4], "placement": ["pack", [0, 2]]},
+        "knobs": {
+            "batch_size": [64, 128],
+            "bucket_cap_mb": [0.5, 25, "default"],
+            "static_graph": [True, False],
+        },
+        "environment": {"NCCL_ALGO": ["Ring", "Tree"], "OMP_PROC_BIND": "false"},
+        "search": {"method": "optuna", "objectives": ["throughput", "peak_memory"]},
+        "measure": {"half_width": 0.01, "steps": 5},
+        "cost": {"price_per_device_hour": 1.5},
+        "time_budget_seconds": 600,
+        "data": "/a b/c",
+    }
+    shipped = [
+        load_study(path, device=device, smoke=smoke)
+        for path in studies().values()
+        for device in ("cpu", "cuda")
+        for smoke in (False, True)
+    ]
+    for index, study in enumerate([resolve(MLP), resolve(every), *shipped]):
+        path = tmp_path / f"{index}.toml"
+        path.write_text(to_toml(study), encoding="utf-8")
+        again = load_study(path)
+        assert again == study
+        assert again.model_dump_json() == study.model_dump_json()
+        assert to_toml(again) == to_toml(study)
+
+
+def test_unapplied_tables_are_written_too():
+    study = Study(**MLP, smoke={"knobs.batch_size": [1]})
+    assert '[smoke]\n"knobs.batch_size" = [1]' in to_toml(study)
+
+
+# --- options
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("knobs.batch_size=[1, 2]", [1, 2]),
+        ("knobs.batch_size = 8", 8),
+        ("measure.half_width=0.02", 0.02),
+        ("knobs.static_graph=true", True),
+        ("knobs.precision=bf16", "bf16"),
+        ('knobs.precision="bf16"', "bf16"),
+        ("data=/a/b", "/a/b"),
+        ("environment.X=a=b", "a=b"),
+        ("data=10m", "10m"),
+    ],
+)
+def test_an_assignment_is_toml_or_a_bare_word(text, value):
+    assert parse_assignment(text) == (text.partition("=")[0].strip(), value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "seed", "=3", "seed=", "a..b=3", ".a=3", "knobs.batch_size=[1", "a b=3"]
+)
+def test_an_assignment_that_is_none(text):
+    (line,) = problems(parse_assignment, text)
+    assert line.startswith("--set")
+    assert "received" in line
+
+
+def test_lists_of_options():
+    assert parse_batch_sizes("256, 4096") == (256, 4096)
+    assert parse_world_sizes("1,2,4") == (1, 2, 4)
+    assert parse_batch_sizes("8, max") == (8, "max")
+    assert parse_world_sizes("all") == "all"
+    assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
+    assert parse_precisions("fp32,bf16") == ("fp32", "bf16")
+    assert parse_words("crashed,timeout", ("oom", "crashed", "timeout"), "--retry") == ("crashed", "timeout")
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "line"),
+    [
+        (parse_batch_sizes, "0", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0")'),
+        (parse_batch_sizes, "8,", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "" in "8,")'),
+        (parse_batch_sizes, "8,x", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "x" in "8,x")'),
+        (parse_batch_sizes, "8,8", '--batch-sizes: each value once (received "8" twice)'),
+        (parse_batch_sizes, "8,max,max", '--batch-sizes: each value once (received "max" twice)'),
+        (parse_world_sizes, "0", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "0")'),
+        (parse_world_sizes, "1,all", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "all" in "1,all")'),
+        (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),
+        (parse_bucket_sizes, "-5", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "-5")'),
+        (parse_bucket_sizes, "nan", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "nan")'),
+        (parse_precisions, "fp8", '--precision: fp32, tf32, bf16, fp16 (received "fp8"), did you mean fp16?'),
+        (parse_precisions, "int8", '--precision: fp32, tf32, bf16, fp16 (received "int8")'),
+    ],
+)  # fmt: skip
+def test_lists_that_are_wrong(parse, text, line):
+    found = problems(parse, text)
+    assert len(found) == 1
+    assert found[0].split(", did you")[0] == line.split(", did you")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10m", 600), ("90s", 90), ("1h30m", 5400), ("120", 120), ("1.5h", 5400), ("2m30", 150), (" 1H ", 3600)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "0", "0s", "10x", "m", "1m1h", "inf", "1e3", "١٠"])
+def test_durations_that_are_none(text):
+    (line,) = problems(parse_duration, text)
+    assert line == (
+        f'--time-budget: a time above 0 such as 90s, 10m or 1h30m, or seconds (received "{text}")'
+    )
+
+
+def test_a_path_in_another_directory_is_taken_from_there(tmp_path, monkeypatch):
+    (tmp_path / "s.toml").write_text(LAYERED)
+    monkeypatch.chdir(tmp_path)
+    assert load_study(find_study("s.toml")).name == "x"
+    assert find_study("s.toml") == Path("s.toml")

@@ -1,0 +1,69 @@
+"""Laps are the times between marks, whatever the clock."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from raybench.worker.devices.stopwatch import CPUStopwatch, CUDAStopwatch, stopwatch
+
+
+def test_laps_are_the_times_between_marks() -> None:
+    watch = CPUStopwatch()
+    began = time.perf_counter()
+    watch.start()
+    for seconds in (0.01, 0.03):
+        time.sleep(seconds)
+        watch.lap()
+    total = time.perf_counter() - began
+    laps = watch.read()
+    assert laps.shape == (2,)
+    assert laps.dtype == np.float64
+    # a sleep is never shorter than asked; how much longer is the machine's affair
+    assert laps[0] >= 0.01
+    assert laps[1] >= 0.03
+    assert laps.sum() <= total
+
+
+def test_a_start_forgets_the_laps_before() -> None:
+    watch = CPUStopwatch()
+    watch.start()
+    watch.lap()
+    watch.lap()
+    watch.start()
+    watch.lap()
+    assert watch.read().shape == (1,)
+    assert watch.read().shape == (1,)  # reading changes nothing
+
+
+def test_without_a_lap_there_is_no_time() -> None:
+    watch = CPUStopwatch()
+    watch.start()
+    assert watch.read().shape == (0,)
+
+
+def test_each_device_has_its_stopwatch() -> None:
+    assert isinstance(stopwatch(torch.device("cpu")), CPUStopwatch)
+    assert isinstance(stopwatch(torch.device("cuda")), CUDAStopwatch)  # makes no event before its start
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_events_time_the_device_not_the_call() -> None:
+    device = torch.device("cuda")
+    matrix = torch.randn(4096, 4096, device=device)
+    watch = CUDAStopwatch()
+    for _ in range(2):  # the events of the first time are used again
+        watch.start()
+        began = time.perf_counter()
+        for _ in range(3):
+            for _ in range(20):
+                matrix @ matrix
+            watch.lap()
+        laps = watch.read()
+        elapsed = time.perf_counter() - began
+        assert laps.shape == (3,)
+        assert (laps > 0).all()
+        assert laps.sum() <= elapsed * 1.05

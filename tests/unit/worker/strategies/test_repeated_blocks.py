@@ -1,0 +1,89 @@
+"""Which modules of a model are its repeated blocks, and what checkpointing makes of them."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from raybench.errors import InvalidTrialError
+from raybench.worker.strategies.data_parallel import joined
+from raybench.worker.strategies.repeated_blocks import checkpoint_blocks, repeated_blocks
+from raybench.worker.strategies.sharding import has_batch_norm
+from raybench.worker.strategies.stepper import sample_weight
+
+
+def names(model):
+    by_id = {id(module): name for name, module in model.named_modules()}
+    return [by_id[id(block)] for block in repeated_blocks(model)]
+
+
+def test_residual_blocks_of_a_resnet():
+    found = names(torchvision.models.resnet18(num_classes=10))
+    assert found == [f"layer{stage}.{block}" for stage in range(1, 5) for block in range(2)]
+
+
+def test_layers_of_a_transformer_inside_a_sequential():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), nn.Linear(8, 2))
+    assert names(model) == ["0.layers.0", "0.layers.1", "0.layers.2"]
+
+
+def test_the_classes_that_a_transformers_model_names():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.ModuleList([nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))])
+
+    class Model(nn.Module):
+        _no_split_modules = ("Layer",)
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Layer(), Layer()
+
+    assert names(Model()) == ["first", "second"]  # not what is inside them
+
+
+def test_the_layers_of_an_mlp_and_none_of_a_single_layer():
+    assert names(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))) == ["0", "2"]
+    assert repeated_blocks(nn.Linear(4, 4)) == []
+
+
+def test_checkpointing_keeps_parameters_gradients():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3)))
+    inputs, before = torch.randn(5, 4), [name for name, _ in model.named_parameters()]
+    model(inputs).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    checkpoint_blocks(model)
+    loss = model(inputs).sum()
+    assert [name for name, _ in model.named_parameters()] != before  # torch's wrapper is there
+    assert len(repeated_blocks(model)) == 3
+    loss.backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+
+
+def test_checkpointing_without_blocks_says_so():
+    with pytest.raises(InvalidTrialError, match="no repeated blocks"):
+        checkpoint_blocks(nn.Linear(4, 4))
+
+
+def test_batch_norm_keeps_autocast_under_fsdp():
+    assert has_batch_norm(torchvision.models.resnet18())
+    assert not has_batch_norm(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
+
+
+def test_batches_join_whatever_holds_their_tensors():
+    one, two = torch.zeros(2, 3), torch.ones(1, 3)
+    assert joined([one, two]).shape == (3, 3)
+    found = joined([{"a": (one, [one])}, {"a": (two, [two])}])
+    assert torch.equal(found["a"][0], torch.cat([one, two]))
+    assert torch.equal(found["a"][1][0], torch.cat([one, two]))
+
+
+def test_weights_of_uneven_ranks_make_their_mean_the_mean_over_samples():
+    sizes, values = (5, 3, 0), (2.0, 10.0, 99.0)
+    mean = sum(sample_weight(b, 8, 3) * v for b, v in zip(sizes, values, strict=True)) / 3
+    assert mean == pytest.approx((5 * 2.0 + 3 * 10.0) / 8)
+    assert sample_weight(4, 8, 2) == 1.0
