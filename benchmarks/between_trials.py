@@ -17,12 +17,13 @@ from typing import Any
 
 from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
-from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
 from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.machine import environment
+from raybench.machine.resources import Resources
 from raybench.plan.search import Search
-from raybench.plan.trials import make_plan
-from raybench.records.record import TrialRequest
+from raybench.plan.resolve import make_plan
+from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.run.execution import Execution
 from raybench.spec.load import resolve
@@ -94,7 +95,7 @@ def main() -> None:
     for (before, _), (after, outcome), start in zip(
         runner.ends, runner.ends[1:], runner.starts[1:], strict=False
     ):
-        found = outcome.measurement
+        found = outcome.steps
         assert found is not None, outcome.reason
         costs.append((after - before - found.warmup_s - found.measure_s) * 1e3)
         outside.append((start - before) * 1e3)

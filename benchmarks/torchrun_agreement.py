@@ -24,7 +24,7 @@ from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.machine import host as machine
-from raybench.records.record import TrialRequest
+from raybench.records.requests import TrialRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 BLOCKS = 5
@@ -90,8 +90,8 @@ def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -
 def trial(runner: WorkerGroupRunner, request: TrialRequest) -> float:
     """Median over rounds of the slowest rank's step time, in s."""
     outcome = runner.run(request, lambda progress: None)
-    assert outcome.measurement is not None, outcome.reason
-    blocks = [round_.block("synced") for round_ in outcome.measurement.rounds]
+    assert outcome.steps is not None, outcome.reason
+    blocks = [round_.block("synced") for round_ in outcome.steps.rounds]
     return statistics.median(max(block.step_time_s) for block in blocks if block is not None)
 
 

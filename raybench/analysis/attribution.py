@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.choice import is_default
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
-from raybench.analysis.results import StudyResults, difference_words
+from raybench.analysis.labels import difference_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import same_setting
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -56,7 +58,7 @@ class ModelChange:
     same_setting: str  # at which the workloads are compared
 
 
-def attribution(results: StudyResults) -> Attribution | None:
+def attribution(results: MeasuredStudy) -> Attribution | None:
     """What each knob does at the target world size; None without the default or anything beside it."""
     default = _default(results)
     base = _efficiency(results, default) if default else None
@@ -68,13 +70,13 @@ def attribution(results: StudyResults) -> Attribution | None:
     together = [_with_interaction(each, singles, base) for each in effects if len(each.changes) > 1]
     if not effects:
         return None
-    size = default.request.world_size
+    size = default.config.world_size
     return Attribution(
         size, default, base, tuple(sorted(singles, key=_size)), tuple(sorted(together, key=_size))
     )
 
 
-def between(before: StudyResults, after: StudyResults) -> ModelChange | None:
+def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
     """How much of the change from one study's default to the other's came from the workload.
 
     The two have different workloads, the same world size at their targets, and one setting at least in
@@ -82,16 +84,16 @@ def between(before: StudyResults, after: StudyResults) -> ModelChange | None:
     None where a default is missing or the world sizes differ.
     """
     first, last = _default(before), _default(after)
-    if first is None or last is None or first.request.world_size != last.request.world_size:
+    if first is None or last is None or first.config.world_size != last.config.world_size:
         return None
     old, new = _efficiency(before, first), _efficiency(after, last)
     if old is None or new is None:
         return None
     mine, theirs = _at_target(before), _at_target(after)
-    common = [(a, b) for a in mine for b in theirs if _same_setting(a, b)]
+    common = [(a, b) for a in mine for b in theirs if same_setting(a.config, b.config)]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
     workload = _ratio(after, pair[1], before, pair[0]) if pair else None
-    moved = next((record for record in mine if _same_setting(record, last)), None)
+    moved = next((record for record in mine if same_setting(record.config, last.config)), None)
     settings = _ratio(before, moved, before, first) if moved else None
     total = unpaired_ratio(new, old)
     interaction = None
@@ -99,7 +101,7 @@ def between(before: StudyResults, after: StudyResults) -> ModelChange | None:
         ends = [_efficiency(before, first), new, _efficiency(before, moved), _efficiency(after, pair[1])]
         interaction = _log_sum([each for each in ends if each], (1, 1, -1, -1))
     return ModelChange(
-        world_size=first.request.world_size,
+        world_size=first.config.world_size,
         before=old,
         after=new,
         total=total,
@@ -110,48 +112,40 @@ def between(before: StudyResults, after: StudyResults) -> ModelChange | None:
     )
 
 
-def _at_target(results: StudyResults) -> list[TrialRecord]:
+def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
     """One complete trial for each setting at the target world size: one with all variants before others."""
     kept: list[TrialRecord] = []
     placement = results.study.scaling.placement[0]
     fitting = [
         record
         for record in results.complete
-        if record.request.world_size == results.target_world_size > 1
-        and record.measurement is not None
+        if record.config.world_size == results.target_world_size > 1
+        and record.steps is not None
         and record.request.role in ("scaling", "search")
-        and record.request.placement == placement
+        and record.config.placement == placement
     ]
     for record in sorted(fitting, key=lambda each: each.request.role != "scaling"):
-        if not any(_same_setting(record, other) for other in kept):
+        if not any(same_setting(record.config, other.config) for other in kept):
             kept.append(record)
     return kept
 
 
-def _same_setting(one: TrialRecord, other: TrialRecord) -> bool:
-    mine, theirs = one.request, other.request
-    named = ("setting", "environment", "scaling")  # a batch is of a device, or of all: as the scaling says
-    return all(getattr(mine, name) == getattr(theirs, name) for name in named)
-
-
-def _default(results: StudyResults) -> TrialRecord | None:
+def _default(results: MeasuredStudy) -> TrialRecord | None:
     """The study's default at the target."""
-    return next(
-        (r for r in _at_target(results) if difference_words(results.study, r.request) == "the default"), None
-    )
+    return next((record for record in _at_target(results) if is_default(results.study, record.config)), None)
 
 
-def _efficiency(results: StudyResults, record: TrialRecord) -> Estimate | None:
-    return scaling(record, results.records).efficiency
+def _efficiency(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    return results.scaling(record).efficiency
 
 
-def _effect(results: StudyResults, default: TrialRecord, record: TrialRecord) -> Effect | None:
-    mine, base = (scaling(each, results.records) for each in (record, default))
+def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord) -> Effect | None:
+    mine, base = (results.scaling(each) for each in (record, default))
     if mine.efficiency is None or base.efficiency is None:
         return None
     return Effect(
-        changes=record.request.differences(default.request),
-        label=difference_words(results.study, record.request),
+        changes=record.config.differences(default.config),
+        label=difference_words(results.study, record.config),
         record=record,
         efficiency=mine.efficiency,
         efficiency_ratio=unpaired_ratio(mine.efficiency, base.efficiency),
@@ -173,7 +167,7 @@ def _with_interaction(effect: Effect, singles: Sequence[Effect], base: Estimate)
 
 def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:
     """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
-    passes = effect.record.request.samples_per_pass
+    passes = effect.record.config.samples_per_pass
     return {(name, passes if name == "batch_size" else value) for name, value in effect.changes.items()}
 
 
@@ -187,7 +181,9 @@ def _log_sum(terms: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
     return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), n)
 
 
-def _ratio(one: StudyResults, record: TrialRecord, other: StudyResults, base: TrialRecord) -> Estimate | None:
+def _ratio(
+    one: MeasuredStudy, record: TrialRecord, other: MeasuredStudy, base: TrialRecord
+) -> Estimate | None:
     mine, theirs = _efficiency(one, record), _efficiency(other, base)
     return unpaired_ratio(mine, theirs) if mine is not None and theirs is not None else None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import karp_flatt
-from raybench.analysis.results import StudyResults, rest_label
+from raybench.analysis.labels import label_without_batch
+from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import TrialRecord
 
 
@@ -31,7 +31,7 @@ class BatchLine:
     points: tuple[DevicesPoint, ...]
 
 
-def batch_lines(results: StudyResults) -> tuple[BatchLine, ...]:
+def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
     """For every batch the headline's setting where it was measured, else the most efficient one there.
 
     The smallest batch first. One device is the base of the same rounds at the largest world size, so a batch
@@ -39,18 +39,17 @@ def batch_lines(results: StudyResults) -> tuple[BatchLine, ...]:
     """
     if results.headline is None:
         return ()
-    here = rest_label(results.study, results.headline.request)
+    here = label_without_batch(results.study, results.headline.config)
     by_batch: dict[int, list[TrialRecord]] = {}
-    for record in results.complete:
-        request = record.request
-        if record.measurement is None or request.role == "confirmation" or request.oversubscribed:
+    for record in results.measured:
+        if record.request.role == "confirmation" or record.config.oversubscribed:
             continue
-        if request.world_size > 1:
-            by_batch.setdefault(request.setting.batch_size, []).append(record)
+        if record.config.world_size > 1:
+            by_batch.setdefault(record.config.setting.batch_size, []).append(record)
     lines = []
     for batch, records in sorted(by_batch.items()):
-        largest = max(record.request.world_size for record in records)
-        at_end = [record for record in records if record.request.world_size == largest]
+        largest = max(record.config.world_size for record in records)
+        at_end = [record for record in records if record.config.world_size == largest]
         chosen = max(at_end, key=lambda record: _preference(results, record, here))
         line = _line(results, batch, chosen, records)
         if line is not None:
@@ -69,33 +68,33 @@ def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
     return Estimate(value, low, high, speedup.n)
 
 
-def _preference(results: StudyResults, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
-    efficiency = scaling(record, results.records).efficiency
-    is_headline = rest_label(results.study, record.request) == here
+def _preference(results: MeasuredStudy, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
+    efficiency = results.scaling(record).efficiency
+    is_headline = label_without_batch(results.study, record.config) == here
     return is_headline, record.request.role == "scaling", efficiency.value if efficiency else 0.0
 
 
 def _line(
-    results: StudyResults, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord]
+    results: MeasuredStudy, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord]
 ) -> BatchLine | None:
-    mine = chosen.request
+    mine = chosen.config
     by_size: dict[int, DevicesPoint] = {}
     first: DevicesPoint | None = None
-    for record in sorted(records, key=lambda each: (each.request.world_size, each.request.role == "scaling")):
-        theirs = record.request
+    for record in sorted(records, key=lambda each: (each.config.world_size, each.request.role == "scaling")):
+        theirs = record.config
         if (theirs.setting, theirs.environment, theirs.placement) != (
             mine.setting,
             mine.environment,
             mine.placement,
         ):
             continue
-        found, size = scaling(record, results.records), theirs.world_size
+        found, size = results.scaling(record), theirs.world_size
         if found.speedup is None or found.baseline is None or found.baseline.world_size != 1:
             continue
         by_size[size] = DevicesPoint(
             size, found.throughput_samples_per_s, found.speedup, serial_fraction(found.speedup, size)
         )
-        step_s, measurement = found.baseline.step_time_s, record.measurement
+        step_s, measurement = found.baseline.step_time_s, record.steps
         assert measurement is not None  # it is complete
         samples = measurement.samples_per_step / (size if theirs.scaling == "weak" else 1)
         rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
@@ -103,4 +102,4 @@ def _line(
     if first is None:
         return None
     points = (first, *(by_size[size] for size in sorted(by_size)))
-    return BatchLine(batch, rest_label(results.study, mine), points)
+    return BatchLine(batch, label_without_batch(results.study, mine), points)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment, comparable
@@ -77,9 +76,9 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
 
 
 def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
-    before, now = scaling(mine, first.results.records), scaling(rival, other.results.records)
+    before, now = first.results.scaling(mine), other.results.scaling(rival)
     efficiency = None
-    if before.efficiency and now.efficiency and mine.request.world_size > 1:
+    if before.efficiency and now.efficiency and mine.config.world_size > 1:
         efficiency = unpaired_ratio(now.efficiency, before.efficiency)
     speed = unpaired_ratio(now.throughput_samples_per_s, before.throughput_samples_per_s)
     return SameTrial(first.results.label(mine), mine, speed, efficiency)
@@ -121,4 +120,4 @@ def _same(one: TrialRecord, other: TrialRecord) -> bool:
         "world_size",
         "placement",
     )
-    return all(getattr(one.request, name) == getattr(other.request, name) for name in named)
+    return all(getattr(one.config, name) == getattr(other.config, name) for name in named)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import HOUR_S
-from raybench.analysis.results import StudyResults
-from raybench.analysis.words import devices_words, percent, rounded_batch, times
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
@@ -57,53 +55,19 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     return tuple(found)
 
 
-def costs(results: StudyResults, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
+def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
     """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word."""
     records = {record.trial_id: record for record in results.complete}
     ids = dict.fromkeys(point.trial_id for curve in results.curves for point in curve.points)
     return tuple(
         _point(results, records[trial_id], pieces)
         for trial_id in ids
-        if not records[trial_id].request.oversubscribed
+        if not records[trial_id].config.oversubscribed
     )
 
 
-def when_to_use(results: StudyResults) -> str:
-    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice."""
-    headline, found = results.headline, results.headline_scaling
-    if headline is None or found is None or found.speedup is None or found.baseline is None:
-        return ""
-    size = headline.request.world_size
-    if size == 1 or found.baseline.world_size != 1 or headline.request.oversubscribed:
-        return ""
-    many, ratio = devices_words(size), _inverse(found.speedup).scaled(size)
-    more = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
-    here = f"({results.headline_label})"
-    if found.speedup.low <= 1:
-        slower = "slower" if found.speedup.high < 1 else "not measurably faster"
-        words = f"Use one device: {many} {here} are {slower}, {times(found.speedup)}, and each sample takes "
-        return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
-    words = f"Use {many} {here} where time counts: {times(found.speedup)} as fast, at "
-    if more.low <= 0:
-        return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
-    cheap = f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts."
-    return cheap + _batch_words(results, many)
-
-
-def _batch_words(results: StudyResults, many: str) -> str:
-    curve = next((each for each in results.batch_curves if each.crossover is not None), None)
-    if curve is None or curve.crossover is None:
-        return ""
-    passage = curve.crossover
-    setting = "" if curve.is_headline else f" ({curve.label})"
-    return (
-        f" Below about batch {rounded_batch(passage.batch)}{setting} one device is both faster and cheaper "
-        f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."
-    )
-
-
-def _point(results: StudyResults, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = scaling(record, results.records), record.request.world_size
+def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
+    found, size = results.scaling(record), record.config.world_size
     price = results.study.cost.price_per_device_hour
     speedup = found.speedup if found.baseline and found.baseline.world_size == 1 and size > 1 else None
     every = tuple(_cost(record, found.throughput_samples_per_s, work, price) for work in pieces)
@@ -120,16 +84,16 @@ def _point(results: StudyResults, record: TrialRecord, pieces: Sequence[Work]) -
         label=results.label(record),
         costs=every,
         speedup=speedup,
-        cost_ratio=_inverse(speedup).scaled(size) if speedup else None,
+        cost_ratio=inverse(speedup).scaled(size) if speedup else None,
         saved_s=saved_s,
         saved_money=saved_money,
     )
 
 
 def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) -> Cost:
-    time_s = _inverse(rate).scaled(work.samples)
-    device_s = time_s.scaled(record.request.world_size)
-    measurement = record.measurement
+    time_s = inverse(rate).scaled(work.samples)
+    device_s = time_s.scaled(record.config.world_size)
+    measurement = record.steps
     energy = measurement.energy_joules if measurement else None
     return Cost(
         work=work,
@@ -142,7 +106,8 @@ def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) 
     )
 
 
-def _inverse(estimate: Estimate) -> Estimate:
+def inverse(estimate: Estimate) -> Estimate:
+    """One over it."""
     return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raybench.analysis.estimates.efficiency import same_question
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import waterfall
-from raybench.analysis.results import StudyResults, rest_label
+from raybench.analysis.labels import label_without_batch
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import without_batch
 from raybench.records.record import TrialRecord
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
@@ -49,25 +49,28 @@ class Hiding:
         return all(point.fraction.value <= HIDDEN for point in self.points)
 
 
-def hiding(results: StudyResults) -> tuple[Hiding, ...]:
+def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
     """For each setting measured at several batches on the headline's devices, the headline's first."""
     headline = results.headline
-    if headline is None or headline.request.world_size == 1:
+    if headline is None or headline.config.world_size == 1:
         return ()
-    size = headline.request.world_size
+    size = headline.config.world_size
     groups: list[list[TrialRecord]] = []
-    for record in results.complete:
-        if record.measurement is None or record.request.role == "confirmation":
+    for record in results.measured:
+        if record.request.role == "confirmation":
             continue
-        if record.request.world_size != size:
+        if record.config.world_size != size:
             continue
-        joined = next((group for group in groups if _but_for_batch(group[0], record)), None)
+        joined = next(
+            (group for group in groups if without_batch(group[0].config) == without_batch(record.config)),
+            None,
+        )
         if joined is None:
             groups.append([record])
         else:
             joined.append(record)
     found = [_of_group(results, group) for group in groups]
-    first = rest_label(results.study, headline.request)
+    first = label_without_batch(results.study, headline.config)
     return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))
 
 
@@ -85,21 +88,12 @@ def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
     return None
 
 
-def _but_for_batch(one: TrialRecord, other: TrialRecord) -> bool:
-    update = {"setting": one.request.setting.model_copy(update={"batch_size": 1})}
-    theirs = {"setting": other.request.setting.model_copy(update={"batch_size": 1})}
-    mine = one.request.model_copy(update=update)
-    return same_question(mine, other.request.model_copy(update=theirs)) and (
-        one.request.placement == other.request.placement
-    )
-
-
-def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | None:
+def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:
     measure: Measure = "exposed communication"
-    points = _points(group, measure)
+    points = _points(results, group, measure)
     if len(points) < 2:  # a search measures only what the whole loss needs
         measure = "T_comm"
-        points = _points(group, measure)
+        points = _points(results, group, measure)
     if len(points) < 2:
         return None
 
@@ -108,8 +102,8 @@ def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | N
 
     found, low, high = crossing("value"), crossing("low"), crossing("high")
     return Hiding(
-        world_size=group[0].request.world_size,
-        label=rest_label(results.study, group[0].request),
+        world_size=group[0].config.world_size,
+        label=label_without_batch(results.study, group[0].config),
         measure=measure,
         points=tuple(points),
         compute_s=found[0] if found else None,
@@ -120,17 +114,17 @@ def _of_group(results: StudyResults, group: Sequence[TrialRecord]) -> Hiding | N
     )
 
 
-def _points(group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]:
+def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]:
     """One for each batch; a trial with all variants comes before one of the search."""
     by_batch: dict[int, HidingPoint] = {}
     for record in sorted(group, key=lambda each: each.request.role == "scaling"):
-        found, measurement = waterfall(record), record.measurement
+        found, measurement = results.waterfalls[record.trial_id], record.steps
         if found is None or measurement is None:
             continue
         exposed = measure == "exposed communication"
         fraction = found.communication_fraction if exposed else found.t_comm_fraction
         alone = series(measurement, "plain")
         if fraction is not None and alone is not None:
-            batch = record.request.batch_size
+            batch = record.config.batch_size
             by_batch[batch] = HidingPoint(batch, level(alone), fraction, record.trial_id)
     return sorted(by_batch.values(), key=lambda point: point.compute_s.value)

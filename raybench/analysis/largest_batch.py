@@ -92,8 +92,8 @@ def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: st
 
 def probe_of(record: TrialRecord) -> Probe:
     """What a record says of its batch."""
-    batch, seconds = record.request.setting.batch_size, record.wall_time_s
-    if record.measurement is None:
+    batch, seconds = record.config.setting.batch_size, record.wall_time_s
+    if record.probe is None:
         failures = {"oom": Bound.MEMORY, "timeout": Bound.TIME, "invalid": Bound.INVALID}
         return Probe(
             batch,
@@ -102,11 +102,11 @@ def probe_of(record: TrialRecord) -> Probe:
             seconds,
             out_of_memory=record.state == "oom",
         )
-    taken = record.measurement.device_memory_bytes or ()
-    limits = record.measurement.memory_limit_bytes or ()
+    taken = record.probe.device_memory_bytes or ()
+    limits = record.probe.memory_limit_bytes or ()
     if not taken or len(taken) != len(limits):
         return Probe(batch, None, "", seconds)
-    fixed = record.measurement.fixed_memory_bytes or (None,) * len(taken)
+    fixed = record.probe.fixed_memory_bytes or (None,) * len(taken)
     fullest = max(zip(taken, limits, fixed, strict=True), key=lambda rank: rank[0] / rank[1])
     share = fullest[0] / fullest[1]
     if share <= MEMORY_SHARE:
@@ -200,12 +200,12 @@ def found_of(study: Study, records: Iterable[TrialRecord], world_sizes: Sequence
     """What the probes among ``records`` say, a value for each combination, in the order of the probes."""
     groups: dict[object, list[TrialRecord]] = {}
     for record in records:
-        if record.request.fit:
-            request = record.request
-            groups.setdefault(request.setting.memory_key(request.world_size), []).append(record)
+        if record.request.kind == "probe":
+            config = record.config
+            groups.setdefault(config.setting.memory_key(config.world_size), []).append(record)
     found = []
     for group in groups.values():
-        first = group[0].request
+        first = group[0].config
         within = rules(study, first.setting, world_sizes or [first.world_size], first.device)
         found.append(decide(first.setting, first.world_size, map(probe_of, group), within))
     return found

@@ -38,7 +38,7 @@ def objective_value(
     Throughput in samples/s; cost in the price's currency for a sample, without a price in device-seconds;
     peak memory in bytes, of the rank that takes most, as torch counts it (else as the device does).
     """
-    measurement = record.measurement
+    measurement = record.steps
     if measurement is None:
         return None
     if objective == "peak_memory":
@@ -48,7 +48,7 @@ def objective_value(
         return found.efficiency.value if found.efficiency else None
     if objective == "throughput":
         return found.throughput_samples_per_s.value
-    device_seconds = record.request.world_size / found.throughput_samples_per_s.value
+    device_seconds = record.config.world_size / found.throughput_samples_per_s.value
     return device_seconds * (price_per_device_hour / HOUR_S if price_per_device_hour else 1.0)
 
 

@@ -89,6 +89,28 @@ def published_path(study: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
+@dataclass(frozen=True)
+class Contradiction:
+    """Two figures of one write-up that do not go together."""
+
+    rule: str
+    evidence: str
+
+
+def load_contradictions(study: str) -> tuple[Contradiction, ...]:
+    """Where a study's write-up contradicts itself: rows of ``published/contradictions.csv``.
+
+    They were found by arithmetic, each figure counting as all that is printed so: what rounding explains is
+    not among them.
+    """
+    path = published_path("contradictions")
+    if path is None:
+        return ()
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["study"] == study]
+    return tuple(Contradiction(row["rule"], row["evidence"]) for row in rows)
+
+
 def load_figures(study: str) -> tuple[Figure, ...]:
     """The published figures of a study's experiment, in the file's order; empty where there are none."""
     path = published_path(study)

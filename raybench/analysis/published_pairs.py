@@ -6,15 +6,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling, step_time, throughput
+from raybench.analysis.choice import default_setting
+from raybench.analysis.estimates.efficiency import step_time, throughput
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.hiding import hiding
-from raybench.analysis.published import UNITS, Figure, fact
-from raybench.analysis.results import StudyResults
-from raybench.analysis.training import TrainedRun
-from raybench.records.record import Epoch, TrialRecord
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.published import (
+    UNITS,
+    Contradiction,
+    Figure,
+    fact,
+    load_contradictions,
+    load_figures,
+)
+from raybench.analysis.summary import TrialSummary
+from raybench.analysis.training import TrainedRun, TrainingResults
+from raybench.records.record import TrialRecord
+from raybench.records.trainings import Epoch
 
 # What a training trial says of an epoch; without one, what follows from the step time.
 TRAINED = frozenset({"epoch_time", "total_time", "device_minutes", "cost", "accuracy"})
@@ -43,31 +52,56 @@ class Pair:
     measured: Measured | None
 
 
-def pairs(results: StudyResults, figures: Sequence[Figure]) -> tuple[Pair, ...]:
+@dataclass(frozen=True)
+class PublishedExperiment:
+    """What a write-up says of its experiment as a whole; None where it does not."""
+
+    figures: tuple[Figure, ...]
+    epochs: float | None
+    samples: float | None  # of an epoch
+    contradictions: tuple[Contradiction, ...]
+
+
+def published_experiment(study: str) -> PublishedExperiment | None:
+    """The experiment that a study repeats; None for a study that repeats none."""
+    figures = load_figures(study)
+    if not figures:
+        return None
+    epochs, samples = fact(figures, "epochs"), fact(figures, "samples")
+    return PublishedExperiment(figures, epochs, samples, load_contradictions(study))
+
+
+def pairs(
+    results: MeasuredStudy,
+    experiment: PublishedExperiment,
+    summaries: Sequence[TrialSummary],
+    training: TrainingResults | None,
+) -> tuple[Pair, ...]:
     """What was measured of each figure's quantity, in the trial of its strategy, world size and batch.
 
     Where the figures' world sizes were not measured at all, the largest one measured stands beside the
     smallest of theirs. So with batches: where none is the same, the largest stands beside the largest, the
     second beside the second. Rules of the write-up (a price, a number of epochs) have nothing beside them.
     """
-    facts = _Facts(results, figures)
-    return tuple(Pair(figure, facts.measured(figure)) for figure in figures)
+    counterparts = _Counterparts(results, experiment, summaries, training)
+    return tuple(Pair(figure, counterparts.measured(figure)) for figure in experiment.figures)
 
 
-def epoch_samples(results: StudyResults, figures: Sequence[Figure]) -> float | None:
-    """Samples of an epoch: as many as the workload uses, else of the published experiment."""
-    asked: int | None = getattr(results.study.workload, "samples", None)
-    return float(asked) if asked else fact(figures, "samples")
+class _Counterparts:
+    """What was measured here, by published figure."""
 
-
-class _Facts:
-    """What the results know, by quantity."""
-
-    def __init__(self, results: StudyResults, figures: Sequence[Figure]) -> None:
-        self._results = results
-        self._epochs, self._samples = fact(figures, "epochs"), fact(figures, "samples")
+    def __init__(
+        self,
+        results: MeasuredStudy,
+        experiment: PublishedExperiment,
+        summaries: Sequence[TrialSummary],
+        training: TrainingResults | None,
+    ) -> None:
+        figures = experiment.figures
+        self._results, self._training = results, training
+        self._epochs, self._samples = experiment.epochs, experiment.samples
         self._price = fact(figures, "price")
-        self._rows = {row.trial_id: row for row in results.summaries}
+        self._rows = {row.trial_id: row for row in summaries}
         self._phases: dict[str, PhaseTable | None] = {}
         self._stand_in = _stand_in(results, figures)
         self._batches = {
@@ -79,7 +113,7 @@ class _Facts:
         if figure.world_size is None:
             return None
         record = self._record(figure)
-        size = record.request.world_size if record else figure.world_size
+        size = record.config.world_size if record else figure.world_size
         found, derived = self._value(figure, record) if record else (self._in_rounds(figure), "")
         if found is None or not math.isfinite(found.value):
             return None
@@ -90,7 +124,7 @@ class _Facts:
             scaled.high if has_interval else None,
             found.n if has_interval else None,
             size,
-            record.request.batch_size if record else None,
+            record.config.batch_size if record else None,
             derived,
         )
 
@@ -98,13 +132,14 @@ class _Facts:
         """One device without a trial of its own, in the rounds of a trial on several."""
         if figure.world_size != 1 or figure.quantity not in ("step_time", "throughput"):
             return None
-        for record in self._results.complete:
-            if record.measurement is None:
-                continue
-            request, found = record.request, scaling(record)
-            batch = request.batch_size * (1 if request.scaling == "weak" else request.world_size)
+        for record in self._results.measured:
+            config, found = record.config, self._results.scaling(record)
+            batch = config.batch_size * (1 if config.scaling == "weak" else config.world_size)
             if batch == figure.batch_size and found.baseline and found.baseline.world_size == 1:
-                step_s, samples = found.baseline.step_time_s, batch * request.setting.gradient_accumulation
+                step_s, samples = (
+                    found.baseline.step_time_s,
+                    batch * config.setting.gradient_accumulation,
+                )
                 if figure.quantity == "step_time":
                     return step_s
                 value, low, high = (samples / each for each in (step_s.value, step_s.high, step_s.low))
@@ -115,37 +150,37 @@ class _Facts:
         """Trials at a published world size, or at what stands in for it."""
         size = self._stand_in.get(world_size or 0, world_size)
         complete = self._results.complete
-        return [r for r in complete if r.request.role != "confirmation" and r.request.world_size == size]
+        return [r for r in complete if r.request.role != "confirmation" and r.config.world_size == size]
 
     def _batch_stand_in(self, world_size: int | None, figures: Sequence[Figure]) -> dict[int | None, int]:
         """Measured batches beside published ones that were not, the largest beside the largest."""
         theirs = {f.batch_size for f in figures if f.world_size == world_size and f.batch_size}
-        ours = {record.request.batch_size for record in self._at(world_size)}
+        ours = {record.config.batch_size for record in self._at(world_size)}
         if theirs & ours:
             return {}
         return dict(zip(sorted(theirs, reverse=True), sorted(ours, reverse=True), strict=False))
 
     def _record(self, figure: Figure) -> TrialRecord | None:
         batch = self._batches[figure.world_size].get(figure.batch_size, figure.batch_size)
-        default = self._results.study.knobs.default()
+        default = default_setting(self._results.study)
         fitting = [
             record
             for record in self._at(figure.world_size)
-            if record.request.world_size == 1 or figure.strategy in (None, record.request.setting.strategy)
+            if record.config.world_size == 1 or figure.strategy in (None, record.config.setting.strategy)
         ]
-        fitting = [record for record in fitting if batch in (None, record.request.batch_size)]
+        fitting = [record for record in fitting if batch in (None, record.config.batch_size)]
         if figure.epoch is not None or figure.quantity in LEARNED or figure.of in TRAINED:
             fitting = [record for record in fitting if record.training is not None] or fitting
         elif figure.quantity in TRAINED:  # a training trial, where there is one, else the steps
             trained = [record for record in fitting if self._rows[record.trial_id].epoch_time_s is not None]
-            fitting = trained or [record for record in fitting if record.measurement is not None]
+            fitting = trained or [record for record in fitting if record.steps is not None]
         else:
-            fitting = [record for record in fitting if record.measurement is not None]
+            fitting = [record for record in fitting if record.steps is not None]
         # Of several settings the one nearest to the study's default, and a trial with all variants first.
         return min(
             fitting,
             key=lambda record: (
-                len(record.request.setting.differences(default)),
+                len(record.config.setting.differences(default)),
                 record.request.role != "scaling",
             ),
             default=None,
@@ -157,7 +192,7 @@ class _Facts:
         if figure.quantity == "speedup" and record.training is not None:
             return self._trained_speedup(figure, record), ""
         if figure.quantity in _FROM_RECORD:
-            return _FROM_RECORD[figure.quantity](record, self._results.records), ""
+            return _FROM_RECORD[figure.quantity](record, self._results), ""
         if figure.quantity in ("phase_share", "phase_speedup", "gain_share"):
             return self._phase(figure, record), ""
         if figure.quantity == "hiding_compute":
@@ -171,7 +206,7 @@ class _Facts:
 
     def _trained_speedup(self, figure: Figure, record: TrialRecord) -> Estimate | None:
         """Of the epochs or the whole of a training over one device's."""
-        comparisons = self._results.training.comparisons if self._results.training else ()
+        comparisons = self._training.comparisons if self._training else ()
         for each in comparisons:
             if record.trial_id in [run.record.trial_id for run in each.group.runs]:
                 found = each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup
@@ -194,7 +229,7 @@ class _Facts:
             rate = throughput(record)
             value, low, high = (self._samples / each for each in (rate.value, rate.high, rate.low))
             epoch, derived = Estimate(value, low, high, rate.n), "steps only, without evaluation"
-        devices, epochs = record.request.world_size, self._epochs
+        devices, epochs = record.config.world_size, self._epochs
         if epoch is None:
             return None, ""
         if figure.quantity == "epoch_time":
@@ -210,11 +245,11 @@ class _Facts:
         return None, ""
 
     def _phase(self, figure: Figure, record: TrialRecord) -> Estimate | None:
-        several = record if record.request.world_size > 1 else self._results.headline
+        several = record if record.config.world_size > 1 else self._results.headline
         if several is None:
             return None
         if several.trial_id not in self._phases:
-            self._phases[several.trial_id] = phase_table(several, self._results.records)
+            self._phases[several.trial_id] = phase_table(several, self._results.measured)
         table = self._phases[several.trial_id]
         row = next((each for each in table.rows if each.name == figure.of), None) if table else None
         if row is None:
@@ -223,13 +258,13 @@ class _Facts:
             return row.speedup
         if figure.quantity == "gain_share":
             return row.share_of_gain
-        return row.one_share if record.request.world_size == 1 else row.many_share
+        return row.one_share if record.config.world_size == 1 else row.many_share
 
 
-def _stand_in(results: StudyResults, figures: Sequence[Figure]) -> dict[int, int]:
+def _stand_in(results: MeasuredStudy, figures: Sequence[Figure]) -> dict[int, int]:
     """The largest measured world size in place of the smallest published one, where none is the same."""
     theirs = {each.world_size for each in figures if each.world_size and each.world_size > 1}
-    ours = {record.request.world_size for record in results.complete if record.request.world_size > 1}
+    ours = {record.config.world_size for record in results.complete if record.config.world_size > 1}
     return {min(theirs): max(ours)} if theirs and ours and not theirs & ours else {}
 
 
@@ -262,25 +297,25 @@ def _bare(value: float) -> Estimate:
     return Estimate(value, value, value, 0)
 
 
-def _scaled_part(name: str) -> Callable[[TrialRecord, Sequence[TrialRecord]], Estimate | None]:
-    def find(record: TrialRecord, others: Sequence[TrialRecord]) -> Estimate | None:
-        found = waterfall(record)
+def _scaled_part(name: str) -> Callable[[TrialRecord, MeasuredStudy], Estimate | None]:
+    def find(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
+        found = results.waterfalls[record.trial_id]
         value = getattr(found, name) if found else None
         return value if isinstance(value, Estimate) else None
 
     return find
 
 
-def _compute(record: TrialRecord, others: Sequence[TrialRecord]) -> Estimate | None:
-    found = waterfall(record)
+def _compute(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
+    found = results.waterfalls[record.trial_id]
     return found.parts.ideal if found else None
 
 
-_FROM_RECORD: dict[str, Callable[[TrialRecord, Sequence[TrialRecord]], Estimate | None]] = {
-    "step_time": lambda record, others: step_time(record),
-    "throughput": lambda record, others: throughput(record),
-    "speedup": lambda record, others: scaling(record, others).speedup,
-    "efficiency": lambda record, others: scaling(record, others).efficiency,
+_FROM_RECORD: dict[str, Callable[[TrialRecord, MeasuredStudy], Estimate | None]] = {
+    "step_time": lambda record, results: step_time(record),
+    "throughput": lambda record, results: throughput(record),
+    "speedup": lambda record, results: results.scaling(record).speedup,
+    "efficiency": lambda record, results: results.scaling(record).efficiency,
     "communication_fraction": _scaled_part("communication_fraction"),
     "communication_time": _scaled_part("replay_s"),
     "compute_to_communication": _scaled_part("compute_to_communication"),

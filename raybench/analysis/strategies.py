@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.choice import default_setting
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.loss_parity import ParityVerdict, loss_parity
+from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import TrialRecord
-from raybench.spec.knobs import Setting
-from raybench.spec.study import Study
-
-# Relative; of sums in another order, which a few steps amplify, in the type in which they are made.
-PARITY_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
-# Of gradients. FSDP in bf16 was seen to differ from autocast by 0.008 to 0.014 in decoders of 4 to 24 layers;
-# gradients that do not travel differ by about as much as they are long.
-GRADIENT_TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2, "fp16": 5e-2}
-
-
-@dataclass(frozen=True)
-class ParityVerdict:
-    """Whether losses and gradients of a strategy are those of one device on the same samples."""
-
-    steps: int
-    relative_difference: float  # of losses: the largest of any step, over the mean of one device's
-    gradient_difference: float | None  # of the first step, relative; None: unknown
-    tolerance: float
-    gradient_tolerance: float
-    may_differ: tuple[str, ...]  # what in the model makes a difference legitimate
-
-    @property
-    def agrees(self) -> bool:
-        """Whether both differences are within the tolerance."""
-        gradients_agree = (self.gradient_difference or 0.0) <= self.gradient_tolerance
-        return self.relative_difference <= self.tolerance and gradients_agree
 
 
 @dataclass(frozen=True)
@@ -47,84 +23,48 @@ class StrategyRow:
     parity: ParityVerdict | None
 
 
-def loss_parity(record: TrialRecord) -> ParityVerdict | None:
-    """The verdict of a record's first steps; None where it has none.
-
-    The tolerance is that of the coarsest type that a gradient passes through.
-    """
-    measurement = record.measurement
-    if measurement is None or measurement.parity is None:
-        return None
-    parity, setting = measurement.parity, record.request.setting
-    types = [setting.precision]
-    if setting.gradient_compression != "none":
-        types.append(setting.gradient_compression)
-    pairs = zip(parity.losses, parity.reference_losses, strict=True)
-    furthest = max(_apart(mine, reference) for mine, reference in pairs)
-    known = [abs(reference) for reference in parity.reference_losses if reference is not None]
-    scale = sum(known) / len(known) if known else 0.0
-    return ParityVerdict(
-        steps=len(parity.losses),
-        relative_difference=furthest / scale if scale else furthest,
-        gradient_difference=parity.gradient_difference,
-        tolerance=max(PARITY_TOLERANCE[each] for each in types),
-        gradient_tolerance=max(GRADIENT_TOLERANCE[each] for each in types),
-        may_differ=parity.may_differ,
-    )
-
-
-def _apart(mine: float | None, reference: float | None) -> float:
-    if mine is None or reference is None:  # both diverged, or one of them
-        return 0.0 if mine is reference else math.inf
-    return abs(mine - reference)
-
-
-def compare_strategies(
-    study: Study, records: Sequence[TrialRecord], default: Setting
-) -> tuple[StrategyRow, ...]:
+def compare_strategies(results: MeasuredStudy) -> tuple[StrategyRow, ...]:
     """A row for each strategy and world size, by world size; empty where a study has one strategy.
 
-    A strategy stands with the setting that differs from ``default`` in the strategy alone, else with its
+    A strategy stands with the setting that differs from the default in the strategy alone, else with its
     fastest. Scaling trials, which have parity, come before a search's.
     """
-    listed = study.knobs.values("strategy")
-    complete = [record for record in records if record.state == "complete"]
-    measured = [record for record in complete if record.request.role == "scaling"]
-    measured = measured or [record for record in complete if record.request.role == "search"]
+    listed, measured = results.study.knobs.values("strategy"), results.by_role("scaling", "search")
     if len(listed) < 2:
         return ()
     rows: list[StrategyRow] = []
-    for size in sorted({record.request.world_size for record in measured}):
+    for size in sorted({record.config.world_size for record in measured}):
         for strategy in ["single", *listed] if size == 1 else listed:
             there = [
                 record
                 for record in measured
-                if record.request.world_size == size and record.request.setting.strategy == strategy
+                if record.config.world_size == size and record.config.setting.strategy == strategy
             ]
             if there and not any(row.record in there for row in rows):
-                rows.append(_row(_told(there, default), complete))
+                rows.append(_row(results, _representative(results, there)))
     return tuple(rows)
 
 
-def _told(records: Sequence[TrialRecord], default: Setting) -> TrialRecord:
+def _representative(results: MeasuredStudy, records: Sequence[TrialRecord]) -> TrialRecord:
     """The record that speaks for its strategy."""
+    default = default_setting(results.study)
 
     def rank(record: TrialRecord) -> tuple[bool, float]:
-        request = record.request
-        alike = default.model_copy(update={"strategy": request.setting.strategy}).at(request.world_size)
-        return request.setting != alike, -scaling(record).throughput_samples_per_s.value
+        config = record.config
+        alike = default.model_copy(update={"strategy": config.setting.strategy}).at(config.world_size)
+        return config.setting != alike, -results.scaling(record).throughput_samples_per_s.value
 
     return min(records, key=rank)
 
 
-def _row(record: TrialRecord, others: Sequence[TrialRecord]) -> StrategyRow:
-    measurement = record.measurement
+def _row(results: MeasuredStudy, record: TrialRecord) -> StrategyRow:
+    measurement = record.steps
     assert measurement is not None  # it is complete
     counted = measurement.peak_memory_bytes
     memory = counted or measurement.device_memory_bytes
     return StrategyRow(
         record=record,
-        scaling=scaling(record, others),
+        scaling=results.scaling(record),
         memory_bytes=max(memory) if memory else None,
         memory_is_of_process=not counted,
         parity=loss_parity(record),

@@ -7,16 +7,17 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.training import TrainedRun
-from raybench.records.record import Measurement, TrialRecord
+from raybench.records.measurements import ProbeResult, StepsResult
+from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
 
 if TYPE_CHECKING:
     import pandas as pd
 
 VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
-PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def model_name(record: TrialRecord) -> str:
     """What reports call the model: torchvision's name, the workload's, or the factory's path."""
-    workload = record.request.workload
+    workload = record.config.workload
     return str(getattr(workload, "model", None) or workload.name)
 
 
@@ -123,58 +124,58 @@ def _varying(records: Sequence[TrialRecord]) -> list[str]:
     Only records on several devices count for the knobs that are reset on one.
     """
     own = {each.name for each in fields(TrialSummary)}
-    several = [record for record in records if record.request.world_size > 1] or list(records)
+    several = [record for record in records if record.config.world_size > 1] or list(records)
     found = []
     for name in Setting.model_fields:
         counted = several if name in Setting.ONE_DEVICE_INDIFFERENT else records
-        if name not in own and len({getattr(record.request.setting, name) for record in counted}) > 1:
+        if name not in own and len({getattr(record.config.setting, name) for record in counted}) > 1:
             found.append(name)
-    variables = {name for record in records for name in record.request.environment}
+    variables = {name for record in records for name in record.config.environment}
     for name in sorted(variables):
-        if len({record.request.environment.get(name) for record in records}) > 1:
+        if len({record.config.environment.get(name) for record in records}) > 1:
             found.append(name)
     return found
 
 
 def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[str]) -> TrialSummary:
-    request, setting = record.request, record.request.setting
-    placement = request.placement
+    request, setting = record.request, record.config.setting
+    placement = request.config.placement
     asked = {
         "study": record.study,
         "model": model_name(record),
         "device_name": record.device_name,
-        "input": request.workload.input,
+        "input": request.config.workload.input,
         "trial_id": record.trial_id,
         "role": request.role,
         "state": record.state,
         "strategy": setting.strategy,
-        "scaling": request.scaling,
-        "world_size": request.world_size,
+        "scaling": request.config.scaling,
+        "world_size": request.config.world_size,
         "nodes": record.nodes,
         "placement": placement if isinstance(placement, str) else " ".join(map(str, placement)),
-        "batch_size": request.batch_size,
-        "global_batch_size": request.global_batch_size,
+        "batch_size": request.config.batch_size,
+        "global_batch_size": request.config.global_batch_size,
         "bucket_cap_mb": setting.bucket_cap_mb,
         "precision": setting.precision,
         "gradient_accumulation": setting.gradient_accumulation,
         "gradient_compression": setting.gradient_compression,
-        "oversubscribed": request.oversubscribed,
+        "oversubscribed": request.config.oversubscribed,
         "wall_time_s": record.wall_time_s,
         "varying": {
             name: getattr(setting, name, None)
             if name in Setting.model_fields
-            else request.environment.get(name)
+            else request.config.environment.get(name)
             for name in names
         },
     }
     if record.training is not None:
         return TrialSummary(**asked, **_trained(TrainedRun(record)))  # type: ignore[arg-type]
-    if record.measurement is None:
+    if record.probe is not None:
+        return TrialSummary(**asked, **_memory(record.probe))  # type: ignore[arg-type]
+    if record.steps is None:
         return TrialSummary(**asked)  # type: ignore[arg-type]
-    if request.fit:  # a probe of the largest batch tells of memory only
-        return TrialSummary(**asked, **_memory(record.measurement))  # type: ignore[arg-type]
-    found = scaling(record, records)
-    measured = _speed(found) | _parts(waterfall(record)) | _rest(record.measurement, found)
+    found, parts = scaling(record, records), waterfall(record)
+    measured = _speed(found) | _parts(parts) | _phases(record, parts) | _rest(record.steps, found)
     return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
 
 
@@ -223,20 +224,21 @@ def _parts(found: Waterfall | None) -> dict[str, float | None]:
     return named | {name: part.value if part else None for name, part in further.items()}
 
 
-def _memory(measurement: Measurement) -> dict[str, float | None]:
+def _phases(record: TrialRecord, found: Waterfall | None) -> dict[str, float]:
+    return {f"{name}_s": part.value for name, part in phase_times(record, found).items()}
+
+
+def _memory(measurement: StepsResult | ProbeResult) -> dict[str, float | None]:
     return {
         "peak_memory_bytes": max(measurement.peak_memory_bytes or (), default=None),
         "device_memory_bytes": max(measurement.device_memory_bytes or (), default=None),
     }
 
 
-def _rest(measurement: Measurement, found: Scaling) -> dict[str, float | None]:
-    by_variant = {block.variant: block.seconds for block in measurement.phases}
-    phases = next((by_variant[name] for name in ("synced", "local", "plain") if name in by_variant), {})
+def _rest(measurement: StepsResult, found: Scaling) -> dict[str, float | None]:
     busy = [share for share in measurement.device_utilization or () if share is not None]
     flops = measurement.flops_per_step
     return {
-        **{f"{name}_s": phases.get(name) for name in PHASES},  # type: ignore[call-overload]
         "gradient_bytes": measurement.gradient_bytes,
         "flops_per_s": flops / found.step_time_s.value if flops else None,
         **_memory(measurement),

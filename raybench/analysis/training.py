@@ -11,7 +11,8 @@ from statistics import fmean
 from raybench.analysis.estimates.efficiency import throughput
 from raybench.analysis.estimates.noise_scale import by_epoch, statistical_efficiency
 from raybench.analysis.estimates.statistics import Estimate, geometric, student, unpaired_ratio
-from raybench.records.record import Epoch, TrainingResult, TrialRecord
+from raybench.records.record import TrialRecord
+from raybench.records.trainings import Epoch, TrainingResult
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
@@ -34,7 +35,7 @@ class TrainedRun:
     @property
     def seed(self) -> int:
         """Of weights and order."""
-        return self.record.request.seed
+        return self.record.config.seed
 
     @property
     def result(self) -> TrainingResult:
@@ -45,7 +46,7 @@ class TrainedRun:
     @property
     def spec(self) -> TrainingSpec:
         """What was asked."""
-        assert self.record.request.training is not None
+        assert self.record.request.kind == "training"
         return self.record.request.training
 
     @property
@@ -131,12 +132,12 @@ class TrainedGroup:
     @property
     def strategy(self) -> str:
         """How the model is spread."""
-        return self.runs[0].record.request.setting.strategy
+        return self.runs[0].record.config.setting.strategy
 
     @property
     def world_size(self) -> int:
         """Devices."""
-        return self.runs[0].record.request.world_size
+        return self.runs[0].record.config.world_size
 
     @property
     def global_batch_size(self) -> int:
@@ -204,7 +205,7 @@ def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
     runs = [TrainedRun(record) for record in records if record.training is not None]
     if not runs:
         return None
-    keys = dict.fromkeys((run.record.request.world_size, run.record.request.setting.strategy) for run in runs)
+    keys = dict.fromkeys((run.record.config.world_size, run.record.config.setting.strategy) for run in runs)
     groups = [
         TrainedGroup(tuple(run for run in runs if _key(run) == key))
         for key in sorted(keys, key=lambda key: key[0])
@@ -271,20 +272,20 @@ def over_seeds(values: Iterable[float | None]) -> Estimate | None:
 
 
 def _key(run: TrainedRun) -> tuple[int, str]:
-    return run.record.request.world_size, run.record.request.setting.strategy
+    return run.record.config.world_size, run.record.config.setting.strategy
 
 
 def _goodput(records: Sequence[TrialRecord], reference: int, scales: list[list[float]]) -> list[Goodput]:
     """Of every trial of the curve; the efficiency is the mean over epochs, and over runs."""
-    measured = [record for record in records if record.measurement is not None]
+    measured = [record for record in records if record.steps is not None]
     curve = [record for record in measured if record.request.role == "scaling"]
     curve = curve or [record for record in measured if record.request.role == "search"]
     found = []
     for record in curve if scales else []:
-        batch = record.request.global_batch_size
+        batch = record.config.global_batch_size
         efficiency = fmean(
             fmean(statistical_efficiency(scale, reference, batch) for scale in run) for run in scales
         )
         rate = throughput(record)
         found.append(Goodput(record, rate, efficiency, rate.scaled(efficiency)))
-    return sorted(found, key=lambda each: (each.record.request.world_size, each.record.request.batch_size))
+    return sorted(found, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, headline_in_common
-from raybench.analysis.words import times
 from raybench.errors import RequestError
 from raybench.records.store import ResultsDirectory
 from raybench.report.tables.comparison import print_comparison
+from raybench.report.wording import times
 
 if TYPE_CHECKING:
     from rich.console import Console

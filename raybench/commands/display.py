@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from raybench.launch.runner import Progress
+from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
 PIPED_WIDTH = 100

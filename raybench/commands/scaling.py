@@ -22,7 +22,8 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine import environment as environments
 from raybench.machine import host as machine
-from raybench.plan.trials import Plan, make_plan
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
 from raybench.records.record import State
 from raybench.records.store import CHECKPOINTS, ResultsDirectory
 from raybench.spec.load import find_study, load_study
@@ -266,11 +267,12 @@ def write_and_print(
     """Analysis and report from the records on disk; 1 where no trial completed."""
     from raybench.analysis import analyse
     from raybench.report import print_summary, write_report
+    from raybench.report.answer import answer_of
 
     study, records = store.study(), list(store.latest().values())
     results = analyse(study, records)
     if quiet:
-        console.print(results.answer(), soft_wrap=True, highlight=False, markup=False)
+        console.print(answer_of(results), soft_wrap=True, highlight=False, markup=False)
     else:
         print_summary(results, console)
     for note in notes:
@@ -315,16 +317,16 @@ def _print_plan(plan: Plan, console: Console) -> None:
         requests, more = plan.requests(), ""
         if study.knobs.has_max:  # the ids of those come with their numbers
             listed = study.knobs.values("batch_size")
-            requests = [request for request in requests if request.setting.batch_size in listed]
+            requests = [request for request in requests if request.config.setting.batch_size in listed]
             more = ", those of batch_size max"
         lines.append(
             f"{study.search.method}: {len(requests)} trials{more}, "
             "then the confirmation of the best against the default"
         )
         for request in requests:
-            knobs = {name: getattr(request.setting, name) for name in study.knobs.explored()}
+            knobs = {name: getattr(request.config.setting, name) for name in study.knobs.explored()}
             shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
-            lines.append(f"  {request.trial_id}  world size {request.world_size}  {shown}")
+            lines.append(f"  {request.trial_id}  world size {request.config.world_size}  {shown}")
     lines += [
         f"training: {each.trial_id}  world size {each.world_size}  seed {each.seed}"
         for each in plan.training()

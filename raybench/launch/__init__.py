@@ -1,5 +1,1 @@
-"""One small protocol between orchestration and measurement."""
-
-from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources, TrialRunner
-
-__all__ = ["GroupInfo", "Outcome", "Progress", "Resources", "TrialRunner"]
+"""One small protocol between orchestration and measurement, and Ray behind it."""

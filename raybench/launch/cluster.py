@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 
 from raybench.errors import RequestError
-from raybench.launch.runner import Resources
 from raybench.machine import host as machine
+from raybench.machine.resources import Resources
 
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 TOKEN_FILE = Path("~/.ray/auth_token")

@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from raybench.launch.runner import Member, Outcome, Progress
+from raybench.records.messages import Member, Outcome, Progress
 
 # what the driver hears: ("hello", members), ("progress", Progress) or ("outcome", Outcome)
 Event = tuple[str, Any]

@@ -1,126 +1,13 @@
-"""The protocol that a trial runner follows, and what passes through it."""
+"""The protocol between orchestration and measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from raybench.records.record import Measurement, State, TrainingResult, TrialRecord, TrialRequest
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What there is to run on."""
-
-    device: str  # "cpu" or "cuda"
-    num_devices: int  # cores over cores per worker, or GPUs
-    device_name: str
-    num_nodes: int = 1
-
-
-@dataclass(frozen=True)
-class Member:
-    """One worker of a group."""
-
-    rank: int
-    node: str
-    hostname: str
-    pid: int
-    device_name: str
-
-
-@dataclass(frozen=True)
-class GroupInfo:
-    """The workers of a running group, by rank."""
-
-    members: tuple[Member, ...]
-    number: int
-
-    def ranks_for(self, world_size: int, placement: str | tuple[int, ...]) -> tuple[int, ...]:
-        """The ranks that stand for ``placement`` (pack, spread or ranks as they are), in order.
-
-        Raises ``ValueError`` where the group has no such ranks.
-        """
-        everyone = [member.rank for member in self.members]
-        if isinstance(placement, tuple):
-            missing = [rank for rank in placement if rank not in everyone]
-            if missing or len(placement) != world_size:
-                raise ValueError(f"placement {list(placement)}: the group has ranks 0 to {len(everyone) - 1}")
-            return placement
-        if world_size > len(everyone):
-            raise ValueError(f"world size {world_size}: the group has {len(everyone)} workers")
-        if placement == "pack":
-            return tuple(everyone[:world_size])
-        by_node: dict[str, list[int]] = {}
-        for member in self.members:
-            by_node.setdefault(member.node, []).append(member.rank)
-        longest = max(len(ranks) for ranks in by_node.values())
-        turn = [ranks[i] for i in range(longest) for ranks in by_node.values() if i < len(ranks)]
-        return tuple(sorted(turn[:world_size]))
-
-    def nodes_of(self, ranks: tuple[int, ...]) -> int:
-        """The number of nodes on which ``ranks`` stand."""
-        return len({member.node for member in self.members if member.rank in ranks})
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Step times of one variant in one round, in s, one row for each rank, one column for each step."""
-
-    variant: str
-    round: int
-    ranks: tuple[int, ...]
-    step_time_s: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one trial ended."""
-
-    state: State
-    wall_time_s: float
-    reason: str | None = None
-    measurement: Measurement | None = None
-    training: TrainingResult | None = None
-    samples: tuple[Samples, ...] = ()
-    ranks: tuple[int, ...] = ()
-    nodes: int | None = None
-    device_name: str | None = None
-    group: int = 0
-
-    def to_record(
-        self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
-    ) -> TrialRecord:
-        """The record of the trial that ended so; ``started_at`` is ISO 8601."""
-        return TrialRecord(
-            study=study,
-            trial_id=request.trial_id,
-            suggestion=suggestion,
-            request=request,
-            state=self.state,
-            reason=self.reason,
-            ranks=self.ranks,
-            nodes=self.nodes,
-            device_name=self.device_name,
-            group=self.group,
-            started_at=started_at,
-            wall_time_s=self.wall_time_s,
-            measurement=self.measurement,
-            training=self.training,
-        )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a trial is doing right now."""
-
-    phase: str  # "set up", "warm up", "measure", ...
-    detail: str = ""
-    fields: dict[str, float] = field(default_factory=dict)
+from raybench.machine.resources import Resources
+from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.requests import TrialRequest
 
 
 class TrialRunner(Protocol):

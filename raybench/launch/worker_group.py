@@ -19,8 +19,10 @@ from raybench.launch import failures as causes
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster, import_path
 from raybench.launch.mailbox import Event, Mailbox
-from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources
-from raybench.records.record import State, TrialRequest
+from raybench.machine.resources import Resources
+from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.record import State
+from raybench.records.requests import TrialRequest
 
 POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
@@ -72,7 +74,7 @@ class WorkerGroupRunner:
         if group is None or not group.alive:
             raise GroupLostError("no worker group is running")
         try:
-            ranks = group.info.ranks_for(request.world_size, request.placement)
+            ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
         except ValueError as error:
             return Outcome("invalid", 0.0, str(error), group=group.info.number)
         began = monotonic()

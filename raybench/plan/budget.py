@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from raybench.analysis.estimates.efficiency import throughput
-from raybench.records.record import Role, TrialRecord, TrialRequest
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Role, TrainingRequest, TrialRequest
 
 ALONE = 0.5  # a trial on one device, in trials on several
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
@@ -16,6 +17,7 @@ COST_IN_SEARCHES: dict[Role, float] = {
     "search": 1.0,
     "scaling": 3.0,
     "confirmation": 1.7,
+    "training": 1.7,
     "verification": 1.7,
 }
 
@@ -44,7 +46,7 @@ class Budget:
 
     def took(self, request: TrialRequest, seconds: float) -> None:
         """Learn how long a trial took."""
-        self._seconds.setdefault((request.role, request.world_size == 1), []).append(seconds)
+        self._seconds.setdefault((request.role, request.config.world_size == 1), []).append(seconds)
 
     def cost(self, role: Role, world_size: int, max_seconds: float) -> float:
         """Expected seconds of a trial: as its like took, else by its ratio to those seen.
@@ -60,12 +62,13 @@ class Budget:
             return max_seconds * (ALONE if alone else 1.0)
         return sum(searched) / len(searched) * (ALONE if alone else COST_IN_SEARCHES[role])
 
-    def training_cost(self, request: TrialRequest, known: Sequence[TrialRecord]) -> float:
+    def training_cost(self, request: TrainingRequest, known: Sequence[TrialRecord]) -> float:
         """Expected seconds of a training trial: as its like took, else by its throughput; 0 if unknown."""
         alike = [
             each
             for each in known
-            if each.request.world_size == request.world_size and each.request.setting == request.setting
+            if each.config.world_size == request.config.world_size
+            and each.config.setting == request.config.setting
         ]
         trained = [
             each.wall_time_s
@@ -74,7 +77,7 @@ class Budget:
         ]
         if trained:
             return sum(trained) / len(trained)
-        rates = [throughput(each).value for each in alike if each.measurement is not None]
-        if not rates or self.epoch_samples is None or request.training is None:
+        rates = [throughput(each).value for each in alike if each.steps is not None]
+        if not rates or self.epoch_samples is None:
             return 0.0
         return request.training.epochs * self.epoch_samples / max(rates)

@@ -174,7 +174,7 @@ class Search:
         for record in self._known.values():
             if record.state != "oom":
                 continue
-            found = record.request.setting
+            found = record.config.setting
             alike = all(
                 getattr(found, knob) == parameters.get(knob, first[knob]) for knob in Setting.MEMORY_KNOBS
             )
@@ -232,9 +232,9 @@ class Search:
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""
         for record in records:
-            if record.request.role == "search" and not record.request.fit:
+            if record.request.role == "search" and record.request.kind != "probe":
                 suggestion = Suggestion(
-                    record.suggestion or 0, record.request.setting, record.request.environment
+                    record.suggestion or 0, record.config.setting, record.config.environment
                 )
                 parameters = self._parameters(suggestion)
                 self._known[self._key(parameters)] = record

@@ -26,20 +26,20 @@ def epochs_csv(records: Iterable[TrialRecord]) -> str:
 
 
 def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
-    request, elapsed_s = record.request, 0.0
+    config, elapsed_s = record.config, 0.0
     for epoch in record.training.epochs if record.training else ():
         elapsed_s += epoch.elapsed_s
-        place = request.placement
+        place = config.placement
         row = {
             "study": record.study,
             "trial_id": record.trial_id,
-            "strategy": request.setting.strategy,
-            "world_size": request.world_size,
+            "strategy": config.setting.strategy,
+            "world_size": config.world_size,
             "placement": place if isinstance(place, str) else " ".join(map(str, place)),
-            "seed": request.seed,
-            "batch_size": request.batch_size,
-            "global_batch_size": request.global_batch_size,
-            "precision": request.setting.precision,
+            "seed": config.seed,
+            "batch_size": config.batch_size,
+            "global_batch_size": config.global_batch_size,
+            "precision": config.setting.precision,
             "epoch": epoch.epoch,
             "steps": epoch.steps,
             "learning_rate": epoch.learning_rate,

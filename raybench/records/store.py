@@ -32,7 +32,7 @@ from raybench.spec.study import Study
 from raybench.spec.toml import flat, received, to_toml
 
 if TYPE_CHECKING:
-    from raybench.launch.runner import Samples  # brings numpy, which reading does not need
+    from raybench.records.messages import Samples  # brings numpy, which reading does not need
 
 STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
 EPOCHS, CHECKPOINTS = "epochs.csv", "checkpoints"
@@ -179,7 +179,7 @@ class ResultsDirectory:
                 f"{_cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None
         self._records.append(record)
-        if record.request.training is not None:
+        if record.request.kind == "training":
             self._write_epochs()
         path = self.samples_path(record.trial_id)
         try:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from raybench.analysis.attribution import Attribution, attribution
-from raybench.analysis.cost import when_to_use
-from raybench.analysis.diagnosis.configurations import Change, Configuration, configurations
+from raybench.analysis.attribution import Attribution
+from raybench.analysis.diagnosis.configurations import Change, DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD, Status
 from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import PART_WORDS, devices_words, knob_words, percent, times
 from raybench.report import formats
+from raybench.report.answer import answer_of
 from raybench.report.tables import tables
+from raybench.report.when_to_use import when_to_use
+from raybench.report.wording import PART_WORDS, percent, times
 from raybench.spec.knobs import Setting
 
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
@@ -22,12 +24,12 @@ MOST_CONFIGURATIONS = 20  # further ones are in the table only
 
 def diagnosis_markdown(results: StudyResults) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
-    found = configurations(results)
-    lines = [f"# Diagnosis: {results.study.name}", "", results.answer() + ".", ""]
+    found = results.configurations
+    lines = [f"# Diagnosis: {results.study.name}", "", answer_of(results) + ".", ""]
     lines += _status_lines(found)
     for each in found[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each)
-    lines += _ranking_lines(attribution(results))
+    lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
     lines += _finding_lines(results)
@@ -45,10 +47,10 @@ def grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
         yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
 
 
-def _status_lines(found: Sequence[Configuration]) -> list[str]:
+def _status_lines(found: Sequence[DiagnosedConfiguration]) -> list[str]:
     if not found:
         return []
-    size = found[0].record.request.world_size
+    size = found[0].record.config.world_size
     columns = ("configuration", "status", "speed-up", "efficiency", "n")
     table = tables.Table(
         "",
@@ -73,7 +75,7 @@ def _status_lines(found: Sequence[Configuration]) -> list[str]:
     return ["## Configurations", "", formats.to_markdown(table), words, ""]
 
 
-def _configuration_lines(each: Configuration) -> list[str]:
+def _configuration_lines(each: DiagnosedConfiguration) -> list[str]:
     status, speedup = each.status, each.scaling.speedup
     if status is None or speedup is None:
         return []
@@ -84,8 +86,8 @@ def _configuration_lines(each: Configuration) -> list[str]:
     return [*lines, ""]
 
 
-def _devices(each: Configuration) -> str:
-    return devices_words(each.record.request.world_size)
+def _devices(each: DiagnosedConfiguration) -> str:
+    return devices_words(each.record.config.world_size)
 
 
 def _lost_words(found: Waterfall | None) -> str:
@@ -102,7 +104,7 @@ def _lost_words(found: Waterfall | None) -> str:
     return ", ".join([f"{percent(ideal)} of the step is what one device needs", *lost])
 
 
-def _advice(each: Configuration) -> str:
+def _advice(each: DiagnosedConfiguration) -> str:
     """What to change, by what this study measured; never more than it measured."""
     efficiency = each.scaling.efficiency
     if each.changes and efficiency is not None:

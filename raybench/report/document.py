@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.estimates.rounds import asked_half_width
-from raybench.analysis.published import load_figures
+from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.results import StudyResults, analyse
 from raybench.records.record import TrialRecord
 from raybench.report import formats
+from raybench.report.answer import answer_of
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.plots import drawing
 from raybench.report.plots import figures as plots
@@ -135,7 +135,6 @@ def report_markdown(
 def _context(
     results: StudyResults, drawn: Sequence[DrawnPlot], environment: Mapping[str, Any], directory: Path
 ) -> dict[str, Any]:
-    published = load_figures(results.study.name)
     shown = [
         tables.scaling_table(results),
         tables.strategies_table(results),
@@ -144,13 +143,13 @@ def _context(
         tables.communication_table(results),
         study_tables.overheads_table(results),
         study_tables.hiding_table(results),
-        study_tables.phases_table(results, published),
-        study_tables.cost_table(results, published),
+        study_tables.phases_table(results),
+        study_tables.cost_table(results),
         study_tables.attribution_table(results),
         tables.confirmation_table(results),
         tables.suggestions_table(results),
-        published_tables.published_table(results, published),
-        published_tables.contradictions_table(published),
+        published_tables.published_table(results),
+        published_tables.contradictions_table(results),
         tables.largest_table(results),
         training_tables.training_table(results),
         training_tables.epochs_table(results),
@@ -160,7 +159,7 @@ def _context(
     ]
     return {
         "name": results.study.name,
-        "answer": results.answer(),
+        "answer": answer_of(results),
         "plots": drawn,
         "tables": [table for table in shown if table.rows],
         "findings": list(grouped(results.findings)),
@@ -174,12 +173,14 @@ def _context(
 
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
-    measured = [record.measurement for record in results.measured if record.measurement is not None]
-    stepped = sum(record.request.training is None for record in results.records)
+    measured = [record.steps for record in results.measured if record.steps is not None]
+    stepped = sum(record.request.kind != "training" for record in results.records)
     if not measured:
         return [f"{stepped} trials were tried, none completed."]
     numbers = [len(each.rounds) for each in measured]
-    asked = asked_half_width(results.measured[0].request)
+    first = results.measured[0].request
+    assert first.kind == "steps"  # it is measured
+    asked = asked_half_width(first.measure, first.config.device)
     stops = {
         words: count
         for stop, words in STOP_WORDS.items()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.labels import setting_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import bound_words, figures, percent, setting_words
 from raybench.records.record import TrialRecord
+from raybench.report.answer import answer_of
 from raybench.report.tables.tables import in_order, mark
+from raybench.report.wording import bound_words, figures, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,20 +36,20 @@ def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTa
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     for record in shown:
-        found = scaling(record, results.records)
+        found = results.scaling(record)
         step_s = found.step_time_s
         cells = (
-            str(record.request.world_size),
+            str(record.config.world_size),
             results.label(record) + mark(record),
             f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}",
             figures(found.throughput_samples_per_s.value),
-            percent(found.efficiency) if found.efficiency and record.request.world_size > 1 else "",
+            percent(found.efficiency) if found.efficiency and record.config.world_size > 1 else "",
             str(step_s.n),
         )
         table.add_row(*(Text(cell) for cell in cells))
     for record in results.failed[:MOST_TERMINAL_ROWS]:
         label = f"{results.label(record)}: {record.state}"
-        table.add_row(str(record.request.world_size), Text(label), *("–",) * 3, "")
+        table.add_row(str(record.config.world_size), Text(label), *("–",) * 3, "")
     left_out = len(results.records) - table.row_count
     if left_out:
         table.caption = f"{left_out} of {len(results.records)} trials more in the report"
@@ -60,7 +62,7 @@ def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[Trial
     others = [
         record
         for record in shown
-        if record.trial_id not in default and record.request.world_size == results.target_world_size
+        if record.trial_id not in default and record.config.world_size == results.target_world_size
     ]
     fastest = sorted(others, key=lambda record: -scaling(record).throughput_samples_per_s.value)
     first = [record for record in shown if record.trial_id in default][:MOST_TERMINAL_ROWS]
@@ -79,4 +81,4 @@ def print_summary(results: StudyResults, console: Console) -> None:
         console.print(Text(f"largest batch ({setting}): {batch}{taken}; {bound_words(each)}"))
     if results.records:
         console.print(terminal_table(results, min(console.width, 100)))
-    console.print(Text(results.answer(), style="bold"))
+    console.print(Text(answer_of(results), style="bold"))

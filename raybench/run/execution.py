@@ -8,16 +8,19 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.labels import setting_words, shown_knobs
 from raybench.analysis.largest_batch import Probe, decide, found_of, probe_of
 from raybench.analysis.objectives import Candidate, pareto_front
-from raybench.analysis.words import setting_words, shown_knobs, times
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
-from raybench.launch.runner import Outcome, Progress, Samples, TrialRunner
+from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.search import Search, objective_values
 from raybench.plan.trials import Plan, Suggestion
-from raybench.records.record import Role, State, TrialRecord, TrialRequest
+from raybench.records.messages import Outcome, Progress, Samples
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import Role, TrialRequest
+from raybench.report.wording import times
 from raybench.spec.knobs import Setting
 
 GIBIBYTE = 2**30
@@ -104,8 +107,8 @@ class Execution:
                 probes = [
                     record
                     for record in self.store.latest().values()
-                    if record.request.fit
-                    and record.request.setting.memory_key(self.plan.target) == key
+                    if record.request.kind == "probe"
+                    and record.config.setting.memory_key(self.plan.target) == key
                     and not self._is_open(record.request)
                 ]
                 within = self.plan.rules(combination)
@@ -130,9 +133,12 @@ class Execution:
         search.restore(self.store.latest().values())
         trials, tried = self.plan.study.search.trials, list[tuple[Suggestion, TrialRecord]]()
         tried += [
-            (Suggestion(record.suggestion or 0, record.request.setting, record.request.environment), record)
+            (
+                Suggestion(record.suggestion or 0, record.config.setting, record.config.environment),
+                record,
+            )
             for record in self.store.latest().values()
-            if record.request.role == "search" and not record.request.fit
+            if record.request.role == "search" and record.request.kind != "probe"
         ]
         self.watcher.stage(f"Searching for the best of {trials} suggestions at {self._target_words()}")
         while len(tried) < trials:
@@ -159,7 +165,9 @@ class Execution:
         again = [
             Task(record.request, record.suggestion)
             for record in self.store.latest().values()
-            if record.request.role == "search" and not record.request.fit and self._is_open(record.request)
+            if record.request.role == "search"
+            and record.request.kind != "probe"
+            and self._is_open(record.request)
         ]
         if again:
             self.watcher.stage(f"Trying {len(again)} suggestions again")
@@ -188,7 +196,7 @@ class Execution:
         for done, task in enumerate(tasks):
             if not self._is_open(task.request):
                 continue
-            role, size = task.request.role, task.request.world_size
+            role, size = task.request.role, task.config.world_size
             if not self.budget.has(
                 self._cost(role, size) + self._confirmation_cost() + self._training_reserve()
             ):
@@ -200,11 +208,11 @@ class Execution:
     def _best_of_grid(self) -> list[Suggestion]:
         placement = self.plan.placements(self.plan.target)[0]
         tried = [
-            (Suggestion(index, record.request.setting, record.request.environment), record)
+            (Suggestion(index, record.config.setting, record.config.environment), record)
             for index, record in enumerate(self.store.latest().values())
             if record.request.role == "scaling"
-            and record.request.world_size == self.plan.target
-            and record.request.placement == placement
+            and record.config.world_size == self.plan.target
+            and record.config.placement == placement
         ]
         return self._winners(tried)
 
@@ -291,13 +299,13 @@ class Execution:
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
     def _outcome(self, request: TrialRequest) -> Outcome:
-        asked = [setting for setting in (request.setting, request.versus) if setting is not None]
+        asked = [setting for setting in (request.config.setting, request.versus) if setting is not None]
         fault = next(filter(None, (setting.fault(self.plan.device) for setting in asked)), None)
         if fault is not None:
             return Outcome("invalid", 0.0, fault)
         while True:
             try:
-                self.runner.start(self.plan.group_size, request.environment)
+                self.runner.start(self.plan.group_size, request.config.environment)
                 outcome = self.runner.run(request, self.watcher.progress)
             except GroupLostError:
                 self._lost_starts += 1
@@ -338,7 +346,7 @@ class Execution:
             return trials * self._training_cost(request) or None
         if not self.budget.knows:
             return None
-        left = trials * self._cost(request.role, request.world_size)
+        left = trials * self._cost(request.role, request.config.world_size)
         if request.role == "search":
             left += self._reserve()
         return left if self.budget.left_s is None else min(left, self.budget.left_s)
@@ -351,27 +359,29 @@ class Execution:
         knobs: Iterable[str] = list(self.plan.knobs.explored()) or ["batch_size"]
         if request.fit:
             knobs = dict.fromkeys(["batch_size", *_fitting_knobs(self.plan)])
-        knobs = shown_knobs(request.setting, list(knobs), request.world_size)
-        varied = {n: v for n, v in request.environment.items() if len(self.plan.study.environment[n]) > 1}
-        devices = f"{request.world_size} device{'s' if request.world_size > 1 else ''}"
-        place = "" if len(self.plan.study.scaling.placement) == 1 else f" {request.placement}"
+        knobs = shown_knobs(request.config.setting, list(knobs), request.config.world_size)
+        varied = {
+            n: v for n, v in request.config.environment.items() if len(self.plan.study.environment[n]) > 1
+        }
+        devices = f"{request.config.world_size} device{'s' if request.config.world_size > 1 else ''}"
+        place = "" if len(self.plan.study.scaling.placement) == 1 else f" {request.config.placement}"
         seeds = self.plan.study.training.seeds if self.plan.study.training else ()
-        seed = f", seed {request.seed}" if request.training is not None and len(seeds) > 1 else ""
-        return f"{devices}{place}, {setting_words(request.setting, knobs, varied)}{seed}"
+        seed = f", seed {request.config.seed}" if request.training is not None and len(seeds) > 1 else ""
+        return f"{devices}{place}, {setting_words(request.config.setting, knobs, varied)}{seed}"
 
     def _result_words(self, record: TrialRecord) -> str:
         words = self._words(record.request)
         if record.state != "complete":
             return f"  {words}: {record.state}: {record.reason}"
-        if record.request.fit:
+        if record.request.kind == "probe":
             return f"  {words}: {_fit_words(probe_of(record))}"
         if record.training is not None:
             last = record.training.epochs[-1]
             return f"  {words}: {last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
         found = scaling(record, list(self.store.latest().values()))
         rate = f"{found.throughput_samples_per_s.value:,.0f} samples/s"
-        rounds = f"n={len(record.measurement.rounds) if record.measurement else 0}"
-        if record.request.world_size == 1:
+        rounds = f"n={len(record.steps.rounds) if record.steps else 0}"
+        if record.config.world_size == 1:
             return f"  {words}: {rate}, {rounds}"
         if record.request.role == "confirmation" or found.speedup is None:
             return f"  {words}: {rate} beside the default, {rounds}"

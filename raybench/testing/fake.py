@@ -15,28 +15,34 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.statistics import relative_half_width
-from raybench.launch.runner import GroupInfo, Member, Outcome, Progress, Resources, Samples
-from raybench.records.record import (
+from raybench.analysis.estimates.stopping import decide
+from raybench.machine.resources import Resources
+from raybench.records.measurements import (
     Block,
-    Epoch,
-    GradientNorms,
-    Measurement,
     Phase,
     PhaseBlock,
+    ProbeResult,
     Round,
-    State,
-    TrainingResult,
-    TrialRecord,
+    StepsResult,
+    StopReason,
+)
+from raybench.records.messages import GroupInfo, Member, Outcome, Progress, Samples
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import (
+    Configuration,
+    ProbeRequest,
+    StepsRequest,
+    TrainingRequest,
     TrialRequest,
     Variant,
 )
+from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
 from raybench.spec.knobs import Setting
 
 MIN_BLOCK_STEPS = 5
 MIN_BLOCK_S = 0.15
-DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}
 PROBE_STEPS = 5
+OUTSIDE_TORCH_BYTES = 256 << 20
 STARTED_AT = "2026-01-01T00:00:00+00:00"
 
 
@@ -76,7 +82,7 @@ class StepCosts:
         return float(self.offsets(world_size).mean() + self.jitter_s / world_size)
 
 
-CostModel = Callable[[TrialRequest, Setting], StepCosts]
+CostModel = Callable[[Configuration, Setting], StepCosts]
 FailureModel = Callable[[TrialRequest], "tuple[State, str] | None"]
 
 
@@ -102,10 +108,10 @@ class FakeHardware:
     memory_fixed_bytes: int = 1 << 30
     memory_sample_bytes: int = 1 << 20
 
-    def costs(self, request: TrialRequest, setting: Setting) -> StepCosts:
-        """The true costs of a step of ``request`` under ``setting``."""
-        n = request.world_size
-        batch = request.micro_batch(setting) * setting.gradient_accumulation
+    def costs(self, config: Configuration, setting: Setting) -> StepCosts:
+        """The true costs of a step of ``config`` under ``setting``."""
+        n = config.world_size
+        batch = config.micro_batch(setting) * setting.gradient_accumulation
         plain_s = self._compute_s(batch, setting)
         travelling = self.gradient_bytes // (2 if setting.gradient_compression != "none" else 1)
         bucket_mb = 25.0 if isinstance(setting.bucket_cap_mb, str) else float(setting.bucket_cap_mb)
@@ -115,14 +121,14 @@ class FakeHardware:
         hidden_s = min(self.overlap * plain_s * 2 / 3, could_hide_s)
         return StepCosts(
             plain_s=plain_s,
-            base_s=self._compute_s(batch * n, setting) if request.scaling == "strong" else None,
+            base_s=self._compute_s(batch * n, setting) if config.scaling == "strong" else None,
             contention_s=plain_s * self.contention * (n - 1),
             wrapper_s=self.wrapper_s,
             exposed_s=replay_s - hidden_s,
             replay_s=replay_s,
             offset_s=self.offset_s,
             jitter_s=self.jitter_s,
-            memory_bytes=self.memory_fixed_bytes + self.memory_sample_bytes * request.micro_batch(setting),
+            memory_bytes=self.memory_fixed_bytes + self.memory_sample_bytes * config.micro_batch(setting),
             gradient_bytes=travelling,
         )
 
@@ -167,14 +173,18 @@ class FakeLearning:
     squared_gradient: float = 1.0
 
     def train(
-        self, request: TrialRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
+        self, request: TrainingRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
     ) -> TrainingResult:
         """All epochs of ``request``; a step takes what ``truth`` says."""
-        assert request.training is not None
-        common = np.random.default_rng(request.seed).standard_normal() * math.sqrt(self.paired)
+        common = np.random.default_rng(request.config.seed).standard_normal() * math.sqrt(self.paired)
         own = random.standard_normal() * math.sqrt(1 - self.paired)
-        final = self.accuracy + self.per_device * (request.world_size - 1) + self.spread * (common + own)
-        step_s, steps = truth(costs, request)["step_time_s"], -(-self.num_train // request.global_batch_size)
+        final = (
+            self.accuracy + self.per_device * (request.config.world_size - 1) + self.spread * (common + own)
+        )
+        step_s, steps = (
+            truth(costs, request.config)["step_time_s"],
+            -(-self.num_train // request.config.global_batch_size),
+        )
         epochs = []
         for number in range(1, request.training.epochs + 1):
             share = final * (1 - math.exp(-number))
@@ -188,24 +198,24 @@ class FakeLearning:
                 Epoch(
                     epoch=number,
                     steps=steps,
-                    samples=self._shares(request.world_size),
-                    learning_rate=request.optimizer.learning_rate,
+                    samples=self._shares(request.config.world_size),
+                    learning_rate=request.config.optimizer.learning_rate,
                     train_loss=1 - share,
                     train_correct=round(share * self.num_train),
                     train_s=steps * step_s * math.exp(noise.block * random.standard_normal()),
-                    noise=(self._norms(request),) if request.training.noise_scale else (),
+                    noise=(self._norms(request.config),) if request.training.noise_scale else (),
                     **(evaluated if request.training.is_evaluated(number) else {}),
                 )
             )
         return TrainingResult(
             epochs=tuple(epochs),
-            global_batch_size=request.global_batch_size,
+            global_batch_size=request.config.global_batch_size,
             reference_batch=request.reference_batch,
-            peak_learning_rate=request.optimizer.learning_rate,
+            peak_learning_rate=request.config.optimizer.learning_rate,
             setup_s=1.0,
-            device_memory_bytes=(costs.memory_bytes,) * request.world_size,
-            device_utilization=(0.9,) * request.world_size,
-            weights_difference=0.0 if request.world_size > 1 else None,
+            device_memory_bytes=(costs.memory_bytes,) * request.config.world_size,
+            device_utilization=(0.9,) * request.config.world_size,
+            weights_difference=0.0 if request.config.world_size > 1 else None,
         )
 
     def _shares(self, world_size: int) -> tuple[int, ...]:
@@ -213,9 +223,9 @@ class FakeLearning:
             self.num_train // world_size + (r < self.num_train % world_size) for r in range(world_size)
         )
 
-    def _norms(self, request: TrialRequest) -> GradientNorms:
-        small = request.batch_size
-        big = small * max(request.world_size, 2)
+    def _norms(self, config: Configuration) -> GradientNorms:
+        small = config.batch_size
+        big = small * max(config.world_size, 2)
         return GradientNorms(
             small_batch=small,
             small_square=self.squared_gradient + self.variance / small,
@@ -272,22 +282,24 @@ class FakeRunner:
         """Measure ``request`` in simulated time; failures are outcomes."""
         self.requests.append(request)
         on_progress(Progress("set up"))
-        if self._group is None or len(self._group.members) < request.world_size:
-            self.start(request.world_size, request.environment)
+        if self._group is None or len(self._group.members) < request.config.world_size:
+            self.start(request.config.world_size, request.config.environment)
         assert self._group is not None
         failure = self._failure(request)
         if failure is not None:
             return Outcome(failure[0], wall_time_s=0.1, reason=failure[1], group=self._group.number)
-        ranks = self._group.ranks_for(request.world_size, request.placement)
-        if request.training is not None:
+        ranks = self._group.ranks_for(request.config.world_size, request.config.placement)
+        if request.kind == "training":
             return self._train(request, ranks, on_progress)
+        if request.kind == "probe":
+            return self._probe(request, ranks)
         on_progress(Progress("measure"))
         trial = _Trial(self, request, ranks)
         trial.measure()
         return Outcome(
             "complete",
             wall_time_s=trial.clock_s + 1.0,
-            measurement=trial.measurement(),
+            result=trial.result(),
             samples=tuple(trial.samples),
             ranks=ranks,
             nodes=self._group.nodes_of(ranks),
@@ -295,19 +307,42 @@ class FakeRunner:
             group=self._group.number,
         )
 
+    def _probe(self, request: ProbeRequest, ranks: tuple[int, ...]) -> Outcome:
+        """The memory of the batch, in the time of a few steps."""
+        assert self._group is not None
+        size, costs = len(ranks), self.costs(request.config, request.config.setting)
+        limit = self.memory_limit_bytes
+        result = ProbeResult(
+            setup_s=0.5,
+            warmup_s=PROBE_STEPS * costs.plain_s,
+            peak_memory_bytes=(costs.memory_bytes,) * size,
+            device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * size,
+            memory_limit_bytes=(limit,) * size if limit else None,
+        )
+        return Outcome(
+            "complete",
+            wall_time_s=result.warmup_s + 1.0,
+            result=result,
+            ranks=ranks,
+            nodes=self._group.nodes_of(ranks),
+            device_name=self._resources.device_name,
+            group=self._group.number,
+        )
+
     def _train(
-        self, request: TrialRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
+        self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
     ) -> Outcome:
         """Epochs in simulated time, as ``learning`` has them."""
         assert self._group is not None
-        assert request.training is not None
-        trained = self.learning.train(request, self.costs(request, request.setting), self.noise, self.random)
+        trained = self.learning.train(
+            request, self.costs(request.config, request.config.setting), self.noise, self.random
+        )
         for epoch in trained.epochs:
             on_progress(Progress("epoch", epoch.words(request.training.epochs)))
         return Outcome(
             "complete",
             wall_time_s=sum(epoch.elapsed_s for epoch in trained.epochs) + 1.0,
-            training=trained,
+            result=trained,
             ranks=ranks,
             nodes=self._group.nodes_of(ranks),
             device_name=self._resources.device_name,
@@ -327,26 +362,26 @@ class FakeRunner:
         planted = self.fail(request) if self.fail else None
         if planted is not None or self.memory_limit_bytes is None:
             return planted
-        wanted = self.costs(request, request.setting).memory_bytes
+        wanted = self.costs(request.config, request.config.setting).memory_bytes
         if wanted <= self.memory_limit_bytes:
             return None
         return "oom", f"out of memory: {wanted:,} bytes wanted of {self.memory_limit_bytes:,}"
 
-    def truth(self, request: TrialRequest) -> dict[str, float]:
-        """The planted waterfall of ``request`` in s, by the names of CONTRACT.md, with ``step_time_s``.
+    def truth(self, config: Configuration) -> dict[str, float]:
+        """The planted waterfall of ``config`` in s, by the names of CONTRACT.md, with ``step_time_s``.
 
         ``small_batch_s`` is there in strong scaling only; ``efficiency`` and ``replay_s`` come with it.
         """
-        return truth(self.costs(request, request.setting), request)
+        return truth(self.costs(config, config.setting), config)
 
 
-def truth(costs: StepCosts, request: TrialRequest) -> dict[str, float]:
-    """The waterfall in s that ``costs`` amount to at the request's world size, and what follows from it."""
-    n = request.world_size
+def truth(costs: StepCosts, config: Configuration) -> dict[str, float]:
+    """The waterfall in s that ``costs`` amount to at a configuration's world size, and what follows."""
+    n = config.world_size
     delay_s, skew_s = costs.mean_delay_s(n), costs.skew_s(n)
     plain_s = costs.plain_s + delay_s
     parts = {"ideal_s": plain_s}
-    if request.scaling == "strong":
+    if config.scaling == "strong":
         assert costs.base_s is not None
         parts["ideal_s"] = (costs.base_s + delay_s) / n
         parts["small_batch_s"] = plain_s - parts["ideal_s"]
@@ -364,57 +399,28 @@ def truth(costs: StepCosts, request: TrialRequest) -> dict[str, float]:
 class _Trial:
     """One measurement as the worker makes it, in simulated time."""
 
-    def __init__(self, runner: FakeRunner, request: TrialRequest, ranks: tuple[int, ...]) -> None:
+    def __init__(self, runner: FakeRunner, request: StepsRequest, ranks: tuple[int, ...]) -> None:
         self.runner, self.request, self.ranks = runner, request, ranks
-        self.costs = runner.costs(request, request.setting)
-        self.versus = runner.costs(request, request.versus) if request.versus else self.costs
+        self.costs = runner.costs(request.config, request.config.setting)
+        self.versus = runner.costs(request.config, request.versus) if request.versus else self.costs
         self.variants = [name for name in request.variants if name not in self.costs.missing]
         self.rounds: list[Round] = []
         self.samples: list[Samples] = []
-        self.ratios: list[float] = []
-        self.devices: list[int] = []
         self.clock_s = 0.0
-        self.stopped_by: str = "max_seconds"
+        self.stopped_by: StopReason | None = None
 
     def measure(self) -> None:
-        """Rounds until the stopping rule ends them; a probe of the largest batch has none."""
-        if self.request.fit:
-            self.clock_s, self.stopped_by = PROBE_STEPS * self.costs.plain_s, "steps"
-            return
-        while not self._is_over():
+        """Rounds until the stopping rule ends them, by the simulated clock."""
+        request = self.request
+        while self.stopped_by is None:
             self._round()
-
-    def _is_over(self) -> bool:
-        measure, num_rounds = self.request.measure, len(self.rounds)
-        if num_rounds < measure.min_rounds:
-            return False
-        if measure.steps is not None:
-            self.stopped_by = "steps"
-            return True
-        asked = measure.half_width or DEFAULT_HALF_WIDTH[self.request.device]
-        if relative_half_width(self.ratios, self.devices) <= asked:
-            self.stopped_by = "half_width"
-            return True
-        return self.clock_s >= measure.max_seconds
+            self.stopped_by = decide(self.rounds, request.measure, request.config.device, self.clock_s).stop
 
     def _round(self) -> None:
         index, at_s = len(self.rounds), self.clock_s
         order = self.runner.random.permutation(len(self.variants))
         blocks = {self.variants[i]: self._block(self.variants[i], index) for i in order}
         self.rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s, load_average=None))
-        ratio, device = self._watched_ratio(blocks)
-        self.ratios.append(ratio)
-        self.devices.append(device)
-
-    def _watched_ratio(self, blocks: dict[Variant, Block]) -> tuple[float, int]:
-        """What the stopping rule watches (the efficiency, else the gain, else the step time), and where."""
-        over = next((name for name in ("base", "plain", "versus") if name in blocks), None)
-        under = blocks.get("synced")
-        if under is None:
-            block = blocks[over or self.variants[0]]
-            return max(block.step_time_s), block.ranks[0]
-        upper = max(blocks[over].step_time_s) if over else 1.0
-        return upper / max(under.step_time_s), blocks[over].ranks[0] if over else 0
 
     def _block(self, variant: Variant, index: int) -> Block:
         alone = variant in ("plain", "base")
@@ -446,7 +452,7 @@ class _Trial:
 
     def _true_s(self, variant: Variant, costs: StepCosts, num_steps: int) -> NDArray[np.float64]:
         """Step times in s without noise, shape ``(world_size, num_steps)``."""
-        n = self.request.world_size
+        n = self.request.config.world_size
         if variant == "replay":
             return np.full((n, num_steps), costs.replay_s)
         delay_s = np.repeat(costs.offsets(n)[:, None], num_steps, axis=1)
@@ -477,18 +483,19 @@ class _Trial:
             blocks.append(_phase_block("local", costs.plain_s + costs.contention_s + costs.wrapper_s))
         return tuple(blocks * 5)
 
-    def measurement(self) -> Measurement:
+    def result(self) -> StepsResult:
         """All that the worker would return."""
-        request, costs, n = self.request, self.costs, self.request.world_size
+        request, costs, n = self.request, self.costs, self.request.config.world_size
         versus = request.versus
-        return Measurement(
+        assert self.stopped_by is not None
+        return StepsResult(
             rounds=tuple(self.rounds),
             stopped_by=self.stopped_by,
-            batch_size=request.batch_size,
-            global_batch_size=request.global_batch_size,
-            samples_per_step=request.global_batch_size,
+            batch_size=request.config.batch_size,
+            global_batch_size=request.config.global_batch_size,
+            samples_per_step=request.config.global_batch_size,
             versus_samples_per_step=(
-                request.micro_batch(versus) * n * versus.gradient_accumulation if versus else None
+                request.config.micro_batch(versus) * n * versus.gradient_accumulation if versus else None
             ),
             warmup_steps=5,
             setup_s=0.5,
@@ -499,7 +506,7 @@ class _Trial:
             missing={name: why for name, why in costs.missing.items() if name in request.variants},
             phases=self._phases() if request.role == "scaling" else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
-            device_memory_bytes=(costs.memory_bytes + (256 << 20),) * n,
+            device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
             memory_limit_bytes=(self.runner.memory_limit_bytes,) * n
             if self.runner.memory_limit_bytes
             else None,

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
-from raybench.records.record import TrialRequest
+from raybench.records.requests import TrialRequest
 from raybench.workloads.protocol import Workload, collate_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -121,22 +121,26 @@ def make_batches(
 
     Raises ``InvalidTrialError`` where the data set has not one full batch for each rank.
     """
-    setting = request.setting
+    setting = request.config.setting
 
     def place(batch: Any) -> Any:
         return on_device(batch, device, setting.channels_last)
 
-    if request.workload.input == "synthetic":
-        generator = torch.Generator().manual_seed(request.seed * 1_000_003 + rank)
+    if request.config.workload.input == "synthetic":
+        generator = torch.Generator().manual_seed(request.config.seed * 1_000_003 + rank)
         return SyntheticBatches(place(workload.batch(size, generator)))  # type: ignore[attr-defined]
     dataset = workload.dataset("train")  # type: ignore[attr-defined]
-    share = len(dataset) // request.world_size
+    share = len(dataset) // request.config.world_size
     if share < size:
         raise InvalidTrialError(
-            f"batch {size}: each of {request.world_size} ranks has {share} samples of the {len(dataset)}"
+            f"batch {size}: each of {request.config.world_size} ranks has {share} samples of the {len(dataset)}"
         )
     sampler: DistributedSampler[Any] = DistributedSampler(
-        dataset, num_replicas=request.world_size, rank=rank, seed=request.seed, drop_last=True
+        dataset,
+        num_replicas=request.config.world_size,
+        rank=rank,
+        seed=request.config.seed,
+        drop_last=True,
     )
     loader: DataLoader[Any] = DataLoader(
         dataset,

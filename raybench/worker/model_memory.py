@@ -6,7 +6,7 @@ import copy
 
 import torch
 
-from raybench.records.record import TrialRequest
+from raybench.records.requests import TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.cache import Kept
@@ -35,11 +35,17 @@ def refuse_without_room(request: TrialRequest, workload: Workload, team: Team, k
 
     A CPU gives memory that it has not, and the system kills whoever uses it.
     """
-    limits, model = kept.memory_limits.get(team.ranks), request.workload.model_dump_json()
-    key = f"{model} {request.optimizer.model_dump_json()} {request.setting.strategy} {request.world_size}"
+    limits, model = kept.memory_limits.get(team.ranks), request.config.workload.model_dump_json()
+    key = f"{model} {request.config.optimizer.model_dump_json()} {request.config.setting.strategy} {request.config.world_size}"
     if limits is None or key in kept.sized:
         return
-    refuse_too_large(workload, request.optimizer, request.setting, request.world_size, limits[team.rank])
+    refuse_too_large(
+        workload,
+        request.config.optimizer,
+        request.config.setting,
+        request.config.world_size,
+        limits[team.rank],
+    )
     kept.sized.add(key)
 
 

@@ -15,8 +15,9 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 
-from raybench.launch.runner import Member, Outcome, Progress
-from raybench.records.record import State, TrialRequest
+from raybench.records.messages import Member, Outcome, Progress
+from raybench.records.record import State
+from raybench.records.requests import TrialRequest
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators, is_echo
 from raybench.worker.steps.trial import RankResult, measure_trial
@@ -91,7 +92,11 @@ def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | Non
         return None
 
     def finish(path: Path) -> None:
-        about = {"raybench_trial": request.trial_id, "seed": request.seed, "world_size": request.world_size}
+        about = {
+            "raybench_trial": request.trial_id,
+            "seed": request.config.seed,
+            "world_size": request.config.world_size,
+        }
         ray.train.Checkpoint.from_directory(str(path)).set_metadata(about)
 
     return Checkpoints(Path(folder) / request.trial_id, finish)
@@ -117,11 +122,11 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
         order = {"oom": 0, "invalid": 1, "crashed": 2}
         cause = min(failed, key=lambda found: (order[found.state], is_echo(found.reason or "")))
         return Outcome(_state(cause.state), seconds, cause.reason, ranks=ranks)
-    numbers = next(result for result in present if result.measurement or result.training)
+    numbers = next(result for result in present if result.steps or result.training)
     return Outcome(
         "complete",
         seconds,
-        measurement=numbers.measurement,
+        measurement=numbers.steps,
         training=numbers.training,
         samples=numbers.samples,
         ranks=ranks,

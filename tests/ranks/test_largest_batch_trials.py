@@ -9,8 +9,10 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import Bound, Found, decide, probe_of
-from raybench.launch.runner import Outcome, Resources
-from raybench.plan.trials import Plan, make_plan
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 from raybench.worker.cache import Kept
@@ -85,7 +87,7 @@ def test_probes_on_two_ranks():
         name: [TrialRecord.model_validate_json(line) for line in lines] for name, lines in by_rank[0].items()
     }
     for name, found in records.items():
-        shown = [(each.request.batch_size, each.state, f"{each.wall_time_s:.2f}") for each in found]
+        shown = [(each.config.batch_size, each.state, f"{each.wall_time_s:.2f}") for each in found]
         print(name, shown, [each.reason for each in found if each.reason])
     for name in ("memory", "memory again"):
         _memory(records[name])
@@ -119,7 +121,7 @@ def _memory(records: list[TrialRecord]) -> None:
     assert 0.85 < found.fitting.share <= 0.9
     assert {record.state for record in records} == {"complete"}  # nothing was tried that would not fit
     for record in records:
-        measurement = record.measurement
+        measurement = record.steps
         assert measurement is not None
         assert measurement.rounds == ()
         taken, limits = measurement.device_memory_bytes, measurement.memory_limit_bytes
@@ -128,7 +130,7 @@ def _memory(records: list[TrialRecord]) -> None:
         assert max(taken) < min(limits)
         # half of what is left for each rank, beside what it has
         assert all(LEFT_MIB * MIB / 2 < limit < 3 * LEFT_MIB * MIB for limit in limits)
-    largest = {record.request.batch_size: record.measurement for record in records}[found.batch_size or 0]
+    largest = {record.config.batch_size: record.steps for record in records}[found.batch_size or 0]
     assert largest is not None
     assert largest.fixed_memory_bytes is not None
     assert largest.device_memory_bytes is not None

@@ -15,7 +15,9 @@ from raybench.analysis.diagnosis.stability import straggler
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
-from raybench.records.record import Measurement, TrialRecord, TrialRequest, Variant
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.cache import Kept
@@ -107,7 +109,7 @@ def _measure(requests: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, dict[s
     communicators, found = Communicators("gloo"), {}
     for name, asked in requests.items():
         request = TrialRequest.model_validate(asked)
-        ranks = tuple(range(request.world_size))
+        ranks = tuple(range(request.config.world_size))
         result = measure_trial(request, ranks, communicators, torch.device("cpu"), Kept(), lambda _: None)
         found[name] = (result, BENCH.own_s)
     communicators.drop_team()
@@ -132,7 +134,7 @@ def _records(world_size: int, requests: dict[str, TrialRequest]) -> dict[str, Tr
             ranks=tuple(range(world_size)),
             started_at="",
             wall_time_s=0.0,
-            measurement=results[0].measurement,
+            measurement=results[0].steps,
         )
     return records
 
@@ -201,9 +203,9 @@ def _waterfall(record: TrialRecord) -> Waterfall:
     return found
 
 
-def _measurement(record: TrialRecord) -> Measurement:
-    assert record.measurement is not None
-    return record.measurement
+def _measurement(record: TrialRecord) -> StepsResult:
+    assert record.steps is not None
+    return record.steps
 
 
 def _agrees(name: str, found: Estimate | None, planted: float, floor: float) -> None:
@@ -225,7 +227,7 @@ def _truth(name: str, plant: Plant, world_size: int) -> dict[str, float]:
 
 
 def _check(name: str, record: TrialRecord, plant: Plant) -> None:
-    world_size = record.request.world_size
+    world_size = record.config.world_size
     found, truth = _waterfall(record), _truth(name, plant, world_size)
     step_s = sum(truth.values())
     floor = FLOOR * step_s

@@ -14,8 +14,9 @@ from torch import nn
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.strategies import loss_parity
-from raybench.launch.runner import Outcome
-from raybench.records.record import Measurement, TrialRequest, Variant
+from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
+from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
@@ -302,10 +303,10 @@ def test_gradients_are_those_of_one_device(two: Two) -> None:
 # --- trials
 
 
-def _complete(outcome: Outcome) -> Measurement:
+def _complete(outcome: Outcome) -> StepsResult:
     assert outcome.state == "complete", outcome.reason
-    assert outcome.measurement is not None
-    return outcome.measurement
+    assert outcome.steps is not None
+    return outcome.steps
 
 
 SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change", "ddp silent")]
@@ -318,8 +319,8 @@ def test_a_strategy_is_measured(name: str, two: Two) -> None:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
         assert blocks["synced"].ranks == BOTH
-    assert found.samples_per_step == request.global_batch_size
-    if request.setting.strategy == "fsdp":
+    assert found.samples_per_step == request.config.global_batch_size
+    if request.config.setting.strategy == "fsdp":
         assert not found.bucket_bytes
     if request.role == "scaling" and name != "fsdp larger than one":
         parity = loss_parity(to_record(request, two[0][name]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.records.record import TrialRequest, Variant
+from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec
@@ -69,7 +69,7 @@ def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeyp
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 4
     mean = build(encoder, str(data_dir)).tokens_per_sample()  # type: ignore[attr-defined]
     assert 20 < mean < 128
-    measured = [result.measurement for result in ranks[0]]
+    measured = [result.steps for result in ranks[0]]
     assert all(measurement is not None and len(measurement.rounds) == 3 for measurement in measured)
     assert [measurement.samples_per_step for measurement in measured] == [32, 16, 16, 16]
     tokens = [measurement.tokens_per_step for measurement in measured]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from raybench.records.record import TrainingResult, TrialRequest
+from raybench.records.requests import TrialRequest
+from raybench.records.trainings import TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.training import TrainingSpec
@@ -80,7 +81,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
     ) -> RankResult | None:
         request, kept = ASKED[name], Kept()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
-        ranks = (0, 1)[: request.world_size]
+        ranks = (0, 1)[: request.config.world_size]
         if limits:
             kept.memory_limits[ranks] = limits
         return train_trial(request, ranks, communicators, CPU, kept, on_progress, checkpoints)
@@ -142,11 +143,11 @@ def test_one_device_trains_as_a_loop_written_by_hand(ranks):
     request = ASKED["alone"]
     workload = clouds()
     train, test = workload.dataset("train"), workload.dataset("test")
-    torch.manual_seed(request.seed)
+    torch.manual_seed(request.config.seed)
     model = workload.model()
     optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
     for epoch in trained(ranks, "alone").epochs:
-        order, total = shuffled(NUM_TRAIN, request.seed, epoch.epoch), 0.0
+        order, total = shuffled(NUM_TRAIN, request.config.seed, epoch.epoch), 0.0
         model.train()
         for begin in range(0, NUM_TRAIN, 16):
             batch = default_collate([train[index] for index in order[begin : begin + 16]])

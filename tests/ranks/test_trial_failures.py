@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from raybench.launch.runner import Outcome
-from raybench.records.record import Measurement, TrialRequest, Variant
+from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
+from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
@@ -93,10 +94,10 @@ def _served(
     return Served(outcomes, threads, [answer[2] for answer in by_rank])
 
 
-def _complete(outcome: Outcome) -> Measurement:
+def _complete(outcome: Outcome) -> StepsResult:
     assert outcome.state == "complete", outcome.reason
-    assert outcome.measurement is not None
-    return outcome.measurement
+    assert outcome.steps is not None
+    return outcome.steps
 
 
 BOTH = (0, 1)
@@ -187,7 +188,7 @@ def two() -> Served:
 )
 def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Served) -> None:
     failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
-    assert (failed.state, failed.reason, failed.measurement) == (state, reason, None)
+    assert (failed.state, failed.reason, failed.steps) == (state, reason, None)
     assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
     found = _complete(after)
     assert len(found.rounds) == 4
@@ -203,7 +204,7 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
         assert all(block.num_steps == 3 for block in blocks.values())
         assert blocks["synced"].ranks == BOTH
     assert found.loss is not None
-    assert found.samples_per_step == found.global_batch_size == request.global_batch_size
+    assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
         "unused": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
@@ -332,9 +333,11 @@ def _equal_weights(real: Lane, team: Team) -> dict[str, Any]:
 def _gradients(request: TrialRequest, bench: Bench, team: Team) -> dict[str, Any]:
     """Of DDP over the ranks' batches, and of one bare model over all of them at once."""
     assert bench.real is not None
-    workload = build(request.workload, None)
+    workload = build(request.config.workload, None)
     mine = bench.real.batches.next()
-    every = [make_batches(workload, request, request.batch_size, rank, CPU).next() for rank in range(2)]
+    every = [
+        make_batches(workload, request, request.config.batch_size, rank, CPU).next() for rank in range(2)
+    ]
     assert torch.equal(every[team.rank][0], mine[0])
     assert not torch.equal(every[0][0], every[1][0])
     alone = bench._shadow()  # the same weights, no gradients yet

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 
-from raybench.records.record import TrialRequest, Variant
+from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
@@ -115,21 +115,21 @@ def test_real_images_are_measured_and_loaders_end(two):
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 3
         assert left == 0
     for result in two["read"][0][0]:
-        assert result.measurement is not None
-        assert len(result.measurement.rounds) == 3
-        assert result.measurement.samples_per_step == 16
-        assert result.measurement.loss is not None
+        assert result.steps is not None
+        assert len(result.steps.rounds) == 3
+        assert result.steps.samples_per_step == 16
+        assert result.steps.loss is not None
 
 
 def test_a_model_with_batch_normalisation_has_all_five_variants(two):
     results, _ = two["normalised"][0]
     for leader in results:
         assert (leader.state, leader.reason) == ("complete", None)
-        assert leader.measurement is not None
-        assert leader.measurement.missing == {}
-        for round_ in leader.measurement.rounds:
+        assert leader.steps is not None
+        assert leader.steps.missing == {}
+        for round_ in leader.steps.rounds:
             assert {block.variant for block in round_.blocks} == set(ALL)
-        means = [block.seconds for block in leader.measurement.phases]
+        means = [block.seconds for block in leader.steps.phases]
         assert all(
             mean[phase] > 0 for mean in means for phase in ("data", "forward", "backward", "optimizer")
         )
@@ -137,8 +137,10 @@ def test_a_model_with_batch_normalisation_has_all_five_variants(two):
 
 def rank_reads_an_epoch(request: TrialRequest) -> list[list[float]]:
     """For each of two epochs, a number for each image that this rank has seen."""
-    batches = make_batches(build(request.workload, request.data), request, 8, dist.get_rank(), CPU)
-    share = request.workload.samples // 2  # type: ignore[union-attr]
+    batches = make_batches(
+        build(request.config.workload, request.config.data), request, 8, dist.get_rank(), CPU
+    )
+    share = request.config.workload.samples // 2  # type: ignore[union-attr]
     epochs = []
     for _ in range(2):
         read = [batches.next() for _ in range(share // 8)]

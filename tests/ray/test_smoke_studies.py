@@ -61,7 +61,7 @@ def test_goes_from_the_data_to_the_report(study: str, run: tuple[str, Path]) -> 
     with ResultsDirectory.open_readonly(folder / study) as store:
         resolved, records = store.study(), list(store.latest().values())
     assert {record.state for record in records} == {"complete"}, output
-    sizes = {record.request.world_size for record in records if record.request.role == "scaling"}
+    sizes = {record.config.world_size for record in records if record.request.role == "scaling"}
     assert sizes == {1, 2}
     assert resolved.workload.input == ("synthetic" if study == "mlp_scaling" else "real")
     report = (folder / study / "report" / "report.md").read_text()

@@ -6,8 +6,9 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from raybench.launch.runner import Samples
-from raybench.records.record import TrialRecord, TrialRequest, Variant
+from raybench.records.messages import Samples
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
@@ -25,18 +26,23 @@ def variants_for(world_size: int, scaling: str, full: bool = True) -> tuple[Vari
     return ("base", *chosen) if scaling == "strong" else chosen
 
 
-def request(**fields: Any) -> TrialRequest:
-    given: dict[str, Any] = {
-        "role": "scaling",
+def request(**fields: Any) -> StepsRequest:
+    """A request of steps; fields of its configuration are given beside its own."""
+    given: dict[str, Any] = {"role": "scaling", "measure": MeasureSpec(half_width=0.02)} | fields
+    named = {name: given.pop(name) for name in list(given) if name in Configuration.model_fields}
+    asked = config(**named)
+    given.setdefault("variants", variants_for(asked.world_size, asked.scaling))
+    return StepsRequest(config=asked, **given)
+
+
+def config(**fields: Any) -> Configuration:
+    given = {
         "workload": MLPSpec(name="mlp"),
         "optimizer": OptimizerSpec(),
         "setting": Setting(),
         "world_size": 2,
-        "measure": MeasureSpec(half_width=0.02),
     }
-    given |= fields
-    given.setdefault("variants", variants_for(given["world_size"], given.get("scaling", "weak")))
-    return TrialRequest.model_validate(given)
+    return Configuration.model_validate(given | fields)
 
 
 def measured(costs: StepCosts, noise: Noise | None = None, seed: int = 0, **fields: Any) -> TrialRecord:
@@ -49,7 +55,7 @@ def study(**fields: Any) -> Study:
     return Study.model_validate({"name": "fake", "workload": {"name": "mlp"}} | fields)
 
 
-def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -> TrialRequest:
+def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -> StepsRequest:
     full = role != "search"
     return request(
         role=role,

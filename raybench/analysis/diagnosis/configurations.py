@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling, Status, scaling
+from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
-from raybench.analysis.results import StudyResults
+from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -31,7 +31,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class DiagnosedConfiguration:
     """One setting on several devices."""
 
     record: TrialRecord
@@ -47,7 +47,7 @@ class Configuration:
         return self.scaling.status
 
 
-def configurations(results: StudyResults) -> tuple[Configuration, ...]:
+def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfiguration, ...]:
     """Every setting, variables and placement at the largest measured world size, best efficiency first.
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
@@ -55,33 +55,30 @@ def configurations(results: StudyResults) -> tuple[Configuration, ...]:
     several = [
         record
         for record in results.complete
-        if record.measurement is not None
-        and record.request.world_size > 1
-        and record.request.role != "confirmation"
+        if record.steps is not None and record.config.world_size > 1 and record.request.role != "confirmation"
     ]
-    at = results.headline.request.world_size if results.headline else 0
+    at = results.headline.config.world_size if results.headline else 0
     kept: list[TrialRecord] = []
     for record in sorted(several, key=lambda each: each.request.role != "scaling"):
-        new = all(record.request.differences(other.request) for other in kept)
-        if record.request.world_size == at and new:
+        new = all(record.config.differences(other.config) for other in kept)
+        if record.config.world_size == at and new:
             kept.append(record)
-    found = {record.trial_id: scaling(record, results.records) for record in kept}
-    every = [_configuration(results, record, kept, found) for record in kept]
+    every = [_configuration(results, record, kept) for record in kept]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 
 
-def _efficiency(each: Configuration) -> float:
+def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
 def _configuration(
-    results: StudyResults, record: TrialRecord, kept: Sequence[TrialRecord], found: dict[str, Scaling]
-) -> Configuration:
-    mine = found[record.trial_id]
+    results: MeasuredStudy, record: TrialRecord, kept: Sequence[TrialRecord]
+) -> DiagnosedConfiguration:
+    mine = results.scaling(record)
     best: dict[str, Change] = {}
     neighbours = 0
     for other in kept:
-        difference, theirs = other.request.differences(record.request), found[other.trial_id]
+        difference, theirs = other.config.differences(record.config), results.scaling(other)
         if len(difference) != 1:
             continue
         neighbours += 1
@@ -95,11 +92,11 @@ def _configuration(
         if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
             label = results.label(other)
             best[knob] = Change(knob, value, label, theirs.efficiency, theirs.speedup, ratio, faster)
-    return Configuration(
+    return DiagnosedConfiguration(
         record=record,
         label=results.label(record),
         scaling=mine,
-        waterfall=waterfall(record),
+        waterfall=results.waterfalls[record.trial_id],
         changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
         num_tried=neighbours,
     )

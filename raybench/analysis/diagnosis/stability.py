@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
-from raybench.analysis.estimates.rounds import Series, asked_half_width, level, paired, series
+from raybench.analysis.estimates.rounds import Series, level, series
 from raybench.analysis.estimates.statistics import TRIM, Estimate, geometric, trimmed_mean
-from raybench.analysis.strategies import loss_parity
-from raybench.records.record import Measurement, TrialRecord
+from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
+from raybench.analysis.loss_parity import loss_parity
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
 
 OUTLIER_SCORE = 3.5  # modified z-score
 OUTLIER_LEAST = 0.10  # relative; less is no outlier, however quiet the other rounds
@@ -29,9 +31,9 @@ CLOCK_DROP = 0.10  # relative, from the fastest round
 
 def findings(record: TrialRecord) -> list[Finding]:
     """What is to be said against the measurement of a record; nothing for one that is not complete."""
-    if record.measurement is None:
+    if record.steps is None:
         return []
-    every = [check(record, record.measurement) for check in _CHECKS]
+    every = [check(record, record.steps) for check in _CHECKS]
     return [finding for finding in every if finding is not None]
 
 
@@ -67,7 +69,7 @@ def theil_sen(at: Series, values: Series) -> float:
     return float(np.median(slopes)) if len(slopes) else 0.0
 
 
-def straggler(measurement: Measurement) -> tuple[int, Estimate, Estimate] | None:
+def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None:
     """The rank that takes longest in ``local``, where no rank waits for another.
 
     Returns the rank, its time over the median of the others as a ratio, and the same as a difference in s;
@@ -84,12 +86,12 @@ def straggler(measurement: Measurement) -> tuple[int, Estimate, Estimate] | None
     return blocks[0].ranks[worst], ratios[worst], trimmed_mean(times[:, worst] - others[:, worst])
 
 
-def _watched(measurement: Measurement) -> Series | None:
+def _watched(measurement: StepsResult) -> Series | None:
     values = series(measurement, "synced")
     return values if values is not None else series(measurement, "plain")
 
 
-def _outliers(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _outliers(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     values = _watched(measurement)
     if values is None:
         return None
@@ -113,7 +115,7 @@ def _outliers(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _drift(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _drift(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     values = _watched(measurement)
     if values is None:
         return None
@@ -136,39 +138,32 @@ def _drift(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _noisy(record: TrialRecord, measurement: Measurement) -> Finding | None:
-    values, asked = _asked_about(record, measurement), asked_half_width(record.request)
-    if values is None or measurement.stopped_by != "max_seconds":
+def _noisy(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+    reached, request = reached_half_width(measurement.rounds), record.request
+    assert request.kind == "steps"  # it has a measurement of steps
+    asked = asked_half_width(request.measure, request.config.device)
+    if reached is None or measurement.stopped_by != "max_seconds" or reached <= asked:
         return None
-    reached = trimmed_mean(np.log(values)).half_width
-    if reached <= asked:
-        return None
+    num_rounds = len(measurement.rounds)
     needed_s = measurement.measure_s * (reached / asked) ** 2
     return Finding(
         FindingName.NOISY_MEASUREMENT,
         Severity.WARNING,
         record.trial_id,
-        f"the half-width is {reached:.1%} after {len(values)} rounds in {measurement.measure_s:.0f} s, "
+        f"the half-width is {reached:.1%} after {num_rounds} rounds in {measurement.measure_s:.0f} s, "
         f"{asked:.1%} was asked",
         f"it shrinks with the square root of time: --set measure.max_seconds={_rounded_up(needed_s)}, or a "
         "quieter machine",
-        {"half_width_ratio": reached, "asked_ratio": asked, "needed_s": needed_s, "rounds": len(values)},
+        {
+            "half_width_ratio": reached,
+            "asked_ratio": asked,
+            "needed_s": needed_s,
+            "rounds": num_rounds,
+        },
     )
 
 
-def _asked_about(record: TrialRecord, measurement: Measurement) -> Series | None:
-    """What the stopping rule watched: the gain, the efficiency, else the step time."""
-    synced = series(measurement, "synced")
-    base = series(measurement, "base" if record.request.scaling == "strong" else "plain")
-    if record.request.role == "confirmation":
-        base = series(measurement, "versus")
-    if synced is None or base is None:
-        values = base if synced is None else synced
-        return None if values is None else values[np.isfinite(values)]
-    return paired(base, synced)
-
-
-def _uneven(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _uneven(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     """Devices whose own step times differ: two-sample t on the logarithms, Bonferroni over all pairs."""
     by_rank: dict[int, list[float]] = {}
     for each in measurement.rounds:
@@ -200,7 +195,7 @@ def _uneven(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _straggler(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _straggler(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     found = straggler(measurement)
     if found is None:
         return None
@@ -219,12 +214,12 @@ def _straggler(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _load(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _load(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     loads = [each.load_average for each in measurement.rounds if each.load_average is not None]
     if not loads:
         return None
-    request = record.request
-    ours = request.world_size * (request.cpus_per_worker + request.setting.workers)
+    config = record.config
+    ours = config.world_size * (config.cpus_per_worker + config.setting.workers)
     load = float(np.median(loads))
     if load <= 1.25 * ours + IDLE_LOAD:
         return None
@@ -238,7 +233,7 @@ def _load(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _throttled(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _throttled(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     num_rounds = len(measurement.rounds)
     throttled = [
         index for index, each in enumerate(measurement.rounds) if any(flag for flag in each.throttled if flag)
@@ -269,7 +264,7 @@ def _throttled(record: TrialRecord, measurement: Measurement) -> Finding | None:
     )
 
 
-def _clock_drop(measurement: Measurement) -> float:
+def _clock_drop(measurement: StepsResult) -> float:
     """The largest fall of any device's clock below its fastest round, relative."""
     drops = [0.0]
     for place in range(max((len(each.clock_mhz) for each in measurement.rounds), default=0)):
@@ -285,20 +280,20 @@ def _clock_drop(measurement: Measurement) -> float:
     return max(drops)
 
 
-def _oversubscribed(record: TrialRecord, measurement: Measurement) -> Finding | None:
-    if not record.request.oversubscribed:
+def _oversubscribed(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+    if not record.config.oversubscribed:
         return None
     return Finding(
         FindingName.OVERSUBSCRIBED,
         Severity.PROBLEM,
         record.trial_id,
-        f"{record.request.world_size} workers shared fewer cores; step time {_milliseconds(measurement)}",
+        f"{record.config.world_size} workers shared fewer cores; step time {_milliseconds(measurement)}",
         "use it to see that a study works, not for its numbers: run on as many cores as workers",
-        {"world_size": record.request.world_size},
+        {"world_size": record.config.world_size},
     )
 
 
-def _milliseconds(measurement: Measurement) -> str:
+def _milliseconds(measurement: StepsResult) -> str:
     values = _watched(measurement)
     if values is None:
         return "unknown"
@@ -310,11 +305,11 @@ def _listed(ranks: list[int]) -> str:
     return ", ".join(str(rank) for rank in ranks)
 
 
-def _losses(record: TrialRecord, measurement: Measurement) -> Finding | None:
+def _losses(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     verdict = loss_parity(record)
     if verdict is None or verdict.agrees:
         return None
-    strategy, gradient = record.request.setting.strategy, ""
+    strategy, gradient = record.config.setting.strategy, ""
     if verdict.gradient_difference is not None:
         gradient = (
             f", its first gradient by {verdict.gradient_difference:.2g} "
@@ -343,7 +338,7 @@ def _rounded_up(seconds: float) -> int:
     return int(math.ceil(seconds / digits) * digits)
 
 
-_CHECKS: tuple[Callable[[TrialRecord, Measurement], Finding | None], ...] = (
+_CHECKS: tuple[Callable[[TrialRecord, StepsResult], Finding | None], ...] = (
     _oversubscribed,
     _noisy,
     _outliers,

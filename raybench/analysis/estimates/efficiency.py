@@ -12,7 +12,10 @@ from enum import StrEnum
 
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
-from raybench.records.record import Measurement, TrialRecord, TrialRequest, Variant
+from raybench.analysis.same_setting import same_question
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Variant
 
 EXCELLENT = 0.9
 GOOD = 0.75
@@ -73,7 +76,7 @@ def step_time(record: TrialRecord) -> Estimate:
     """
     measurement = _complete(record)
     variants: tuple[Variant, ...] = (
-        ("synced", "plain") if record.request.world_size > 1 else ("plain", "synced")
+        ("synced", "plain") if record.config.world_size > 1 else ("plain", "synced")
     )
     for variant in variants:
         values = series(measurement, variant)
@@ -95,13 +98,13 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
     ``others``: then the speed-up is over m devices and efficiency = (throughput(n)/n) / (throughput(m)/m),
     unpaired. Raises ``ValueError`` for a record that is not complete.
     """
-    measurement, request = _complete(record), record.request
+    measurement, config = _complete(record), record.config
     step_s = step_time(record)
     tokens = measurement.tokens_per_step
     baseline, speedup = _speedup(record, step_s, others)
     efficiency = None
     if baseline is not None and speedup is not None:
-        efficiency = speedup.scaled(baseline.world_size / request.world_size)
+        efficiency = speedup.scaled(baseline.world_size / config.world_size)
     return Scaling(
         step_time_s=step_s,
         throughput_samples_per_s=_rate(measurement.samples_per_step, step_s),
@@ -144,32 +147,20 @@ def gain(record: TrialRecord, minimum_gain: float) -> Gain:
     return Gain(found, verdict)
 
 
-def same_question(one: TrialRequest, other: TrialRequest) -> bool:
-    """Whether two requests differ in nothing but world size, placement, role and effort.
-
-    On one device the knobs that have no effect there are left out of the comparison.
-    """
-    mine, theirs = one.setting, other.setting
-    if 1 in (one.world_size, other.world_size):
-        mine, theirs = mine.on_one_device(), theirs.on_one_device()
-    named = ("workload", "optimizer", "environment", "scaling", "device", "data", "fit")
-    return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
-
-
 def _speedup(
     record: TrialRecord, step_s: Estimate, others: Iterable[TrialRecord]
 ) -> tuple[Baseline | None, Estimate | None]:
-    measurement, request = _complete(record), record.request
-    if request.world_size == 1:
+    measurement, config = _complete(record), record.config
+    if config.world_size == 1:
         one = Estimate(1.0, 1.0, 1.0, step_s.n)
-        return Baseline(1, request.setting.strategy, step_s, paired=True), one
-    alone = series(measurement, "base" if request.scaling == "strong" else "plain")
+        return Baseline(1, config.setting.strategy, step_s, paired=True), one
+    alone = series(measurement, "base" if config.scaling == "strong" else "plain")
     synced = series(measurement, "synced")
     ratios = None if alone is None or synced is None else paired(alone, synced)
     if alone is None or ratios is None:
         return _against_smallest(record, others)
     # Weak scaling: n devices do n times the samples in a step.
-    samples = request.world_size if request.scaling == "weak" else 1
+    samples = config.world_size if config.scaling == "weak" else 1
     return Baseline(1, "single", level(alone), paired=True), geometric(ratios).scaled(samples)
 
 
@@ -180,28 +171,31 @@ def _against_smallest(
     rivals = [
         other
         for other in (*others, record)
-        if other.measurement is not None and same_question(other.request, record.request)
+        if other.steps is not None and same_question(other.config, record.config)
     ]
     # Among several of one size: the same placement, else the first measured.
     base = min(
         rivals,
-        key=lambda other: (other.request.world_size, other.request.placement != record.request.placement),
+        key=lambda other: (
+            other.config.world_size,
+            other.config.placement != record.config.placement,
+        ),
     )
-    size, step_s = base.request.world_size, step_time(base)
-    if size == record.request.world_size:
-        if not any(other.request.world_size > size for other in rivals):
+    size, step_s = base.config.world_size, step_time(base)
+    if size == record.config.world_size:
+        if not any(other.config.world_size > size for other in rivals):
             return None, None  # nothing to compare with: an efficiency of 1 would be a word, not a finding
         one = Estimate(1.0, 1.0, 1.0, step_s.n)
-        return Baseline(size, base.request.setting.strategy, step_s, paired=False), one
+        return Baseline(size, base.config.setting.strategy, step_s, paired=False), one
     speedup = unpaired_ratio(throughput(record), throughput(base))
-    return Baseline(size, base.request.setting.strategy, step_s, paired=False), speedup
+    return Baseline(size, base.config.setting.strategy, step_s, paired=False), speedup
 
 
 def _rate(amount: float, step_s: Estimate) -> Estimate:
     return Estimate(amount / step_s.value, amount / step_s.high, amount / step_s.low, step_s.n)
 
 
-def _complete(record: TrialRecord) -> Measurement:
-    if record.measurement is None:
+def _complete(record: TrialRecord) -> StepsResult:
+    if record.steps is None:
         raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
-    return record.measurement
+    return record.steps

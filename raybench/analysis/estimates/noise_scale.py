@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.records.record import Epoch, GradientNorms
+from raybench.records.trainings import Epoch, GradientNorms
 
 DECAY = 0.9  # of the moving averages, from one big batch to the next
 

@@ -12,10 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.efficiency import same_question, scaling
+from raybench.analysis.estimates.efficiency import scaling, step_time
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean, unpaired_ratio
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
-from raybench.records.record import Measurement, Phase, PhaseBlock, TrialRecord
+from raybench.analysis.same_setting import same_question
+from raybench.records.measurements import Phase, PhaseBlock, StepsResult
+from raybench.records.record import TrialRecord
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
 SYNCHRONIZATION = "gradient synchronization"
@@ -55,7 +57,7 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
     step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
     transfers or the step of one device are missing.
     """
-    measurement, size = record.measurement, record.request.world_size
+    measurement, size = record.steps, record.config.world_size
     if measurement is None or size == 1:
         return None
     found, one_blocks = waterfall(record), _blocks_alone(record, others)
@@ -66,9 +68,8 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
     if exposed is None or skew is None or ideal is None:
         return None
     one_total_s = ideal.scaled(size)
-    level = _without(found)
     one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
-    many = {name: _times(share, level) for name, share in _shares(many_blocks).items()}
+    many = phase_times(record, found)
     totals = (one_total_s, found.step_time_s)
     gain = _gain(record, others, totals)
     rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
@@ -86,21 +87,41 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
     )
 
 
+def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Estimate]:
+    """Each phase of a step of a complete record, in s; ``found`` is its waterfall. Empty where unknown.
+
+    On one device they add up to the step time, on several to the level without transfers; where that was not
+    measured (``fsdp``) to the step time, transfers included.
+    """
+    assert record.steps is not None
+    is_divided = found is not None and found.parts.exposed_communication and found.parts.skew
+    local, synced, plain = (_blocks(record.steps, name) for name in ("local", "synced", "plain"))
+    if record.config.world_size == 1:
+        blocks, level = plain, step_time(record)
+    elif found is not None and is_divided and len(local) > 1:
+        blocks, level = local, _without(found)
+    else:
+        blocks, level = synced, step_time(record)
+    if len(blocks) < 2:
+        return {}
+    return {name: _times(share, level) for name, share in _shares(blocks).items()}
+
+
 def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
     """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
-    measurement, baseline = record.measurement, scaling(record).baseline
+    measurement, baseline = record.steps, scaling(record).baseline
     if measurement is None or baseline is None or baseline.world_size != 1:
         return ()
-    if record.request.scaling == "weak":
+    if record.config.scaling == "weak":
         return _blocks(measurement, "plain")
     for other in others:
-        alone = other.measurement is not None and other.request.world_size == 1
-        if alone and other.measurement and same_question(other.request, record.request):
-            return _blocks(other.measurement, "plain")
+        alone = other.steps is not None and other.config.world_size == 1
+        if alone and other.steps and same_question(other.config, record.config):
+            return _blocks(other.steps, "plain")
     return ()
 
 
-def _blocks(measurement: Measurement, variant: str) -> tuple[PhaseBlock, ...]:
+def _blocks(measurement: StepsResult, variant: str) -> tuple[PhaseBlock, ...]:
     return tuple(block for block in measurement.phases if block.variant == variant)
 
 

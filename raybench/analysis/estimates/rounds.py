@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.estimates.statistics import Estimate, device_factors, geometric
-from raybench.records.record import Block, Measurement, TrialRequest, Variant
+from raybench.records.measurements import Block, StepsResult
+from raybench.records.requests import Variant
 
 Series = NDArray[np.float64]
 ALONE: tuple[Variant, ...] = ("plain", "base")  # on one device at a time, which changes in turn
-DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
 
 
 def slowest_rank_s(block: Block) -> float:
@@ -31,7 +31,7 @@ def slowest_step_s(block: Block) -> float:
 
 
 def series(
-    measurement: Measurement, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
+    measurement: StepsResult, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
 ) -> Series | None:
     """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them.
 
@@ -44,7 +44,7 @@ def series(
     return values * _turns(measurement, blocks, values) if variant in ALONE else values
 
 
-def _turns(measurement: Measurement, blocks: Sequence[Block | None], values: Series) -> Series:
+def _turns(measurement: StepsResult, blocks: Sequence[Block | None], values: Series) -> Series:
     """The factors of ``device_factors``, from the ratio to synced where there is one; 1 without a block."""
     measured = [each.block("synced") for each in measurement.rounds]
     beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
@@ -66,8 +66,3 @@ def paired(numerator: Series, denominator: Series) -> Series | None:
     ratios = numerator / denominator
     kept: Series = ratios[np.isfinite(ratios)]
     return kept if len(kept) >= 2 else None
-
-
-def asked_half_width(request: TrialRequest) -> float:
-    """The relative half-width of the efficiency's interval that the request asks for."""
-    return request.measure.half_width or DEFAULT_HALF_WIDTH[request.device]

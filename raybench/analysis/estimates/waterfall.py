@@ -16,7 +16,9 @@ import numpy as np
 from raybench.analysis.estimates.efficiency import scaling, step_time
 from raybench.analysis.estimates.rounds import Series, level, mean_rank_s, paired, series, slowest_step_s
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
-from raybench.records.record import Block, Measurement, TrialRecord, Variant
+from raybench.records.measurements import Block, StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Variant
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     McLaughlin, ``statistics.trimmed_mean``) times T, around the difference of the levels.
     Raises ``ValueError`` for a record that is not complete.
     """
-    step_s, measurement = step_time(record), record.measurement
+    step_s, measurement = step_time(record), record.steps
     assert measurement is not None  # step_time has seen to it
-    if record.request.world_size == 1:
+    if record.config.world_size == 1:
         return _one_device(step_s)
     synced = series(measurement, "synced")
     levels, notes = _levels(record, measurement)
@@ -101,7 +103,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         hidden = _part(replay - (1 - levels[-2].ratio), _rho(replay) - (1 - _rho(levels[-2].ratio)), step_s)
     crowd = _over(series(measurement, "crowd"), synced)
     return Waterfall(
-        world_size=record.request.world_size,
+        world_size=record.config.world_size,
         step_time_s=step_s,
         parts=parts,
         notes=tuple(notes),
@@ -132,13 +134,13 @@ def _one_device(step_s: Estimate) -> Waterfall:
     return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s), notes=(), **nothing)
 
 
-def _levels(record: TrialRecord, measurement: Measurement) -> tuple[list[_Level], list[str]]:
+def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level], list[str]]:
     """The levels that were measured, lowest first, and what to say of those that were not."""
     synced = series(measurement, "synced")
     if synced is None:
         return [], []
     reason = measurement.missing
-    strong = record.request.scaling == "strong"
+    strong = record.config.scaling == "strong"
     notes: list[str] = []
     found: list[_Level] = []
 
@@ -148,7 +150,7 @@ def _levels(record: TrialRecord, measurement: Measurement) -> tuple[list[_Level]
             found.append(_Level(part, values / over))
         return values is not None
 
-    has_base = strong and add("ideal", "base", slowest_step_s, record.request.world_size)
+    has_base = strong and add("ideal", "base", slowest_step_s, record.config.world_size)
     if strong and not has_base:
         notes.append(f"no step at the global batch on one device{_why(reason, 'base')}: no small batch part")
     has_plain = add("small_batch" if has_base else "ideal", "plain", slowest_step_s)
@@ -159,7 +161,7 @@ def _levels(record: TrialRecord, measurement: Measurement) -> tuple[list[_Level]
     if has_local:
         add("skew", "local", slowest_step_s)
     found.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
-    strategy = record.request.setting.strategy
+    strategy = record.config.setting.strategy
     if strategy in ("dp", "fsdp"):
         notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
     elif not has_crowd and not has_local:
@@ -210,12 +212,12 @@ def _ratio(numerator: Series | None, denominator: Series | None) -> Estimate | N
     return None if ratios is None else geometric(ratios)
 
 
-def _bus_bandwidth(record: TrialRecord, measurement: Measurement) -> Estimate | None:
+def _bus_bandwidth(record: TrialRecord, measurement: StepsResult) -> Estimate | None:
     """Bytes that each link carries in a ring all-reduce, 2(n-1)/n of the gradients, over the replay.
 
     The factor is that of nccl-tests, doc/PERFORMANCE.md.
     """
-    replay, n = series(measurement, "replay"), record.request.world_size
+    replay, n = series(measurement, "replay"), record.config.world_size
     if replay is None or not measurement.gradient_bytes:
         return None
     carried, time_s = measurement.gradient_bytes * 2 * (n - 1) / n, level(replay)
@@ -230,7 +232,7 @@ def _simple_words(record: TrialRecord, lowest: Series, step_s: Estimate) -> dict
         "t_comm_fraction": t_comm.scaled(1 / step_s.value),
         "serial_fraction": None,
     }
-    n, found = record.request.world_size, scaling(record)
+    n, found = record.config.world_size, scaling(record)
     if found.speedup is not None and found.baseline is not None and found.baseline.world_size == 1:
         value, low, high = (
             karp_flatt(each, n) for each in (found.speedup.value, found.speedup.high, found.speedup.low)
@@ -239,7 +241,7 @@ def _simple_words(record: TrialRecord, lowest: Series, step_s: Estimate) -> dict
     return words
 
 
-def _logger_check(measurement: Measurement, exposed: Estimate | None) -> LoggerCheck | None:
+def _logger_check(measurement: StepsResult, exposed: Estimate | None) -> LoggerCheck | None:
     times = measurement.ddp_logger or {}
     communication_s, overlap_s = times.get("avg_backward_comm_s"), times.get("avg_overlap_s")
     if communication_s is None or overlap_s is None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.estimates.efficiency import GOOD
-from raybench.analysis.words import duration_words, rounded_batch
 from raybench.report.plots.drawing import (
     COLORS,
     GREY,
@@ -43,6 +42,7 @@ from raybench.report.plots.values import (
     TrainingPlot,
     WaterfallPlot,
 )
+from raybench.report.wording import duration_words, rounded_batch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

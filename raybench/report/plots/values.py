@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.batch_lines import batch_lines
-from raybench.analysis.diagnosis.configurations import configurations
+from raybench.analysis.curves import Curve
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.results import Curve, StudyResults
+from raybench.analysis.results import StudyResults
 from raybench.analysis.training import TrainedGroup, over_seeds
-from raybench.analysis.words import PART_WORDS
-from raybench.records.record import Variant
+from raybench.records.requests import Variant
+from raybench.report.wording import PART_WORDS
 
 MOST_CURVES = 6  # more cannot be told apart
 MOST_CONFIGURATIONS, WORST_CONFIGURATIONS = 14, 4
@@ -176,7 +175,7 @@ def batch_plot(results: StudyResults) -> BatchPlot | None:
 
 def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
     """Every batch over the devices; None where fewer than two batches were measured on several."""
-    every = batch_lines(results)
+    every = results.batch_lines
     if len(every) < 2:
         return None
     places = np.unique(np.linspace(0, len(every) - 1, min(len(every), MOST_CURVES)).round().astype(int))
@@ -206,7 +205,7 @@ def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
 
 def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
     """The configurations, the best first; None where fewer than two have a baseline."""
-    every = configurations(results)
+    every = results.configurations
     known = [
         (each, each.scaling.speedup, each.scaling.efficiency)
         for each in every
@@ -219,7 +218,7 @@ def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
         shown = [*known[: MOST_CONFIGURATIONS - WORST_CONFIGURATIONS], *known[-WORST_CONFIGURATIONS:]]
     throughput = tuple(each.scaling.throughput_samples_per_s for each, _, _ in shown)
     return ConfigurationsPlot(
-        world_size=shown[0][0].record.request.world_size,
+        world_size=shown[0][0].record.config.world_size,
         labels=tuple(each.label for each, _, _ in shown),
         speedup=tuple(speedup for _, speedup, _ in shown),
         efficiency=tuple(efficiency for _, _, efficiency in shown),
@@ -248,13 +247,13 @@ def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimeP
     place.
     """
     record = results.headline
-    if record is None or record.measurement is None:
+    if record is None or record.steps is None:
         return None
     path = samples_dir / f"{record.trial_id}.parquet" if samples_dir else None
     times = _sample_times(path) if path is not None and path.is_file() else {}
     of_steps = bool(times)
     for variant in VARIANT_WORDS if not of_steps else ():
-        blocks = [block for each in record.measurement.rounds if (block := each.block(variant))]
+        blocks = [block for each in record.steps.rounds if (block := each.block(variant))]
         times[variant] = np.array([block.slowest_s for block in blocks])
     distributions = tuple(
         Distribution(words, np.sort(times[variant]))
@@ -346,7 +345,7 @@ def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
 
 def _headline_title(results: StudyResults) -> str:
     assert results.headline is not None
-    size = results.headline.request.world_size
+    size = results.headline.config.world_size
     return f"{size} device{'s' if size > 1 else ''}, {results.headline_label}"
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.attribution import ModelChange, between
 from raybench.analysis.comparison import SameTrial, Side, differences, same_trials
-from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.labels import devices_words
 from raybench.analysis.summary import model_name
-from raybench.analysis.words import devices_words, figures, interval, percent, times
 from raybench.report.tables.tables import Column, Table, milliseconds
+from raybench.report.wording import figures, interval, percent, times
 from raybench.spec.toml import received
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def same_trials_table(first: Side, other: Side) -> Table:
     """The trials that both measured, with how much faster the second is; empty where they share none."""
     rows = tuple(
         (
-            devices_words(each.record.request.world_size),
+            devices_words(each.record.config.world_size),
             each.label,
             times(each.speed),
             times(each.efficiency) if each.efficiency else "",
@@ -99,7 +100,7 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
 def _facts(side: Side) -> Iterator[tuple[str, str]]:
     results, environment = side.results, side.environment
     headline = results.headline
-    found = scaling(headline, results.records) if headline else None
+    found = results.scaling(headline) if headline else None
     packages = environment.packages
     yield "study", results.study.name
     yield "measured on", side.day or NONE
@@ -108,12 +109,12 @@ def _facts(side: Side) -> Iterator[tuple[str, str]]:
     yield "interconnect", _interconnect(side)
     yield "raybench, torch, ray", ", ".join(packages.get(name, "?") for name in ("raybench", "torch", "ray"))
     yield "default", results.headline_label or NONE
-    yield "global batch", f"{headline.request.global_batch_size:,}" if headline else NONE
+    yield "global batch", f"{headline.config.global_batch_size:,}" if headline else NONE
     yield "step time, ms", milliseconds(found.step_time_s) if found else NONE
     yield "samples/s", interval(found.throughput_samples_per_s) if found else NONE
     yield from _efficiency(found)
     best = results.best
-    yield "best setting", best.label if best else NONE
+    yield "best setting", results.best_label if best else NONE
 
 
 def _efficiency(found: Scaling | None) -> Iterator[tuple[str, str]]:
@@ -125,7 +126,7 @@ def _efficiency(found: Scaling | None) -> Iterator[tuple[str, str]]:
 def _devices(side: Side) -> str:
     headline = side.results.headline
     name = headline.device_name if headline and headline.device_name else side.environment.cpu_model
-    number = headline.request.world_size if headline else 0
+    number = headline.config.world_size if headline else 0
     nodes = f" on {headline.nodes} nodes" if headline and headline.nodes and headline.nodes > 1 else ""
     return f"{number} x {name}{nodes}"
 
@@ -135,7 +136,7 @@ def _interconnect(side: Side) -> str:
     if links:
         return ", ".join(links)
     headline = side.results.headline
-    on_cpus = headline is not None and headline.request.device == "cpu"
+    on_cpus = headline is not None and headline.config.device == "cpu"
     return "gloo within a node" if on_cpus and headline and (headline.nodes or 1) == 1 else "not known"
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from raybench.analysis.contradictions import contradictions
-from raybench.analysis.published import Figure, fact, in_words
-from raybench.analysis.published_pairs import Measured, Pair, epoch_samples, pairs
+from raybench.analysis.labels import devices_words
+from raybench.analysis.published import Figure, in_words
+from raybench.analysis.published_pairs import Measured, Pair
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import aligned, devices_words, figures
 from raybench.report.tables.tables import Column, Table
+from raybench.report.wording import aligned, figures
 
 MARK = " †"
 ARITHMETIC = {  # what a write-up chose or calculated: the rules need it, there is nothing to measure
@@ -21,10 +19,10 @@ ARITHMETIC = {  # what a write-up chose or calculated: the rules need it, there 
 }
 
 
-def published_table(results: StudyResults, published: Sequence[Figure]) -> Table:
+def published_table(results: StudyResults) -> Table:
     """Each published figure once, and what was measured here of the same kind; empty without figures."""
     shown: dict[tuple[object, ...], Pair] = {}
-    for pair in pairs(results, published):
+    for pair in results.published:
         figure = pair.figure
         if figure.world_size is not None and figure.quantity not in ARITHMETIC:
             where = (figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size)
@@ -41,24 +39,24 @@ def published_table(results: StudyResults, published: Sequence[Figure]) -> Table
         Column("measured here", True),
         Column("n", True),
     )
-    sources = ", ".join(dict.fromkeys(figure.source for figure in published))
+    sources = ", ".join(dict.fromkeys(pair.figure.source for pair in results.published))
     caption = (
         f"Published by others: {sources}. Their hardware is not this one, so the columns stand beside each "
         "other and nothing follows from their difference. Measured: mean with 95% interval over n rounds; "
         "where the devices or the batch per device are not the published ones, it says so."
     )
-    caption += _training_words(results, published)
+    caption += _training_words(results)
     if any(pair.measured and pair.measured.derived for pair in shown.values()):
         caption += f"{MARK} From the throughput of steps, without evaluation."
     return Table("Published beside measured", caption, columns, rows)
 
 
-def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
+def _training_words(results: StudyResults) -> str:
     """How long was trained here, and there: of another number of samples an epoch says little."""
-    spec = results.study.training
-    if spec is None or results.training is None:
+    spec, experiment = results.study.training, results.experiment
+    if spec is None or results.training is None or experiment is None:
         return ""
-    samples, theirs = epoch_samples(results, published), [fact(published, n) for n in ("epochs", "samples")]
+    samples, theirs = results.epoch_samples, (experiment.epochs, experiment.samples)
     known = [
         f"{value:,.0f} {name}" for value, name in zip(theirs, ("epochs", "samples"), strict=True) if value
     ]
@@ -67,11 +65,12 @@ def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
     return f" Trained here: {here}" + (f"; published: {' of '.join(known)}." if known else ".")
 
 
-def contradictions_table(published: Sequence[Figure]) -> Table:
+def contradictions_table(results: StudyResults) -> Table:
     """Where the write-up's figures do not agree with each other, found by arithmetic."""
-    rows = tuple((str(found.rule), found.evidence) for found in contradictions(published))
+    contradictions = results.experiment.contradictions if results.experiment else ()
+    rows = tuple((found.rule, found.evidence) for found in contradictions)
     caption = (
-        "Found by running these rules over the published figures. Each figure counts as all that is printed "
+        "Found by arithmetic over the published figures. Each figure counts as all that is printed "
         "so: what rounding explains is not here. A time in total may hold more than its epochs."
     )
     columns = (Column("rule"), Column("what the write-up says"))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from raybench.analysis.attribution import Effect, attribution
-from raybench.analysis.cost import CostPoint, costs, when_to_use, works
-from raybench.analysis.estimates.phases import PhaseRow, PhaseTable, phase_table
+from raybench.analysis.attribution import Effect
+from raybench.analysis.cost import CostPoint
+from raybench.analysis.estimates.phases import PhaseRow, PhaseTable
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import waterfall
-from raybench.analysis.hiding import HIDDEN, Hiding, hiding
-from raybench.analysis.published import Figure, fact
-from raybench.analysis.published_pairs import epoch_samples
+from raybench.analysis.hiding import HIDDEN, Hiding
+from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import devices_words, duration_words, figures, interval, percent, times
 from raybench.report.tables.tables import Column, Table, in_order, milliseconds
+from raybench.report.when_to_use import when_to_use
+from raybench.report.wording import duration_words, figures, interval, percent, times
 
 NONE = "–"
 
 
-def phases_table(results: StudyResults, published: Sequence[Figure]) -> Table:
+def phases_table(results: StudyResults) -> Table:
     """Phases of the headline trial beside one device's; per epoch too where its samples are known."""
-    found = phase_table(results.headline, results.records) if results.headline else None
+    found = results.phases
     if found is None:
         return Table("Phases", "", (), ())
-    samples = epoch_samples(results, published)
+    samples = results.epoch_samples
     lines = [*found.rows, found.total, found.backward_with_synchronization]
     rows = tuple(_phase_cells(row, found, samples) for row in lines)
     many = devices_words(found.world_size)
@@ -68,7 +65,7 @@ def overheads_table(results: StudyResults) -> Table:
     """T_comm beside the exposed part, and Amdahl's serial fraction, of every trial on several devices."""
     rows = []
     for record in in_order(results, "scaling") or in_order(results, "search"):
-        found = waterfall(record)
+        found = results.waterfalls[record.trial_id]
         if found is None or found.world_size == 1:
             continue
         exposed = found.parts.exposed_communication
@@ -105,7 +102,7 @@ def overheads_table(results: StudyResults) -> Table:
 
 def hiding_table(results: StudyResults) -> Table:
     """The compute in a step above which communication is hidden."""
-    found = hiding(results)
+    found = results.hiding
     rows = tuple(
         (
             each.label,
@@ -161,10 +158,9 @@ def _most(found: Hiding) -> float:
     return found.points[-1].compute_s.value
 
 
-def cost_table(results: StudyResults, published: Sequence[Figure]) -> Table:
+def cost_table(results: StudyResults) -> Table:
     """Device time, money and energy of one device and of several, and what some runs save."""
-    pieces = works(epoch_samples(results, published), fact(published, "epochs"))
-    points = costs(results, pieces)
+    pieces, points = results.work, results.costs
     priced, runs = results.study.cost.price_per_device_hour is not None, results.study.cost.runs
     metered = any(cost.energy_joules for point in points for cost in point.costs)
     shown = [point for point in points if point.record.trial_id in _told(results)]
@@ -202,7 +198,7 @@ def _cost_cells(point: CostPoint, place: int, priced: bool, metered: bool) -> tu
     is_run = place == len(point.costs) - 1
     cells = [
         cost.work.name,
-        str(point.record.request.world_size),
+        str(point.record.config.world_size),
         point.label,
         interval(cost.time_s.scaled(1 / 60)),
         interval(cost.device_s.scaled(1 / 60)),
@@ -220,7 +216,7 @@ def _cost_cells(point: CostPoint, place: int, priced: bool, metered: bool) -> tu
 
 def attribution_table(results: StudyResults) -> Table:
     """What each knob changes against the default, one at a time and together."""
-    found = attribution(results)
+    found = results.attribution
     if found is None:
         return Table("What each knob changes", "", (), ())
     rows = [_effect_cells(effect, "one knob") for effect in found.singles]

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import devices_words, setting_words
 from raybench.analysis.largest_batch import MEMORY_SHARE
+from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.results import StudyResults
-from raybench.analysis.strategies import ParityVerdict
-from raybench.analysis.words import (
-    PART_WORDS,
-    aligned,
-    bound_words,
-    devices_words,
-    figures,
-    interval,
-    percent,
-    setting_words,
-    times,
-)
 from raybench.records.record import TrialRecord
+from raybench.report.wording import PART_WORDS, aligned, bound_words, figures, interval, percent, times
 from raybench.spec.knobs import Setting
 
 MEBIBYTE = 2**20
@@ -48,10 +39,10 @@ def scaling_table(results: StudyResults) -> Table:
     """Every trial that is complete, suggestions and confirmations apart, by setting and world size."""
     rows = []
     for record in in_order(results, "scaling", "verification"):
-        found = scaling(record, results.records)
+        found = results.scaling(record)
         rows.append(
             (
-                str(record.request.world_size),
+                str(record.config.world_size),
                 results.label(record) + mark(record),
                 milliseconds(found.step_time_s),
                 interval(found.throughput_samples_per_s),
@@ -63,7 +54,7 @@ def scaling_table(results: StudyResults) -> Table:
         "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
         "same rounds, without wrapper, unless a base is named."
     )
-    if any(record.request.oversubscribed for record in results.complete):
+    if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
     columns = (
         Column("devices", True),
@@ -82,9 +73,9 @@ def strategies_table(results: StudyResults) -> Table:
     """Strategies side by side at each world size; empty where the study has one."""
     rows = tuple(
         (
-            str(row.record.request.world_size),
-            row.record.request.setting.strategy,
-            f"{row.record.request.global_batch_size:,}",
+            str(row.record.config.world_size),
+            row.record.config.setting.strategy,
+            f"{row.record.config.global_batch_size:,}",
             milliseconds(row.scaling.step_time_s),
             *_efficiency_cells(row.scaling)[:2],
             figures(row.memory_bytes / MEBIBYTE) if row.memory_bytes else "",
@@ -118,12 +109,12 @@ def strategies_table(results: StudyResults) -> Table:
 
 def compression_table(results: StudyResults) -> Table:
     """What compression does to the gradients; empty where nothing is compressed."""
-    measured = [(record, record.measurement) for record in in_order(results, "scaling") if record.measurement]
+    measured = [(record, record.steps) for record in in_order(results, "scaling") if record.steps]
     rows = tuple(
         (
-            str(record.request.world_size),
+            str(record.config.world_size),
             results.label(record),
-            record.request.setting.gradient_compression,
+            record.config.setting.gradient_compression,
             f"{found.compression_error:.2g}",
         )
         for record, found in measured
@@ -146,8 +137,8 @@ def suggestions_table(results: StudyResults) -> Table:
     """The suggestions of a search at the target world size, the fastest first."""
     rows = []
     for record in in_order(results, "search"):
-        found = scaling(record, results.records)
-        memory = record.measurement.peak_memory_bytes if record.measurement else None
+        found = results.scaling(record)
+        memory = record.steps.peak_memory_bytes if record.steps else None
         rows.append(
             (
                 found.throughput_samples_per_s.value,
@@ -223,7 +214,7 @@ def confirmation_table(results: StudyResults) -> Table:
     rows = tuple(
         (
             each.label,
-            str(each.record.request.world_size),
+            str(each.record.config.world_size),
             percent(each.gain.gain, sign=True),
             str(each.gain.verdict),
             str(each.gain.gain.n),
@@ -254,7 +245,7 @@ def waterfall_table(results: StudyResults) -> Table:
             rows.append((PART_WORDS[name], milliseconds(part), f"{part.value / total_s:.1%}", str(part.n)))
         rows.append(("step time", milliseconds(found.step_time_s), "100%", str(found.step_time_s.n)))
     columns = (Column("part"), Column("ms", True), Column("share", True), Column("n", True))
-    where = devices_words(results.headline.request.world_size) if results.headline else ""
+    where = devices_words(results.headline.config.world_size) if results.headline else ""
     caption = " ".join(
         [
             f"One step on {where} ({results.headline_label}): mean with 95% interval over n rounds. "
@@ -303,7 +294,7 @@ def failures_table(results: StudyResults) -> Table:
     rows = tuple(
         (
             record.trial_id,
-            str(record.request.world_size),
+            str(record.config.world_size),
             results.label(record),
             record.state,
             " ".join((record.reason or "").split()),
@@ -328,7 +319,7 @@ def in_order(results: StudyResults, *roles: str) -> list[TrialRecord]:
         for point in curve.points:  # a trial on one device belongs to several: it stands with the first
             curve_of.setdefault(point.trial_id, index)
     last = len(results.curves)
-    return sorted(chosen, key=lambda record: (curve_of.get(record.trial_id, last), record.request.world_size))
+    return sorted(chosen, key=lambda record: (curve_of.get(record.trial_id, last), record.config.world_size))
 
 
 def _efficiency_cells(found: Scaling) -> tuple[str, str, str]:
@@ -354,7 +345,7 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
 
 def mark(record: TrialRecord) -> str:
     """What tells a record of more workers than cores apart."""
-    return " *" if record.request.oversubscribed else ""
+    return " *" if record.config.oversubscribed else ""
 
 
 def milliseconds(estimate: Estimate) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.analysis.training import Comparison, TrainedGroup, TrainedRun, over_seeds
-from raybench.analysis.words import figures, interval, times
 from raybench.report.tables.tables import Column, Table
+from raybench.report.wording import figures, interval, times
 
 
 def epochs_table(results: StudyResults) -> Table:
@@ -174,9 +174,9 @@ def goodput_table(results: StudyResults) -> Table:
         return Table("Goodput", "", (), ())
     rows = tuple(
         (
-            str(each.record.request.world_size),
+            str(each.record.config.world_size),
             results.label(each.record),
-            f"{each.record.request.global_batch_size:,}",
+            f"{each.record.config.global_batch_size:,}",
             interval(each.throughput_samples_per_s),
             f"{each.statistical_efficiency:.1%}",
             interval(each.goodput_samples_per_s),

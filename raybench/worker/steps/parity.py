@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raybench.records.record import LossParity, TrialRequest
+from raybench.records.measurements import LossParity
+from raybench.records.requests import TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.cache import Kept
@@ -104,12 +105,12 @@ def loss_parity(
     if step_s is None:
         return None, "the model does not fit on one device"
     assert bench.real is not None
-    pieces = team.size * request.setting.gradient_accumulation
+    pieces = team.size * request.config.setting.gradient_accumulation
     share = MAX_SHARE * request.measure.max_seconds
     steps = max(LEAST_STEPS, min(STEPS, int(share / (pieces * step_s))))
     with _own_generators(bench.device):
         initial, alone = (_new_model(request, workload, kept) for _ in range(2))
-        may_differ = _may_differ(initial, request.setting)
+        may_differ = _may_differ(initial, request.config.setting)
         failure: Exception | None = None
         reference = _Steps([], [])
         try:
@@ -123,7 +124,7 @@ def loss_parity(
         losses, gradient = _strategy(request, workload, initial, bench, team, steps)
     return (
         LossParity(
-            samples_per_step=request.global_batch_size,
+            samples_per_step=request.config.global_batch_size,
             losses=_finite(losses),
             reference_losses=_finite(team.gather(reference.losses)[0]),
             gradient_difference=_difference(gradient, reference.gradient),
@@ -177,10 +178,10 @@ def _reference(
     device: torch.device,
 ) -> _Steps:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
-    accumulation = request.setting.gradient_accumulation
+    accumulation = request.config.setting.gradient_accumulation
     sources = {rank: _source(request, workload, rank, device) for rank in range(world_size)}
-    setting = request.setting.model_copy(update={"gradient_accumulation": world_size * accumulation})
-    pieces = _Pieces(sources, accumulation, request.seed)
+    setting = request.config.setting.model_copy(update={"gradient_accumulation": world_size * accumulation})
+    pieces = _Pieces(sources, accumulation, request.config.seed)
     return _run(request, workload, module.to(device), pieces, setting, device, steps, keep=True)
 
 
@@ -194,19 +195,24 @@ def _strategy(
 ) -> tuple[list[float], list[torch.Tensor]]:
     """The measured lane's module with new weights and a new optimizer; the gradient is the leader's."""
     assert bench.real is not None
-    device, together = bench.device, request.setting.strategy == "dp"
+    device, together = bench.device, request.config.setting.strategy == "dp"
     copy_weights(initial, bench.real.module)
     ranks = range(team.size) if together else [team.rank]
     mine: _Steps | None = None
     if team.leads or not together:
         sources = {rank: _source(request, workload, rank, device) for rank in ranks}
-        pieces = _Pieces(sources, request.setting.gradient_accumulation, request.seed, together=together)
+        pieces = _Pieces(
+            sources,
+            request.config.setting.gradient_accumulation,
+            request.config.seed,
+            together=together,
+        )
         mine = _run(
             request,
             workload,
             bench.real.module,
             pieces,
-            request.setting,
+            request.config.setting,
             device,
             steps,
             keep=team.leads,
@@ -231,7 +237,7 @@ def _run(
 ) -> _Steps:
     """Losses of every step, and where it is to ``keep`` the first gradient."""
     recorded, gradient = _Recorded(workload), list[torch.Tensor]()
-    optimizer = make_optimizer(workload, request.optimizer, module)
+    optimizer = make_optimizer(workload, request.config.optimizer, module)
     lane = Lane(module, optimizer, recorded, pieces, setting, device, autocast=autocast)
 
     def look(*_: Any) -> None:  # when the gradients are averaged, and no longer scaled as fp16 needs it
@@ -267,13 +273,13 @@ def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
 
 
 def _new_model(request: TrialRequest, workload: Workload, kept: Kept) -> nn.Module:
-    return kept.model(workload, request.workload.model_dump_json(), request.seed).train()
+    return kept.model(workload, request.config.workload.model_dump_json(), request.config.seed).train()
 
 
 def _source(request: TrialRequest, workload: Workload, rank: int, device: torch.device) -> Batches:
     """The rank's batches, read in this process: a loader's own processes would draw otherwise."""
-    quiet = request.model_copy(update={"setting": request.setting.model_copy(update={"workers": 0})})
-    return make_batches(workload, quiet, request.batch_size, rank, device)
+    quiet = request.model_copy(update={"setting": request.config.setting.model_copy(update={"workers": 0})})
+    return make_batches(workload, quiet, request.config.batch_size, rank, device)
 
 
 def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from raybench.records.record import Phase, PhaseBlock
+from raybench.records.measurements import Phase, PhaseBlock
 from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import synchronize
 from raybench.worker.devices.stopwatch import stopwatch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.records.record import TrialRequest
+from raybench.records.requests import TrialRequest
 from raybench.worker.devices import probe as probing
 from raybench.worker.steps.rounds import LoopResult
 from raybench.worker.strategies.models import Bench
@@ -34,7 +34,7 @@ def count(request: TrialRequest, workload: Workload, bench: Bench) -> tuple[int,
     """Samples and tokens of a micro-batch of this rank."""
     batch = bench.batches.next()
     counted = samples_of(workload, batch)
-    samples = request.batch_size if counted is None else counted
+    samples = request.config.batch_size if counted is None else counted
     return samples, tokens_of(workload, batch, samples)
 
 
@@ -49,14 +49,14 @@ def memory_of_ranks(facts: Sequence[RankFacts], led: Sequence[int]) -> dict[str,
 
 def per_step(request: TrialRequest, facts: Sequence[RankFacts]) -> dict[str, float | None]:
     """Samples and tokens of one step of all ranks, and samples with the other setting."""
-    accumulation = request.setting.gradient_accumulation
+    accumulation = request.config.setting.gradient_accumulation
     samples = sum(rank.samples for rank in facts)
     tokens = [rank.tokens for rank in facts if rank.tokens is not None]
     counts: dict[str, float | None] = {"samples_per_step": float(samples * accumulation)}
     if len(tokens) == len(facts):
         counts["tokens_per_step"] = float(sum(tokens) * accumulation)
     if request.versus is not None:
-        larger = request.micro_batch(request.versus) / request.batch_size
+        larger = request.config.micro_batch(request.versus) / request.config.batch_size
         counts["versus_samples_per_step"] = samples * larger * request.versus.gradient_accumulation
     return counts
 

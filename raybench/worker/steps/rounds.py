@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from raybench.analysis.estimates.statistics import relative_half_width
 from raybench.errors import InvalidTrialError
-from raybench.launch.runner import Samples
-from raybench.records.record import Block, Round, Variant
+from raybench.records.measurements import Block, Round
+from raybench.records.messages import Samples
+from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import DeviceProbe, load_average, synchronize

@@ -11,8 +11,10 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 
 from raybench.errors import InvalidTrialError
-from raybench.launch.runner import Progress, Samples
-from raybench.records.record import Measurement, PhaseBlock, TrainingResult, TrialRequest, Variant
+from raybench.records.measurements import PhaseBlock, StepsResult
+from raybench.records.messages import Progress, Samples
+from raybench.records.requests import TrialRequest, Variant
+from raybench.records.trainings import TrainingResult
 from raybench.worker.batches import make_batches
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import (
@@ -51,7 +53,7 @@ class RankResult:
 
     state: str
     reason: str | None = None
-    measurement: Measurement | None = None
+    measurement: StepsResult | None = None
     training: TrainingResult | None = None
     samples: tuple[Samples, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
@@ -70,7 +72,7 @@ class Trial:
         self._memory_limits: tuple[int, ...] | None = None  # of each rank
         self._compiled_before = 0  # graphs of earlier trials
 
-    def run(self, on_progress: OnProgress) -> tuple[Measurement, tuple[Samples, ...]]:
+    def run(self, on_progress: OnProgress) -> tuple[StepsResult, tuple[Samples, ...]]:
         """The measurement, the same on every rank but for what only the leader can know.
 
         The peak of memory is read when only what is measured has warmed up: of torch's allocator, without
@@ -115,7 +117,7 @@ class Trial:
             self._request.measure,
             self._device,
             self._probe,
-            seed=self._request.seed,
+            seed=self._request.config.seed,
             step_seconds=seconds,
             on_round=lambda number, half_width: on_progress(_round_progress(number, half_width)),
         )
@@ -135,11 +137,11 @@ class Trial:
             raise InvalidTrialError(
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
-        measurement = Measurement(
+        measurement = StepsResult(
             rounds=tuple(result.rounds),
             stopped_by=result.stopped_by,
-            batch_size=self._request.batch_size,
-            global_batch_size=self._request.global_batch_size,
+            batch_size=self._request.config.batch_size,
+            global_batch_size=self._request.config.global_batch_size,
             warmup_steps=steps,
             setup_s=set_up - began - stepped,
             warmup_s=warm - set_up + stepped,
@@ -153,7 +155,7 @@ class Trial:
             memory_limit_bytes=self._memory_limits,
             **device_facts(facts, result, self._device),
             **per_step(self._request, facts),
-            **ddp_facts(self._request.setting.gradient_compression, bench),
+            **ddp_facts(self._request.config.setting.gradient_compression, bench),
             **self._correctness(bench, seconds.get("plain")),
         )
         return measurement, tuple(result.samples)
@@ -163,20 +165,20 @@ class Trial:
         room = self._probe.memory_room() if self._device.type == "cpu" else None
         trained = (tensor for tensor in bench.bare.module.parameters() if tensor.requires_grad)
         gradients = sum(tensor.nbytes for tensor in trained)
-        has_buckets = self._team.size > 1 and not self._request.setting.gradient_as_bucket_view
+        has_buckets = self._team.size > 1 and not self._request.config.setting.gradient_as_bucket_view
         return None if room is None else room.taken_bytes + gradients * (2 if has_buckets else 1)
 
     def _fitted(
         self, steps: int, memory: tuple[int | None, ...], setup_s: float, warmup_s: float
-    ) -> Measurement:
+    ) -> StepsResult:
         """What a probe of the largest batch brings: memory, and no rounds."""
         facts = self._team.gather(memory)
-        return Measurement(
+        return StepsResult(
             rounds=(),
             stopped_by="steps",
-            batch_size=self._request.batch_size,
-            global_batch_size=self._request.global_batch_size,
-            samples_per_step=float(self._request.global_batch_size),
+            batch_size=self._request.config.batch_size,
+            global_batch_size=self._request.config.global_batch_size,
+            samples_per_step=float(self._request.config.global_batch_size),
             warmup_steps=steps,
             setup_s=setup_s,
             warmup_s=warmup_s,
@@ -201,7 +203,7 @@ class Trial:
         device has no memory for: then the bare model is missing, and the trial goes on.
         """
         failure, too_large, stepped = None, None, 0.0
-        sharded = self._request.setting.strategy == "fsdp"
+        sharded = self._request.config.setting.strategy == "fsdp"
         try:
             self._make_benches()
             began = perf_counter()
@@ -221,7 +223,7 @@ class Trial:
 
     def _make_benches(self) -> None:
         request = self._request
-        self._workload = build(request.workload, request.data)
+        self._workload = build(request.config.workload, request.config.data)
         if self._compiles:
             compiling.forget()
             self._compiled_before = self._num_compiled()
@@ -241,21 +243,25 @@ class Trial:
 
     def _make_bench(self, request: TrialRequest) -> Bench:
         refuse_without_room(request, self._workload, self._team, self._kept)
-        batches = make_batches(self._workload, request, request.batch_size, self._team.rank, self._device)
+        batches = make_batches(
+            self._workload, request, request.config.batch_size, self._team.rank, self._device
+        )
         together = None
-        if request.setting.strategy == "dp" and self._team.leads:
-            of_all = request.batch_size * request.world_size
+        if request.config.setting.strategy == "dp" and self._team.leads:
+            of_all = request.config.batch_size * request.config.world_size
             one = request.model_copy(update={"world_size": 1})
             together = make_batches(self._workload, one, of_all, 0, self._device)
-        model = self._kept.model(self._workload, request.workload.model_dump_json(), request.seed)
+        model = self._kept.model(
+            self._workload, request.config.workload.model_dump_json(), request.config.seed
+        )
         return Bench(
             self._workload,
             model,
-            request.optimizer,
-            request.setting,
+            request.config.optimizer,
+            request.config.setting,
             batches,
             self._device,
-            threads=request.cpus_per_worker,
+            threads=request.config.cpus_per_worker,
             together=together,
         )
 
@@ -271,9 +277,9 @@ class Trial:
 
     def _flops_key(self) -> str:
         request = self._request
-        micro, setting = request.batch_size, request.setting
+        micro, setting = request.config.batch_size, request.config.setting
         twice = setting.activation_checkpointing  # what is computed again is counted again
-        return f"{request.workload.model_dump_json()} {micro} {setting.gradient_accumulation} {twice}"
+        return f"{request.config.workload.model_dump_json()} {micro} {setting.gradient_accumulation} {twice}"
 
     def _phases(self, bench: Bench, step_s: float) -> tuple[PhaseBlock, ...]:
         if self._request.role != "scaling":
@@ -300,9 +306,12 @@ class Trial:
         """Measured once for each precision of a group, on the leader while the others wait."""
         if self._request.role != "scaling":
             return None
-        key, peaks = f"{self._request.setting.precision} {torch.get_num_threads()}", self._kept.matrix_peaks
+        key, peaks = (
+            f"{self._request.config.setting.precision} {torch.get_num_threads()}",
+            self._kept.matrix_peaks,
+        )
         if key not in peaks and self._team.leads:
-            peaks[key] = probing.matrix_peak_flops_per_s(self._device, self._request.setting.precision)
+            peaks[key] = probing.matrix_peak_flops_per_s(self._device, self._request.config.setting.precision)
         self._team.barrier()
         return peaks.get(key)
 
@@ -313,7 +322,7 @@ class Trial:
             return {}
         found: dict[str, Any] = {}
         bench.activate()
-        if request.setting.gradient_compression != "none":
+        if request.config.setting.gradient_compression != "none":
             found["compression_error"] = compression_error(bench, self._team)
         found["parity"], found["parity_missing"] = loss_parity(
             request, self._workload, bench, self._team, self._kept, step_s
@@ -323,7 +332,7 @@ class Trial:
     @property
     def _compiles(self) -> bool:
         versus = self._request.versus
-        return self._request.setting.compile or (versus is not None and versus.compile)
+        return self._request.config.setting.compile or (versus is not None and versus.compile)
 
     def _num_compiled(self) -> int:
         return compiling.num_compiled() if self._compiles else 0

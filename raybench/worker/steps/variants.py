@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.records.record import TrialRequest, Variant
+from raybench.records.requests import TrialRequest, Variant
 from raybench.worker.batches import make_batches
 from raybench.worker.communicators import Replay, Team, describe, is_out_of_memory
 from raybench.worker.devices import probe as probing
@@ -81,7 +81,7 @@ class Variants:
 
     def _fits_beside(self) -> bool:
         """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
-        if self._request.setting.strategy != "fsdp":
+        if self._request.config.setting.strategy != "fsdp":
             return True
 
         def step() -> None:
@@ -117,7 +117,7 @@ class Variants:
     def _base(self) -> VariantRun | None:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
         request = self._request
-        size = request.setting.batch_size // request.setting.gradient_accumulation
+        size = request.config.setting.batch_size // request.config.setting.gradient_accumulation
 
         def stepped() -> Lane:
             one = request.model_copy(update={"world_size": 1})
@@ -136,9 +136,9 @@ class Variants:
 
     def with_twin(self, runs: list[VariantRun], seconds: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with DDP without transfers, its step time added to ``seconds``, where it can be had."""
-        if "local" not in self._request.variants or self._request.setting.strategy != "ddp":
+        if "local" not in self._request.variants or self._request.config.setting.strategy != "ddp":
             return runs
-        if self._request.setting.find_unused_parameters:
+        if self._request.config.setting.find_unused_parameters:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return runs

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import torch
 
-from raybench.records.record import Variant
+from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import synchronize

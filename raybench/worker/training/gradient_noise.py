@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raybench.records.record import GradientNorms, TrialRequest
+from raybench.records.requests import TrialRequest
+from raybench.records.trainings import GradientNorms
 from raybench.worker.communicators import Team, describe
 from raybench.worker.devices.probe import give_back_memory
 from raybench.worker.strategies.models import Bench
@@ -49,7 +50,7 @@ class NoiseProbe:
 
     def _seen(self, lane: Lane, number: int, steps: int) -> list[GradientNorms] | str:
         each = small_batches(self._team.size)
-        size = min(self._request.batch_size, self._train.num_samples // (each * self._team.size))
+        size = min(self._request.config.batch_size, self._train.num_samples // (each * self._team.size))
         if not size:
             return f"{self._train.num_samples} training samples are too few"
         if not self._bench.shards:
@@ -90,7 +91,7 @@ class NoiseProbe:
     def _parts(self, number: int, size: int, each: int, count: int) -> list[list[Part]]:
         """Batches drawn anew: those of the epoch are the ones that the model has just been fitted to."""
         big = size * each * self._team.size
-        seed = (self._request.seed + 1) * PRIME + number
+        seed = (self._request.config.seed + 1) * PRIME + number
         order: list[int] = []
         for draw in range(math.ceil(count * big / self._train.num_samples)):
             rest = shuffled(self._train.num_samples, seed, draw)

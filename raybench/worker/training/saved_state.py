@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
-from raybench.records.record import Epoch, TrialRequest
+from raybench.records.requests import TrialRequest
+from raybench.records.trainings import Epoch
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
 from raybench.worker.strategies.stepper import Lane

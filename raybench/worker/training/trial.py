@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
-from raybench.launch.runner import Progress
-from raybench.records.record import Epoch, TrainingResult, TrialRequest
+from raybench.records.messages import Progress
+from raybench.records.requests import TrialRequest
+from raybench.records.trainings import Epoch, TrainingResult
 from raybench.worker.batches import on_device
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators, Team, is_out_of_memory
@@ -63,30 +64,30 @@ class Training:
         self._utilization: list[float] = []
         self._peaks: list[tuple[int | None, int | None]] = []  # after each epoch, as torch and device count
         self._refuse()
-        self._workload = build(request.workload, request.data)
+        self._workload = build(request.config.workload, request.config.data)
         self._counter = Counter(self._workload, device)
         if metric_of(self._workload) is None:
             self._missing["accuracy"] = "the workload has no metric(output, batch)"
         self._train, self._test = self._batches("train"), self._batches("test")
-        self._steps_per_epoch = math.ceil(self._train.num_samples / request.global_batch_size)
+        self._steps_per_epoch = math.ceil(self._train.num_samples / request.config.global_batch_size)
         refuse_without_room(request, self._workload, team, kept)
         self._bench: Bench | None = self._make_bench(kept)
         self._noise = NoiseProbe(request, team, self._workload, self._train, self._bench)
 
     def _refuse(self) -> None:
         """Raise ``InvalidTrialError`` for what cannot be trained."""
-        if self._request.setting.strategy == "dp":
+        if self._request.config.setting.strategy == "dp":
             raise InvalidTrialError("training is on ranks of their own: dp has one process for all devices")
 
     def _batches(self, split_name: str) -> EpochBatches:
         dataset = self._workload.dataset(split_name)  # type: ignore[attr-defined]
         if not len(dataset):
             raise InvalidTrialError(f"the data set has no {split_name} samples")
-        layout = self._request.setting.channels_last
+        layout = self._request.config.setting.channels_last
         return EpochBatches(
             self._workload,
             dataset,
-            self._request.setting,
+            self._request.config.setting,
             self._device,
             lambda batch: on_device(batch, self._device, layout),
         )
@@ -97,15 +98,15 @@ class Training:
         FSDP trains what one device has no memory for.
         """
         request = self._request
-        model = kept.model(self._workload, request.workload.model_dump_json(), request.seed)
+        model = kept.model(self._workload, request.config.workload.model_dump_json(), request.config.seed)
         bench = Bench(
             self._workload,
             model,
-            request.optimizer,
-            request.setting,
+            request.config.optimizer,
+            request.config.setting,
             self._train,
             self._device,
-            threads=request.cpus_per_worker,
+            threads=request.config.cpus_per_worker,
         )
         bench.activate()
         try:
@@ -158,19 +159,19 @@ class Training:
             lane = self._bench.wrap(self._team)
             with undisturbed(lane.module, self._device):
                 lane.settle(self._train.read(self._epoch_steps(1)[0][0]))
-        torch.manual_seed(self._request.seed * PRIME + self._team.rank)  # each rank drops other units
+        torch.manual_seed(self._request.config.seed * PRIME + self._team.rank)  # each rank drops other units
         self._rates = [float(group["lr"]) for group in lane.optimizer.param_groups]
         return lane
 
     def _epoch_steps(self, number: int) -> list[list[Part]]:
         request = self._request
         return split(
-            shuffled(self._train.num_samples, request.seed, number),
-            step_size=request.global_batch_size,
+            shuffled(self._train.num_samples, request.config.seed, number),
+            step_size=request.config.global_batch_size,
             ranks=self._team.size,
             rank=self._team.rank,
-            micro_batches=request.setting.gradient_accumulation,
-            seed=request.seed * PRIME + number,
+            micro_batches=request.config.setting.gradient_accumulation,
+            seed=request.config.seed * PRIME + number,
         )
 
     def _judge(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -219,7 +220,7 @@ class Training:
         synchronize(self._device)
         seconds = perf_counter() - began
         if self._device.type == "cpu":
-            cores = self._request.cpus_per_worker
+            cores = self._request.config.cpus_per_worker
             self._note_utilization((process_time() - worked) / (seconds * cores))
         return self._counter.take(seconds, rate), len(steps)
 
@@ -236,7 +237,7 @@ class Training:
 
     def _rate_factor(self) -> float:
         request = self._request
-        return self._spec.learning_rate_factor(request.global_batch_size, request.reference_batch)
+        return self._spec.learning_rate_factor(request.config.global_batch_size, request.reference_batch)
 
     def _same_buffers(self, lane: Lane) -> None:
         """The leader's running means and variances for all: what is evaluated is one model."""
@@ -246,7 +247,7 @@ class Training:
 
     def _evaluation(self, lane: Lane) -> dict[str, Any]:
         """Loss and correct predictions over the test samples, each counted once."""
-        size = self._spec.test_batch_size or self._request.batch_size
+        size = self._spec.test_batch_size or self._request.config.batch_size
         steps = split(
             range(self._test.num_samples),
             step_size=size * self._team.size,
@@ -261,7 +262,7 @@ class Training:
         self._team.barrier()
         began = perf_counter()
         self._test.begin(steps)
-        kind = AUTOCAST.get(self._request.setting.precision) if lane.autocast else None
+        kind = AUTOCAST.get(self._request.config.setting.precision) if lane.autocast else None
         with torch.no_grad(), torch.autocast(self._device.type, dtype=kind, enabled=kind is not None):
             for _ in steps:
                 batch, part = self._test.next(), self._test.part
@@ -300,7 +301,7 @@ class Training:
             self._missing["noise_scale"] = self._noise.missing
         return TrainingResult(
             epochs=tuple(self._epochs),
-            global_batch_size=self._request.global_batch_size,
+            global_batch_size=self._request.config.global_batch_size,
             reference_batch=self._request.reference_batch,
             peak_learning_rate=self._rates[0] * self._rate_factor(),
             setup_s=setup_s,
@@ -316,7 +317,7 @@ class Training:
         """The largest difference of one weight between two ranks; None where there is nothing to compare."""
         if self._team.size == 1:
             return None
-        if self._request.setting.strategy == "fsdp":
+        if self._request.config.setting.strategy == "fsdp":
             self._missing["weights_difference"] = "each rank holds its own shard, no weight is held twice"
             return None
         largest = 0.0

@@ -13,7 +13,7 @@ from raybench.commands.compare import compare
 from raybench.commands.display import make_console
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
-from raybench.records.record import TrialRequest
+from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.testing.fake import QUIET, FakeRunner, StepCosts
@@ -31,7 +31,7 @@ def planted(
     noise = {"noise": QUIET} if fields.pop("quiet", False) else {}
     spec = study(knobs={"batch_size": fields.pop("batches", [32])}, **fields)
 
-    def model(request: TrialRequest, setting: Setting) -> StepCosts:
+    def model(config: Configuration, setting: Setting) -> StepCosts:
         alone_s = plain_s * setting.batch_size / 32
         return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
 

@@ -13,12 +13,16 @@ from raybench.analysis.largest_batch import Bound, Found, Probe, Rules, decide, 
 from raybench.commands.display import make_console
 from raybench.commands.scaling import NOTHING_COMPLETED, write_and_print
 from raybench.errors import Interrupted, RequestError
-from raybench.launch.runner import Outcome, Progress, Resources
 from raybench.machine.environment import Environment
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
-from raybench.plan.trials import Plan, make_plan
-from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.plan.trials import Plan
+from raybench.records.messages import Outcome, Progress
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
+from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.tables import tables
 from raybench.run.execution import Execution
@@ -193,7 +197,7 @@ MEMORY = 8 * GIB
 
 def fits(request: TrialRequest, sample_bytes: int = 1 << 24) -> bool:
     """The hardware's law at the 90%, with the 256 MiB of the fake's communicators."""
-    return GIB + request.batch_size * sample_bytes + (256 << 20) <= 0.9 * MEMORY
+    return GIB + request.config.batch_size * sample_bytes + (256 << 20) <= 0.9 * MEMORY
 
 
 def expected(sample_bytes: int = 1 << 24) -> int:
@@ -218,11 +222,11 @@ def run(plan: Plan, runner: FakeRunner | None = None, store: MemoryStore | None 
 
 
 def probes(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    return [record for record in records if record.request.fit]
+    return [record for record in records if record.request.kind == "probe"]
 
 
 def rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    return [record for record in records if not record.request.fit]
+    return [record for record in records if record.request.kind != "probe"]
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 6}], ids=str)
@@ -231,20 +235,20 @@ def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
     store = MemoryStore()
     given = Search(plan) if search["method"] == "optuna" else None  # made before anything is known
     Execution(plan, fake(), store, Silent(), search=given).run()
-    assert [record.request.fit for record in store.records] == sorted(
-        (record.request.fit for record in store.records), reverse=True
+    assert [record.request.kind == "probe" for record in store.records] == sorted(
+        (record.request.kind == "probe" for record in store.records), reverse=True
     )
     assert {record.state for record in probes(store.records)} == {"complete", "oom"}
-    assert {record.request.world_size for record in probes(store.records)} == {4}
-    assert {r.request.setting.batch_size for r in rest(store.records)} == {32, expected()}
+    assert {record.config.world_size for record in probes(store.records)} == {4}
+    assert {r.config.setting.batch_size for r in rest(store.records)} == {32, expected()}
     assert {record.state for record in rest(store.records)} == {"complete"}
     results = analyse(plan.study, store.records)
     assert results.study.knobs.batch_size == (32, expected())
-    assert not any(record.request.fit for record in results.records)
+    assert not any(record.request.kind == "probe" for record in results.records)
     assert {point.batch_size for curve in results.batch_curves for point in curve.points} == {32, expected()}
     assert results.best.num_suggestions == 4
-    assert results.best.record.request.setting.batch_size == expected()
-    assert f"batch {expected():,}" in results.answer()
+    assert results.best.record.config.setting.batch_size == expected()
+    assert f"batch {expected():,}" in answer_of(results)
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 3}], ids=str)
@@ -284,9 +288,9 @@ def test_strong_scaling_takes_a_global_batch_that_divides_everywhere():
         knobs={"batch_size": "max", "gradient_accumulation": 2},
     )
     store = run(plan, fake(num_devices=6))
-    (batch,) = {record.request.setting.batch_size for record in rest(store.records)}
+    (batch,) = {record.config.setting.batch_size for record in rest(store.records)}
     assert batch == 12 * expected()
-    assert {record.request.batch_size * record.request.world_size * 2 for record in rest(store.records)} == {
+    assert {record.config.batch_size * record.config.world_size * 2 for record in rest(store.records)} == {
         batch
     }
 
@@ -331,22 +335,22 @@ def test_on_cpus_no_probe_goes_over_the_memory():
     store = run(planned(device="cpu"))
     assert {record.state for record in store.records} == {"complete"}
     assert all(fits(record.request) for record in probes(store.records))
-    assert rest(store.records)[0].request.setting.batch_size == expected()
+    assert rest(store.records)[0].config.setting.batch_size == expected()
 
 
 @pytest.mark.parametrize("state", ["oom", "crashed", "timeout", "invalid"])
 def test_what_does_not_run_at_one_precision_leaves_the_others(state):
     def fail(request: TrialRequest) -> tuple[State, str] | None:
-        return (state, "planted") if request.setting.precision == "bf16" else None
+        return (state, "planted") if request.config.setting.precision == "bf16" else None
 
     plan = planned(knobs={"batch_size": "max", "precision": ["bf16", "fp32"]})
     store = run(plan, fake(fail=fail))
     done = [record for record in rest(store.records) if record.state == "complete"]
-    assert {record.request.setting.precision for record in done} == {"fp32"}
-    assert {record.request.setting.batch_size for record in done} == {expected()}
+    assert {record.config.setting.precision for record in done} == {"fp32"}
+    assert {record.config.setting.batch_size for record in done} == {expected()}
     failed = [record for record in rest(store.records) if record.state != "complete"]
     assert bool(failed) == (state == "invalid")  # its trials say so themselves
-    answer = analyse(plan.study, store.records).answer()
+    answer = answer_of(analyse(plan.study, store.records))
     assert f"at batch {expected():,}" in answer
 
 
@@ -362,20 +366,20 @@ def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(me
     assert "nothing else was measured" in executed.notes[0]
     results = analyse(plan.study, store.records)
     assert results.complete == ()
-    assert "the model alone needs 30 GiB" in results.answer()
-    assert results.answer().startswith("no trial completed: no batch fits in memory")
-    assert "\n" not in results.answer()
+    assert "the model alone needs 30 GiB" in answer_of(results)
+    assert answer_of(results).startswith("no trial completed: no batch fits in memory")
+    assert "\n" not in answer_of(results)
 
     mixed = planned(knobs={"batch_size": ["max", 8]}, search={"method": method, "trials": 3})
     small = run(mixed, fake(fail=lambda request: fail(request) if request.fit else None))
-    assert {record.request.setting.batch_size for record in rest(small.records)} == {8}
-    assert "at batch 8" in analyse(mixed.study, small.records).answer()
+    assert {record.config.setting.batch_size for record in rest(small.records)} == {8}
+    assert "at batch 8" in answer_of(analyse(mixed.study, small.records))
 
 
 def test_the_limit_is_told():
     plan = planned(search={"max_batch_size": 100})
     store = run(plan)
-    assert {record.request.setting.batch_size for record in rest(store.records)} == {96}
+    assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
     assert "stopped at the limit of search.max_batch_size, not at the memory" in row[5]
     with pytest.raises(RequestError, match=r"search.max_batch_size.*= 12 \(received 8\)"):
@@ -385,18 +389,18 @@ def test_the_limit_is_told():
 def test_a_found_batch_that_is_listed_too_is_one_suggestion():
     search = {"method": "optuna", "trials": 9}
     store = run(planned(knobs={"batch_size": [expected(), "max", 16]}, search=search))
-    searched = [r.request.setting.batch_size for r in rest(store.records) if r.request.role == "search"]
+    searched = [r.config.setting.batch_size for r in rest(store.records) if r.request.role == "search"]
     assert sorted(searched) == [16, expected()]
 
 
 def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
     def fail(request: TrialRequest) -> tuple[State, str] | None:
-        batch = request.batch_size
+        batch = request.config.batch_size
         return ("invalid", f"each of 2 ranks has 100 samples, not {batch}") if batch > 100 else None
 
     plan = planned()
     store = run(plan, fake(fail=fail))
-    assert {record.request.setting.batch_size for record in rest(store.records)} == {96}
+    assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
     assert row[5].startswith(
         "stopped by invalid, not at the memory: batch 104: each of 2 ranks has 100 samples"
@@ -405,16 +409,16 @@ def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
 
 def test_retried_probes_are_measured_again_once():
     def late(request: TrialRequest) -> tuple[State, str] | None:
-        return ("timeout", "not done after 300 s") if request.setting.batch_size >= 100 else None
+        return ("timeout", "not done after 300 s") if request.config.setting.batch_size >= 100 else None
 
     plan = planned()
     store = run(plan, fake(fail=late))
-    timeouts = [record.request.setting.batch_size for record in store.records if record.state == "timeout"]
+    timeouts = [record.config.setting.batch_size for record in store.records if record.state == "timeout"]
     assert timeouts == [128, 112, 104]
-    assert rest(store.records)[0].request.setting.batch_size == 96
+    assert rest(store.records)[0].config.setting.batch_size == 96
     again = fake()
     Execution(plan, again, store, Silent(), retry=frozenset({"timeout"})).run()
-    tried = [request.setting.batch_size for request in again.requests]
+    tried = [request.config.setting.batch_size for request in again.requests]
     assert tried[0] > 96
     assert len({request.trial_id for request in again.requests}) == len(tried)
     assert tried[-1] == expected()  # the trials that were asked for, at the larger batch
@@ -434,14 +438,14 @@ def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
     assert executed.not_reached[0].startswith("the largest batch, exactly")
     (found,) = found_of(plan.study, store.records, plan.world_sizes)
     assert found.next_batch is not None
-    assert {r.request.setting.batch_size for r in rest(store.records)} == {found.batch_size}
+    assert {r.config.setting.batch_size for r in rest(store.records)} == {found.batch_size}
 
 
 def test_a_single_device():
     plan = planned(1, knobs={"batch_size": "max", "bucket_cap_mb": [1, 25]})
     store = run(plan)
     assert {record.request.variants for record in probes(store.records)} == {("plain",)}
-    assert {record.request.setting.batch_size for record in rest(store.records)} == {expected()}
+    assert {record.config.setting.batch_size for record in rest(store.records)} == {expected()}
 
 
 def test_the_report_and_the_records_on_disk(tmp_path, capsys):
@@ -458,11 +462,7 @@ def test_the_report_and_the_records_on_disk(tmp_path, capsys):
     with ResultsDirectory.open_readonly(path) as store:
         assert store.study().knobs.batch_size == ("max",)
         records = store.records()
-    assert all(
-        record.measurement.memory_limit_bytes == (MEMORY,) * 2
-        for record in probes(records)
-        if record.measurement
-    )
+    assert all(record.steps.memory_limit_bytes == (MEMORY,) * 2 for record in probes(records) if record.steps)
     write_report(path, plan.study, records, {})
     text = (path / "report" / "report.md").read_text()
     assert "The largest batch that fits" in text

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raybench.analysis.contradictions import Rule, contradictions
 
 from raybench.analysis import analyse
-from raybench.analysis.contradictions import Rule, contradictions
 from raybench.analysis.published import Figure, half_digit, load_figures
 from raybench.analysis.published_pairs import Pair, pairs
 from raybench.analysis.results import StudyResults
-from raybench.launch.runner import Resources
-from raybench.plan.trials import make_plan
-from raybench.records.record import TrialRequest
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
 from raybench.report import write_report
 from raybench.report.tables.published import contradictions_table, published_table
 from raybench.spec import Setting, Study
@@ -34,7 +34,7 @@ STUDIES = (
 STEP_S = {256: 0.01, 4096: 0.08}  # of one device
 
 
-def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+def costs(config: Configuration, setting: Setting) -> StepCosts:
     return StepCosts(plain_s=STEP_S[setting.batch_size], exposed_s=0.02)
 
 
@@ -162,7 +162,7 @@ def test_what_a_training_learned_stands_beside_the_published_epochs() -> None:
         for p in pairs(results, figures)
         if p.figure.world_size == 2
     }
-    (trained,) = [r.training for r in results.records if r.training and r.request.world_size == 2]
+    (trained,) = [r.training for r in results.records if r.training and r.config.world_size == 2]
     for number, epoch in enumerate(trained.epochs, start=1):
         learned = {
             "accuracy": 100 * (epoch.test_accuracy or 0),

@@ -9,6 +9,7 @@ import pytest
 
 from raybench.analysis import analyse, to_pandas
 from raybench.records.record import TrialRecord
+from raybench.report.answer import answer_of
 from raybench.report.formats import summary_csv
 from raybench.spec import Setting, Study
 from raybench.testing.fake import QUIET, STARTED_AT, FakeHardware, FakeRunner, Noise, StepCosts, run_all
@@ -97,7 +98,7 @@ def fails(study: Study, setting: Setting, size: int, state: str, reason: str) ->
 
 def test_a_whole_search() -> None:
     results = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER))
-    answer = results.answer()
+    answer = answer_of(results)
     assert answer.startswith("2 devices: 1.")
     for words in (
         "x [1.",
@@ -117,7 +118,7 @@ def test_a_whole_search() -> None:
 
 
 def test_no_confirmation_yet() -> None:
-    answer = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, confirm=False)).answer()
+    answer = answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, confirm=False)))
     assert "best of 12: " in answer
     assert "not yet confirmed against the default" in answer
 
@@ -126,41 +127,40 @@ def test_no_significant_gain() -> None:
     costs = FakeHardware(speed={}).costs
     runner = FakeRunner(costs, Noise(block=0.01), seed=3)
     same = Setting(batch_size=512, bucket_cap_mb=25)
-    assert (
-        "no significant gain over the default ("
-        in analyse(DEFAULT, searched(DEFAULT, (1, 2), same, runner)).answer()
+    assert "no significant gain over the default (" in answer_of(
+        analyse(DEFAULT, searched(DEFAULT, (1, 2), same, runner))
     )
 
 
 def test_a_winner_that_is_worse_is_not_recommended() -> None:
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.8}).costs, seed=3)
-    assert "keep the default" in analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, runner)).answer()
+    assert "keep the default" in answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, runner)))
 
 
 def test_the_default_is_best() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
     records = searched(spec, (1, 2), Setting(precision="bf16"), runner, confirm=False)
-    assert "best of 2: the default" in analyse(spec, records).answer()
+    assert "best of 2: the default" in answer_of(analyse(spec, records))
 
 
 def test_one_device_only() -> None:
     spec = study(knobs={"batch_size": [64]})
-    answer = analyse(spec, grid(spec, [1])[0]).answer()
+    answer = answer_of(analyse(spec, grid(spec, [1])[0]))
     assert answer.startswith("1 device: ")
     assert "samples/s at batch 64; one device only" in answer
 
 
 def test_nothing_and_nothing_complete() -> None:
     spec = study(knobs={"batch_size": [64, 128, 256]})
-    assert analyse(spec, []).answer() == "nothing was measured"
+    assert answer_of(analyse(spec, [])) == "nothing was measured"
     records = [
         fails(spec, Setting(batch_size=batch), 2, "oom", "can't allocate memory") for batch in (64, 128)
     ]
     records.append(fails(spec, Setting(batch_size=256), 2, "crashed", "ValueError: x\nmore"))
     expected = "no trial completed: 2 oom (can't allocate memory), 1 crashed (ValueError: x)"
     results = analyse(spec, records)
-    assert results.answer() == expected
+    assert answer_of(results) == expected
     assert len(results.failed) == 3
     assert results.waterfall is None
 
@@ -168,33 +168,35 @@ def test_nothing_and_nothing_complete() -> None:
 def test_the_target_failed() -> None:
     spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [512]})
     records = [*grid(spec, [1, 2])[0], fails(spec, Setting(batch_size=512), 4, "timeout", "after 300 s")]
-    answer = analyse(spec, records).answer()
+    answer = answer_of(analyse(spec, records))
     assert answer.startswith("no trial completed on 4 devices: 1 timeout (after 300 s); 2 devices: ")
 
 
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
-    assert (
-        "slower than one at every batch measured (8 to 16)" in analyse(spec, grid(spec, [1, 2])[0]).answer()
+    assert "slower than one at every batch measured (8 to 16)" in answer_of(
+        analyse(spec, grid(spec, [1, 2])[0])
     )
 
 
 def test_slower_with_one_batch() -> None:
     spec = study(knobs={"batch_size": [8]})
-    assert "; slower than one;" in analyse(spec, grid(spec, [1, 2])[0]).answer()
+    assert "; slower than one;" in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
 
 
 def test_nothing_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     runner = FakeRunner(lambda request, setting: StepCosts(plain_s=0.01), QUIET)
-    answer = analyse(spec, grid(spec, [1, 2], runner)[0]).answer()
+    answer = answer_of(analyse(spec, grid(spec, [1, 2], runner)[0]))
     assert answer == "2 devices: 2.00x [2.00, 2.00] at batch 64; nothing lost that could be measured"
 
 
 def test_base_of_several_devices() -> None:
     spec = study(scaling={"world_sizes": [2, 4]}, knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.01, exposed_s=0.001, missing={"plain": "out of memory"})
-    answer = analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0]).answer()
+    answer = answer_of(
+        analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0])
+    )
     assert answer.startswith("4 devices: 2.00x [2.00, 2.00] over 2 devices at batch 64")
 
 
@@ -203,12 +205,12 @@ def test_oversubscribed_recommends_nothing() -> None:
     requests = [request(setting=setting, oversubscribed=True, variants=FULL) for setting in spec.knobs.grid()]
     results = analyse(spec, run_all(FakeRunner(), requests)[0])
     assert results.best is None
-    assert results.answer().startswith("oversubscribed, so not to be relied on: 2 devices")
+    assert answer_of(results).startswith("oversubscribed, so not to be relied on: 2 devices")
 
 
 def test_strong_scaling_speaks_of_the_global_batch() -> None:
     spec = study(scaling={"mode": "strong", "world_sizes": [1, 2]}, knobs={"batch_size": [512]})
-    assert "at global batch 512" in analyse(spec, grid(spec, [1, 2])[0]).answer()
+    assert "at global batch 512" in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
 
 
 def test_several_objectives_give_a_front() -> None:
@@ -216,7 +218,7 @@ def test_several_objectives_give_a_front() -> None:
     results = analyse(spec, grid(spec, [2])[0])
     assert len(results.pareto) == 3
     assert results.best is not None
-    assert results.best.record.request.setting.batch_size == 256
+    assert results.best.record.config.setting.batch_size == 256
 
 
 def test_a_trial_tried_again_counts_once() -> None:

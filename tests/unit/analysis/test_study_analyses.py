@@ -15,9 +15,9 @@ from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.phases import SYNCHRONIZATION, phase_table
 from raybench.analysis.hiding import hiding, passage
 from raybench.analysis.results import StudyResults
-from raybench.launch.runner import Resources
-from raybench.plan.trials import make_plan
-from raybench.records.record import TrialRequest
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
 from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.tables.study import (
     attribution_table,
@@ -45,9 +45,9 @@ def results(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any)
     values = [list(dict.fromkeys(key[place] for key in costs)) for place in range(len(knobs))]
     spec = study(knobs=dict(zip(knobs, values, strict=True)), **fields)
 
-    def model(request: TrialRequest, setting: Setting) -> StepCosts:
+    def model(config: Configuration, setting: Setting) -> StepCosts:
         key = tuple(getattr(setting, name) for name in knobs)
-        return next(iter(costs.values())) if request.world_size == 1 and key not in costs else costs[key]
+        return next(iter(costs.values())) if config.world_size == 1 and key not in costs else costs[key]
 
     return analyse(spec, grid(spec, (1, 2), FakeRunner(model, QUIET))[0])
 
@@ -162,11 +162,9 @@ def test_costs_of_one_and_two_devices() -> None:
 def test_energy_is_shown_where_it_was_measured() -> None:
     found = results({(32,): PLAIN}, "batch_size")
     metered = [
-        record.model_copy(
-            update={"measurement": record.measurement.model_copy(update={"energy_joules": 6.4})}
-        )
+        record.model_copy(update={"measurement": record.steps.model_copy(update={"energy_joules": 6.4})})
         for record in found.records
-        if record.measurement is not None
+        if record.steps is not None
     ]
     again = analyse(found.study, metered)
     energies = [point.costs[0].energy_joules for point in costs(again, works())]

@@ -8,11 +8,16 @@ import pytest
 from raybench.analysis import Parity, analyse
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.training import TrainedRun, parity
-from raybench.launch.runner import Outcome, Progress, Resources
+from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
-from raybench.plan.trials import Plan, make_plan
-from raybench.records.record import Epoch, TrainingResult, TrialRecord, TrialRequest
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.messages import Outcome, Progress
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
+from raybench.records.trainings import Epoch, TrainingResult
+from raybench.report.answer import answer_of
 from raybench.report.document import draw_all, method_words
 from raybench.report.plots import values as plot_values
 from raybench.report.tables import training as training_tables
@@ -83,7 +88,11 @@ def test_the_interval_over_seeds_is_students_and_paired():
     """Differences 0.2, 0.4 and 0.6 points: mean 0.4, half-width t(0.975, 2) 0.2 / sqrt(3) = 0.4968."""
     plan, ones = planned(), []
     for request in plan.training():
-        share = 0.70 + 0.05 * request.seed + (0.002 * (request.seed + 1) if request.world_size > 1 else 0)
+        share = (
+            0.70
+            + 0.05 * request.config.seed
+            + (0.002 * (request.config.seed + 1) if request.config.world_size > 1 else 0)
+        )
         one = run_of(0.5, share).result
         ones.append(to_record(request, Outcome("complete", 1.0, training=one)))
     found = analyse(plan.study, ones).training
@@ -101,7 +110,7 @@ def test_with_one_seed_there_is_no_interval_and_no_verdict():
     results = analyse(plan.study, records)
     assert results.training is not None
     assert results.training.comparisons[0].parity is Parity.UNKNOWN
-    clause = results.answer().split("; ")[-1]
+    clause = answer_of(results).split("; ")[-1]
     assert clause.startswith("trained 3 epochs: whether accuracy on 2 devices (ddp) and one is the same")
     assert "cannot be told" in clause
     assert "1 seed)" in clause
@@ -113,8 +122,8 @@ def test_with_one_seed_there_is_no_interval_and_no_verdict():
 def test_the_answer_says_what_was_planted(per_device, words):
     plan, records = trained(FakeLearning(spread=0.0002, per_device=per_device))
     results = analyse(plan.study, records)
-    assert f"accuracy on 2 devices (ddp) and one {words} ±0.4 points" in results.answer()
-    assert "3 seeds" in results.answer()
+    assert f"accuracy on 2 devices (ddp) and one {words} ±0.4 points" in answer_of(results)
+    assert "3 seeds" in answer_of(results)
 
 
 def test_epochs_best_converged_and_to_the_target():
@@ -132,8 +141,8 @@ def test_two_epoch_times_far_apart_still_have_an_interval_above_0():
     runs = {size: [run_of(0.5, 0.6), run_of(0.5, 0.6)] for size in (1, 2)}
     plan, records = planned(training={"epochs": 2, "seeds": 2}), []
     for request in plan.training():
-        one = runs[request.world_size][request.seed].result
-        slow = one.epochs[1].model_copy(update={"train_s": 4.0 * (1 + 2 * request.seed)})
+        one = runs[request.config.world_size][request.config.seed].result
+        slow = one.epochs[1].model_copy(update={"train_s": 4.0 * (1 + 2 * request.config.seed)})
         result = one.model_copy(update={"epochs": (one.epochs[0], slow)})
         records.append(to_record(request, Outcome("complete", 1.0, training=result)))
     found = analyse(plan.study, records).training
@@ -164,17 +173,17 @@ def test_planted_epoch_times_and_noise_are_found():
     assert speedup.low <= truth <= speedup.high
     assert found.noise_scale == pytest.approx((48.0, 48.0))
     for each in found.goodput:  # (phi + B0) / (phi + B), B0 = 32
-        batch = each.record.request.global_batch_size
+        batch = each.record.config.global_batch_size
         assert each.statistical_efficiency == pytest.approx(80 / (48 + batch))
         assert each.goodput_samples_per_s.value == pytest.approx(
             each.throughput_samples_per_s.value * 80 / (48 + batch)
         )
-    assert {each.record.request.global_batch_size for each in found.goodput} == {32, 64, 96, 192}
+    assert {each.record.config.global_batch_size for each in found.goodput} == {32, 64, 96, 192}
 
 
 def test_training_leaves_the_rest_of_the_analysis_as_it_is():
     plan, records = trained(FakeLearning())
-    steps = [record for record in records if record.measurement is not None]
+    steps = [record for record in records if record.steps is not None]
     with_training, without = analyse(plan.study, records), analyse(plan.study, steps)
     for name in ("headline", "curves", "batch_curves", "best", "confirmations", "findings", "waterfall"):
         assert getattr(with_training, name) == getattr(without, name)
@@ -247,7 +256,7 @@ def execute(
 
 
 def training(store: MemoryStore) -> list[TrialRequest]:
-    return [record.request for record in store.records if record.request.training is not None]
+    return [record.request for record in store.records if record.request.kind == "training"]
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}])

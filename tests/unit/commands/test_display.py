@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from raybench.commands.display import Display, clock_words
-from raybench.launch.runner import Progress
+from raybench.records.messages import Progress
 
 COLUMNS = 80
 LONG = "2 devices, batch 512, 25 MiB buckets, bf16, accumulation 4, fp16 compression, static_graph, 4 workers"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.launch.runner import GroupInfo, Member
+from raybench.records.messages import GroupInfo, Member
 
 
 def group(*nodes: str) -> GroupInfo:

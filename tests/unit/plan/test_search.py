@@ -10,10 +10,11 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from raybench.launch.runner import Resources
+from raybench.machine.resources import Resources
 from raybench.plan.search import Search, objective_values
 from raybench.plan.trials import Plan, Suggestion, make_plan
-from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
 from raybench.testing.fake import QUIET, FakeRunner, StepCosts, to_record
 from tests.unit.studies import study
@@ -107,7 +108,7 @@ def test_environment_variables_are_parameters():
         {"OMP_PROC_BIND": "false", "FIXED": "1"},
         {"OMP_PROC_BIND": "true", "FIXED": "1"},
     ]
-    assert [record.request.environment for _, record in found] == [each.environment for each, _ in found]
+    assert [record.config.environment for _, record in found] == [each.environment for each, _ in found]
 
 
 def test_the_sampler_learns_where_it_is_fast():
@@ -151,9 +152,9 @@ def test_values_are_those_of_the_objectives(tmp_path):
     for (_, record), trial in zip(found, told.trials, strict=True):
         throughput, efficiency, memory = trial.values
         assert trial.values == objective_values(record, planned)
-        assert memory == record.measurement.peak_memory_bytes[0]
+        assert memory == record.steps.peak_memory_bytes[0]
         assert 0 < efficiency < 1
-        assert throughput > record.request.global_batch_size  # a step takes less than a second
+        assert throughput > record.config.global_batch_size  # a step takes less than a second
 
 
 def test_several_objectives_leave_the_front(tmp_path):
@@ -186,7 +187,7 @@ def test_cost_is_minimized_in_the_price_of_the_study():
 @pytest.mark.parametrize("objectives", [["throughput"], ["throughput", "peak_memory"]], ids=len)
 def test_failures_are_told_as_such(tmp_path, state, told, objectives):
     planned = plan(search={"method": "optuna", "objectives": objectives})
-    runner = fails(state, lambda request: request.setting.precision == "bf16")
+    runner = fails(state, lambda request: request.config.setting.precision == "bf16")
     found = searched(Search(planned, tmp_path / "optuna.log"), planned, 12, runner)
     trials = {trial.user_attrs.get("trial_id"): trial for trial in opened(tmp_path / "optuna.log").trials}
     failed = [record for _, record in found if record.state != "complete"]
@@ -207,7 +208,7 @@ def test_what_does_not_fit_is_not_tried_larger():
         "bucket_cap_mb": ["default", 1, 25],
     }
     planned = plan(knobs=knobs)
-    runner = fails("oom", lambda request: request.setting.batch_size >= 256)
+    runner = fails("oom", lambda request: request.config.setting.batch_size >= 256)
     found = searched(Search(planned), planned, 1000, runner)
     smallest: dict[str, int] = {}
     for suggestion, record in found:
@@ -236,9 +237,9 @@ def test_crashes_do_not_keep_larger_batches_away():
 
 def mixed_runner() -> FakeRunner:
     def fail(request: TrialRequest) -> tuple[State, str] | None:
-        if request.setting.batch_size >= 512 and request.setting.precision == "bf16":
+        if request.config.setting.batch_size >= 512 and request.config.setting.precision == "bf16":
             return "oom", "too large"
-        return ("crashed", "bad bucket") if request.setting.bucket_cap_mb == 1 else None
+        return ("crashed", "bad bucket") if request.config.setting.bucket_cap_mb == 1 else None
 
     return FakeRunner(fail=fail, seed=3)
 
@@ -337,7 +338,12 @@ def test_a_search_never_suggests_single_and_starts_with_what_is_possible():
     asked = [(s.setting.strategy, s.setting.bucket_cap_mb) for s, _ in found]
     assert asked[0] == ("ddp", 1)
     # buckets are nothing to dp and fsdp: one trial for each
-    assert sorted(record.request.setting.strategy for _, record in found) == ["ddp", "ddp", "dp", "fsdp"]
+    assert sorted(record.config.setting.strategy for _, record in found) == [
+        "ddp",
+        "ddp",
+        "dp",
+        "fsdp",
+    ]
     assert len({record.trial_id for _, record in found}) == 4
 
 

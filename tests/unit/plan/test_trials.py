@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from raybench.errors import RequestError
-from raybench.launch.runner import Resources
+from raybench.machine.resources import Resources
 from raybench.plan.trials import Plan, Suggestion, make_plan, powers_of_two
-from raybench.records.record import TrialRequest
+from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
 from raybench.spec.knobs import Knobs
 from raybench.spec.load import load_study
@@ -32,7 +32,7 @@ def refused(devices: int = 4, device: str = "cpu", **fields: object) -> str:
 
 
 def sizes(requests: Sequence[TrialRequest]) -> list[int]:
-    return [request.world_size for request in requests]
+    return [request.config.world_size for request in requests]
 
 
 # --- world sizes
@@ -74,7 +74,7 @@ def test_more_workers_than_devices_are_refused_with_what_there_is():
 def test_oversubscribing_is_allowed_on_cpus_and_marked():
     oversubscribed = plan(2, scaling={"world_sizes": [1, 4]}, resources={"oversubscribe": True})
     assert oversubscribed.oversubscribed
-    assert all(request.oversubscribed for request in oversubscribed.curve(oversubscribed.default()))
+    assert all(request.config.oversubscribed for request in oversubscribed.curve(oversubscribed.default()))
     assert not plan(2, resources={"oversubscribe": True}).oversubscribed  # allowed, but not needed
 
 
@@ -107,12 +107,12 @@ def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
     assert len({request.trial_id for request in requests}) == len(requests)
     for size in (2, 4):
         found = {
-            tuple(getattr(request.setting, knob) for knob in GRID)
+            tuple(getattr(request.config.setting, knob) for knob in GRID)
             for request in requests
-            if request.world_size == size
+            if request.config.world_size == size
         }
         assert found == set(itertools.product(*GRID.values()))
-    alone = [request for request in requests if request.world_size == 1]
+    alone = [request for request in requests if request.config.world_size == 1]
     assert {(r.setting.batch_size, r.setting.precision) for r in alone} == {
         (8, "fp32"),
         (8, "bf16"),
@@ -127,9 +127,11 @@ def test_the_order_starts_each_group_once_and_makes_each_size_once():
     requests = plan(
         4, knobs={"batch_size": [8, 16]}, environment={"OMP_PROC_BIND": ["false", "true"]}
     ).requests()
-    environments = [request.environment["OMP_PROC_BIND"] for request in requests]
+    environments = [request.config.environment["OMP_PROC_BIND"] for request in requests]
     assert [key for key, _ in itertools.groupby(environments)] == ["false", "true"]
-    for _, together in itertools.groupby(requests, key=lambda request: request.environment["OMP_PROC_BIND"]):
+    for _, together in itertools.groupby(
+        requests, key=lambda request: request.config.environment["OMP_PROC_BIND"]
+    ):
         found = sizes(list(together))
         assert found == sorted(found, reverse=True)
         assert set(found) == {1, 2, 4}
@@ -175,7 +177,7 @@ def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
     planned = plan(4, knobs=ABLATED, search={"method": "ablation"}, scaling={"mode": "strong"})
     assert changed(planned)[2] == (32, 4, "none")  # 4 passes of 8 samples
     assert changed(planned)[-1] == (128, 4, "fp16")
-    passes = {request.batch_size for request in planned.requests() if request.world_size == 4}
+    passes = {request.config.batch_size for request in planned.requests() if request.config.world_size == 4}
     assert passes == {2, 8}  # samples of one device and pass
 
 
@@ -236,7 +238,9 @@ def test_nothing_to_ablate_is_the_default_alone():
 
 def test_pack_and_spread_are_measured_at_every_size_but_one():
     planned = plan(4, scaling={"placement": ["spread", "pack"]})
-    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    asked = [
+        (request.config.world_size, request.config.placement) for request in planned.curve(planned.default())
+    ]
     assert asked == [(4, "spread"), (4, "pack"), (2, "spread"), (2, "pack"), (1, "pack")]
     assert planned.search(planned.default()).placement == "spread"  # the first that is listed
 
@@ -244,14 +248,20 @@ def test_pack_and_spread_are_measured_at_every_size_but_one():
 def test_a_list_of_ranks_stands_for_its_own_length():
     placement = ["pack", [0, 3], [1, 2], [2]]
     planned = plan(4, scaling={"placement": placement, "world_sizes": [1, 2, 3]})
-    asked = [(request.world_size, request.placement) for request in planned.curve(planned.default())]
+    asked = [
+        (request.config.world_size, request.config.placement) for request in planned.curve(planned.default())
+    ]
     assert asked == [(3, "pack"), (2, "pack"), (2, (0, 3)), (2, (1, 2)), (1, (2,))]
     assert planned.group_size == 4  # rank 3 must be there, though no world size is 4
 
 
 def test_a_size_that_no_placement_fits_is_packed():
     planned = plan(4, scaling={"placement": [[1, 0]]})
-    assert [request.placement for request in planned.curve(planned.default())] == ["pack", (1, 0), "pack"]
+    assert [request.config.placement for request in planned.curve(planned.default())] == [
+        "pack",
+        (1, 0),
+        "pack",
+    ]
 
 
 def test_ranks_beyond_the_devices_are_refused():
@@ -274,7 +284,7 @@ def test_ranks_of_a_length_that_is_no_world_size_here_are_refused():
 def variants(mode: str) -> dict[str, tuple[str, ...]]:
     planned = plan(4, scaling={"mode": mode}, knobs={"batch_size": [64, 128]})
     default, other = itertools.islice(planned.suggestions(), 2)
-    curve = {request.world_size: request for request in planned.curve(default)}
+    curve = {request.config.world_size: request for request in planned.curve(default)}
     found = {
         "search": planned.search(default),
         "scaling": curve[4],
@@ -306,7 +316,7 @@ def test_a_confirmation_is_of_the_winner_against_the_default():
     planned = plan(2, knobs={"batch_size": [64, 128]})
     default, winner = planned.suggestions()
     request = planned.confirmation(winner, default)
-    assert (request.setting.batch_size, request.world_size) == (128, 2)
+    assert (request.config.setting.batch_size, request.config.world_size) == (128, 2)
     assert request.versus == default.setting
 
 
@@ -441,7 +451,7 @@ STRATEGIES = ["single", "dp", "ddp", "fsdp"]
 
 
 def asked_for(requests: Sequence[TrialRequest]) -> list[tuple[int, str]]:
-    return [(request.world_size, request.setting.strategy) for request in requests]
+    return [(request.config.world_size, request.config.setting.strategy) for request in requests]
 
 
 def test_single_is_the_one_device_of_every_strategy():
@@ -480,7 +490,11 @@ def test_only_ddp_has_the_variants_of_a_wrapper():
 
 def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
     knobs = {"strategy": ["ddp", "fsdp"], "bucket_cap_mb": [1, 25], "fsdp_reshard": [False, True]}
-    found = [request.setting for request in plan(2, knobs=knobs).requests() if request.world_size == 2]
+    found = [
+        request.config.setting
+        for request in plan(2, knobs=knobs).requests()
+        if request.config.world_size == 2
+    ]
     assert {(s.strategy, s.bucket_cap_mb, s.fsdp_reshard) for s in found} == {
         ("ddp", 1, True),
         ("ddp", 25, True),

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raybench.errors import RequestError, StoreError
-from raybench.launch.runner import Samples
 from raybench.machine.environment import Environment
 from raybench.records import store
-from raybench.records.record import SCHEMA_VERSION, Block, Measurement, Round, TrialRecord, TrialRequest
+from raybench.records.measurements import Block, Round, StepsResult
+from raybench.records.messages import Samples
+from raybench.records.record import SCHEMA_VERSION, TrialRecord
+from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
@@ -48,7 +50,7 @@ def record(batch_size=8, state="complete", reason=None):
         measure=MeasureSpec(),
     )
     block = Block(variant="synced", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
-    measurement = Measurement(
+    measurement = StepsResult(
         rounds=(Round(blocks=(block,), at_s=0.0),),
         stopped_by="half_width",
         batch_size=batch_size,
@@ -348,7 +350,7 @@ def test_half_a_line_before_the_disk_was_full(path, monkeypatch):
         assert len(calls) == 2
         assert (path / "trials.jsonl").read_bytes() == before
         results.append(record(32))
-    assert [each.request.setting.batch_size for each in ResultsDirectory.open_readonly(path).records()] == [
+    assert [each.config.setting.batch_size for each in ResultsDirectory.open_readonly(path).records()] == [
         8,
         32,
     ]

@@ -10,6 +10,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report import write_report
+from raybench.report.answer import answer_of
 from raybench.report.document import diagnosis_markdown
 from raybench.spec import Setting
 from raybench.testing.fake import STARTED_AT, FakeRunner, Noise
@@ -76,7 +77,7 @@ def test_html_needs_nothing_else(directory: Path) -> None:
 
 
 def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> None:
-    answer = analyse(SPEC, records).answer()
+    answer = answer_of(analyse(SPEC, records))
     html, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
     assert markdown.splitlines()[2] == f"**{answer}**"
     body = html[html.index("<body>") :]

@@ -10,13 +10,17 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import Verdict, gain
 from raybench.errors import GroupLostError, Interrupted
-from raybench.launch.runner import GroupInfo, Outcome, Progress, Resources, Samples
 from raybench.machine.environment import Environment
+from raybench.machine.resources import Resources
 from raybench.plan import budget
 from raybench.plan.budget import Budget
-from raybench.plan.trials import Plan, make_plan
-from raybench.records.record import State, TrialRecord, TrialRequest
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.messages import GroupInfo, Outcome, Progress, Samples
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
+from raybench.report.answer import answer_of
 from raybench.run.execution import MAX_LOST_STARTS, Execution
 from raybench.spec import Setting
 from raybench.testing.fake import CostModel, FakeRunner, Noise, StepCosts
@@ -118,9 +122,9 @@ def roles(store: MemoryStore) -> list[str]:
 def faster(share: float, when: Callable[[Setting], bool]) -> CostModel:
     """One batch's work everywhere; ``when`` says which settings have a throughput higher by ``share``."""
 
-    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
         parts = StepCosts(plain_s=0.010, contention_s=0.0005, wrapper_s=0.0005, exposed_s=0.004)
-        if not when(setting) or request.world_size == 1:
+        if not when(setting) or config.world_size == 1:
             return parts
         exposed_s = (0.010 + 0.0005 + 0.0005 + 0.004) / (1 + share) - 0.011
         return StepCosts(plain_s=0.010, contention_s=0.0005, wrapper_s=0.0005, exposed_s=exposed_s)
@@ -137,7 +141,7 @@ def test_a_search_then_the_curves_then_the_confirmation():
     assert roles(store) == ["search", "scaling", "confirmation"]
     searched = [record.request for record in store.records if record.request.role == "search"]
     assert len(searched) == 6
-    assert {request.world_size for request in searched} == {4}
+    assert {request.config.world_size for request in searched} == {4}
     curve = [record.request for record in store.records if record.request.role == "scaling"]
     default = plan.default().setting
     confirmation = store.records[-1].request
@@ -172,10 +176,10 @@ def test_a_grid_measures_everything_once_then_confirms_its_best():
     requests = [request.trial_id for request in plan.requests()]
     assert [record.trial_id for record in store.records[:-1]] == requests
     best = max(
-        (r for r in store.records[:-1] if r.request.world_size == 4),
-        key=lambda r: r.measurement.samples_per_step / r.measurement.rounds[0].block("synced").slowest_s,
+        (r for r in store.records[:-1] if r.config.world_size == 4),
+        key=lambda r: r.steps.samples_per_step / r.steps.rounds[0].block("synced").slowest_s,
     )
-    assert store.records[-1].request.setting.batch_size == best.request.setting.batch_size
+    assert store.records[-1].config.setting.batch_size == best.config.setting.batch_size
     assert len(runner.requests) == len(requests) + 1
 
 
@@ -196,11 +200,11 @@ def test_a_setting_that_is_20_percent_faster_wins_and_is_confirmed(method):
     _, store, _ = run(plan, runner)
     confirmation = store.records[-1]
     assert confirmation.request.role == "confirmation"
-    assert confirmation.request.setting == best
+    assert confirmation.config.setting == best
     found = gain(confirmation, 0.02)
     assert found.verdict is Verdict.BETTER
     assert found.gain.low <= 0.2 <= found.gain.high or found.gain.value == pytest.approx(0.2, abs=0.005)
-    answer = analyse(plan.study, store.records).answer()
+    answer = answer_of(analyse(plan.study, store.records))
     assert re.search(r"best of 6: 25 MiB buckets, bf16, \+(19|20)\S* \[.*\] over the default", answer), answer
 
 
@@ -209,7 +213,7 @@ def test_where_nothing_is_faster_none_is_called_so(seed):
     knobs = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
     plan = planned(knobs=knobs)
     _, store, _ = run(plan, FakeRunner(faster(0.2, lambda _: False), Noise(), seed=seed))
-    answer = analyse(plan.study, store.records).answer()
+    answer = answer_of(analyse(plan.study, store.records))
     assert "no significant gain" in answer or "best of 6: the default" in answer
 
 
@@ -217,8 +221,8 @@ def test_a_default_that_is_best_needs_no_confirmation():
     plan = planned(knobs={"batch_size": [512, 32, 128]})
     _, store, _ = run(plan)
     assert roles(store) == ["search", "scaling"]
-    assert {record.request.setting.batch_size for record in store.records[3:]} == {512}
-    assert "best of 3: the default" in analyse(plan.study, store.records).answer()
+    assert {record.config.setting.batch_size for record in store.records[3:]} == {512}
+    assert "best of 3: the default" in answer_of(analyse(plan.study, store.records))
 
 
 def test_several_objectives_confirm_each_of_the_front():
@@ -227,9 +231,9 @@ def test_several_objectives_confirm_each_of_the_front():
         knobs={"batch_size": [128, 32, 512]}, search={"method": "optuna", "objectives": objectives}
     )
     _, store, _ = run(plan)
-    confirmed = [r.request.setting.batch_size for r in store.records if r.request.role == "confirmation"]
+    confirmed = [r.config.setting.batch_size for r in store.records if r.request.role == "confirmation"]
     assert sorted(confirmed) == [32, 512]  # every batch is on the front; the default is no news
-    curve = {each.request.setting.batch_size for each in store.records if each.request.role == "scaling"}
+    curve = {each.config.setting.batch_size for each in store.records if each.request.role == "scaling"}
     assert curve == {32, 128, 512}
 
 
@@ -238,14 +242,14 @@ def test_process_knobs_have_groups_of_their_own_and_are_not_confirmed():
         knobs={"batch_size": 64}, environment={"FAST": ["0", "1"]}, search={"method": "optuna", "trials": 2}
     )
 
-    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.010, exposed_s=0.004 if request.environment["FAST"] == "0" else 0.001)
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.010, exposed_s=0.004 if config.environment["FAST"] == "0" else 0.001)
 
     executed, store, runner = run(plan, FakeRunner(costs, QUIET_ENOUGH))
     assert roles(store) == ["search", "scaling"]
     assert len(executed.notes) == 1
     assert "not confirmed" in executed.notes[0]
-    by_variable = {r.request.environment["FAST"] for r in store.records if r.request.role == "scaling"}
+    by_variable = {r.config.environment["FAST"] for r in store.records if r.request.role == "scaling"}
     assert by_variable == {"0", "1"}
     assert runner.num_starts == 4  # 0 and 1 of the search, 0 and 1 of the curves
 
@@ -253,15 +257,15 @@ def test_process_knobs_have_groups_of_their_own_and_are_not_confirmed():
 def test_one_device_only():
     plan = planned(1, knobs={"batch_size": [32, 64], "bucket_cap_mb": [1, 25]})
     executed, store, _ = run(plan)
-    assert {record.request.world_size for record in store.records} == {1}
+    assert {record.config.world_size for record in store.records} == {1}
     assert not executed.notes
     (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
-    assert confirmed.request.versus == confirmed.request.setting.model_copy(update={"batch_size": 32})
+    assert confirmed.request.versus == confirmed.config.setting.model_copy(update={"batch_size": 32})
     assert gain(confirmed, 0.02).verdict is Verdict.BETTER
-    assert {record.request.setting.strategy for record in store.records} == {"single"}
-    batches = [r.request.setting.batch_size for r in store.records if r.request.role == "search"]
+    assert {record.config.setting.strategy for record in store.records} == {"single"}
+    batches = [r.config.setting.batch_size for r in store.records if r.request.role == "search"]
     assert sorted(batches) == [32, 64]
-    assert "nothing to scale over" in analyse(plan.study, store.records).answer()
+    assert "nothing to scale over" in answer_of(analyse(plan.study, store.records))
     again = FakeRunner()
     run(plan, again, store)
     assert again.requests == []
@@ -271,9 +275,13 @@ def test_strong_scaling():
     plan = planned(4, scaling={"mode": "strong"}, knobs={"batch_size": [512, 64]})
     _, store, _ = run(plan)
     assert {record.state for record in store.records} == {"complete"}
-    curve = {r.request.world_size: r.request for r in store.records if r.request.role == "scaling"}
-    assert {size: request.batch_size for size, request in curve.items()} == {4: 128, 2: 256, 1: 512}
-    assert "at global batch 512" in analyse(plan.study, store.records).answer()
+    curve = {r.config.world_size: r.request for r in store.records if r.request.role == "scaling"}
+    assert {size: request.config.batch_size for size, request in curve.items()} == {
+        4: 128,
+        2: 256,
+        1: 512,
+    }
+    assert "at global batch 512" in answer_of(analyse(plan.study, store.records))
 
 
 # --- what is kept
@@ -309,9 +317,9 @@ def test_a_finished_study_asks_for_nothing(search, objectives):
 
 
 def some_fail(request: TrialRequest) -> tuple[State, str] | None:
-    if request.setting.batch_size == 32:
+    if request.config.setting.batch_size == 32:
         return "crashed", "planted"
-    return ("oom", "planted") if request.setting.bucket_cap_mb == 1 else None
+    return ("oom", "planted") if request.config.setting.bucket_cap_mb == 1 else None
 
 
 def test_on_disk_at_once_and_resumed_from_there(tmp_path):
@@ -345,14 +353,14 @@ def environment() -> Environment:
 @pytest.mark.parametrize("state", ["oom", "crashed", "timeout", "invalid"])
 def test_a_trial_that_fails_does_not_end_the_study(state):
     def fail(request: TrialRequest) -> tuple[State, str] | None:
-        return (state, "planted") if request.setting.precision == "bf16" else None
+        return (state, "planted") if request.config.setting.precision == "bf16" else None
 
     costs = faster(0.2, lambda setting: setting.bucket_cap_mb == 1)
     plan = planned(knobs={"batch_size": 64, "bucket_cap_mb": ["default", 1], "precision": ["fp32", "bf16"]})
     executed, store, _ = run(plan, FakeRunner(costs, QUIET_ENOUGH, fail=fail))
     failed = [record for record in store.records if record.state == state]
     assert failed
-    assert all(record.reason == "planted" and record.measurement is None for record in failed)
+    assert all(record.reason == "planted" and record.steps is None for record in failed)
     assert roles(store) == ["search", "scaling", "confirmation"]
     assert any("planted" in words for words in executed.watcher.done)
 
@@ -362,13 +370,13 @@ def test_a_study_whose_every_trial_fails_ends_with_that():
     _, store, _ = run(plan, FakeRunner(fail=lambda _: ("crashed", "no luck")))
     assert {record.state for record in store.records} == {"crashed"}
     assert {record.request.role for record in store.records} == {"search", "scaling"}
-    assert analyse(plan.study, store.records).answer().startswith("no trial completed")
+    assert answer_of(analyse(plan.study, store.records)).startswith("no trial completed")
 
 
 def test_impossible_settings_are_recorded_without_a_worker():
     plan = planned(knobs={"batch_size": [64, 32], "precision": ["fp32", "tf32"]}, search={"method": "grid"})
     _, store, runner = run(plan)
-    assert all(request.setting.precision == "fp32" for request in runner.requests)
+    assert all(request.config.setting.precision == "fp32" for request in runner.requests)
     invalid = [record for record in store.records if record.state == "invalid"]
     assert len(invalid) == 2 * 2
     assert all("tf32 exists on GPUs only" in record.reason for record in invalid)
@@ -379,7 +387,10 @@ def test_an_impossible_default_is_no_yardstick():
     plan = planned(knobs={"batch_size": 64, "precision": ["tf32", "fp32"]})
     _, _, runner = run(plan)
     for request in runner.requests:
-        assert "tf32" not in (request.setting.precision, request.versus and request.versus.precision)
+        assert "tf32" not in (
+            request.config.setting.precision,
+            request.versus and request.versus.precision,
+        )
 
 
 class Starts(FakeRunner):
@@ -433,8 +444,8 @@ def test_retry_measures_the_named_states_again_once(search):
 
 
 def test_what_a_retry_finds_can_win():
-    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
-        return faster(0.2, lambda each: each.bucket_cap_mb == 25)(request, setting)
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        return faster(0.2, lambda each: each.bucket_cap_mb == 25)(config, setting)
 
     plan = planned(knobs={"batch_size": 64, "bucket_cap_mb": ["default", 1, 25]})
     crash = FakeRunner(
@@ -442,7 +453,7 @@ def test_what_a_retry_finds_can_win():
     )
     _, store, _ = run(plan, crash)
     run(plan, FakeRunner(costs, QUIET_ENOUGH), store, retry=frozenset({"crashed"}))
-    confirmed = [r.request.setting.bucket_cap_mb for r in store.records if r.request.role == "confirmation"]
+    confirmed = [r.config.setting.bucket_cap_mb for r in store.records if r.request.role == "confirmation"]
     assert confirmed[-1] == 25
 
 

@@ -5,8 +5,9 @@ import math
 import pytest
 
 from raybench.errors import RequestError
-from raybench.launch.runner import Resources
-from raybench.plan.trials import Plan, make_plan
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
 from raybench.spec import TrainingSpec
 from raybench.spec.describe import fields, show
 from raybench.spec.load import resolve

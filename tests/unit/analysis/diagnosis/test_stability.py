@@ -23,12 +23,12 @@ def found(record: TrialRecord) -> dict[FindingName, Finding]:
 
 def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
     """The record with other fields in its rounds, one value a round."""
-    assert record.measurement is not None
+    assert record.steps is not None
     rounds = tuple(
         each.model_copy(update={name: values[index % len(values)] for name, values in fields.items()})
-        for index, each in enumerate(record.measurement.rounds)
+        for index, each in enumerate(record.steps.rounds)
     )
-    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"rounds": rounds})})
+    return record.model_copy(update={"measurement": record.steps.model_copy(update={"rounds": rounds})})
 
 
 def test_a_steady_trial_has_no_findings() -> None:
@@ -52,8 +52,8 @@ def test_drift_is_found_with_its_size() -> None:
     asked = MeasureSpec(steps=20, min_rounds=20)
     record = measured(COSTS, Noise(block=0.004, step=0.0, drift_per_minute=1.5), measure=asked)
     finding = found(record)[FindingName.DRIFT]
-    assert record.measurement is not None
-    expected = 1.5 * record.measurement.rounds[-1].at_s / 60
+    assert record.steps is not None
+    expected = 1.5 * record.steps.rounds[-1].at_s / 60
     assert finding.values["change_ratio"] == pytest.approx(expected, rel=0.25)
 
 

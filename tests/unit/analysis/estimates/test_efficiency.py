@@ -6,6 +6,7 @@ from raybench.analysis.estimates.efficiency import Status, Verdict, gain, scalin
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.testing.fake import (
     QUIET,
@@ -74,7 +75,7 @@ def test_one_device_is_its_own_baseline() -> None:
     found = scaling(record)
     assert found.efficiency is not None
     assert (found.efficiency.value, found.efficiency.half_width) == (1.0, 0.0)
-    assert found.efficiency.n == len(record.measurement.rounds if record.measurement else ())
+    assert found.efficiency.n == len(record.steps.rounds if record.steps else ())
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,8 @@ def test_status_words(exposed_s: float, status: str) -> None:
 
 
 def test_without_plain_the_smallest_world_size_is_the_base() -> None:
-    def costs(request: object, setting: Setting) -> StepCosts:
-        n = request.world_size  # type: ignore[attr-defined]
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        n = config.world_size
         return StepCosts(plain_s=0.01, exposed_s=0.001 * n, missing={"plain": "out of memory"})
 
     asked = [request(world_size=n) for n in (4, 2, 8)]
@@ -123,7 +124,7 @@ def test_a_trial_that_failed_has_no_numbers() -> None:
 def test_gain_is_found_with_its_verdict(planted: float, verdict: str) -> None:
     default = Setting()
 
-    def costs(request: object, setting: Setting) -> StepCosts:
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
         return StepCosts(plain_s=0.01 * (1 if setting == default else 1 / (1 + planted)))
 
     asked = request(
@@ -136,7 +137,7 @@ def test_gain_is_found_with_its_verdict(planted: float, verdict: str) -> None:
 
 
 def test_gain_counts_samples_not_steps() -> None:
-    def costs(request: object, setting: Setting) -> StepCosts:
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
         return StepCosts(plain_s=0.001 * setting.batch_size)
 
     asked = request(
@@ -151,7 +152,7 @@ def test_gain_counts_samples_not_steps() -> None:
 
 
 def test_a_small_certain_gain_is_not_significant() -> None:
-    def costs(request: object, setting: Setting) -> StepCosts:
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
         return StepCosts(plain_s=0.010 if setting.precision == "fp32" else 0.0099)
 
     asked = request(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis.estimates.noise_scale import NoiseScale, by_epoch, statistical_efficiency, two_batch
-from raybench.records.record import Epoch, GradientNorms
+from raybench.records.trainings import Epoch, GradientNorms
 
 
 def norms(small: float, big: float) -> GradientNorms:

@@ -17,7 +17,7 @@ from raybench.analysis.estimates.statistics import (
     trimmed_mean,
     unpaired_ratio,
 )
-from raybench.records.record import TrialRequest
+from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
@@ -131,7 +131,7 @@ def covered(
     """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
     runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=2)
     asked = request(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
-    truth = runner.truth(asked)["efficiency"]
+    truth = runner.truth(asked.config)["efficiency"]
     hits, rounds = 0, 0
     for _ in range(REPETITIONS):
         found = scaling(to_record(asked, runner.run(asked, lambda progress: None))).efficiency
@@ -171,7 +171,7 @@ def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
     """How often a confirmation of a planted gain comes out how."""
     default, winner = Setting(), Setting(precision="bf16")
 
-    def costs(request: TrialRequest, setting: Setting) -> StepCosts:
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
         return StepCosts(plain_s=0.01 if setting == default else 0.01 / (1 + planted_gain))
 
     runner = FakeRunner(costs, Noise(block=0.03, preemption=0.05), seed=5, max_block_steps=2)

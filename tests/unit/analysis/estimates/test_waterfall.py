@@ -89,8 +89,8 @@ def test_intervals_of_the_parts_cover() -> None:
 
 def test_a_constant_straggler_is_named_with_its_delay() -> None:
     record = measured(replace(PLAIN, offset_s=(0.0, 0.0, 0.0015)), NOISE, world_size=3)
-    assert record.measurement is not None
-    found = straggler(record.measurement)
+    assert record.steps is not None
+    found = straggler(record.steps)
     assert found is not None
     rank, ratio, excess_s = found
     assert rank == 2
@@ -185,9 +185,9 @@ def test_karp_flatt_of_amdahls_own_speedup_is_f() -> None:
 
 def test_ddps_logger_stands_beside_the_exposed_part() -> None:
     record = measured(replace(PLAIN, exposed_s=0.001, replay_s=0.003), QUIET)
-    assert record.measurement is not None
+    assert record.steps is not None
     logged = {"avg_backward_comm_s": 0.0031, "avg_overlap_s": 0.002}
-    measurement = record.measurement.model_copy(update={"ddp_logger": logged})
+    measurement = record.steps.model_copy(update={"ddp_logger": logged})
     found = parts_of(record.model_copy(update={"measurement": measurement})).ddp_logger
     assert found is not None
     assert found.exposed_s == pytest.approx(0.0011)

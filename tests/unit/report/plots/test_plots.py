@@ -10,11 +10,12 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import rounded_batch
+from raybench.report.answer import answer_of
 from raybench.report.plots import drawing
 from raybench.report.plots import figures as plots
 from raybench.report.plots import values as plot_values
 from raybench.report.plots.values import MOST_CURVES
+from raybench.report.wording import rounded_batch
 from raybench.spec import Setting
 from raybench.testing.fake import StepCosts
 from tests.unit.studies import measured, study
@@ -77,7 +78,7 @@ def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: Study
     assert plot is not None
     assert plot.crossover is not None
     words = f"about batch {rounded_batch(plot.crossover)}"
-    assert words in results.answer()
+    assert words in answer_of(results)
     assert words in plots.draw_batches(plot).get_suptitle()
     assert rounded_batch(104.4) == "100"
     assert rounded_batch(1_849) == "1,800"
@@ -98,8 +99,8 @@ def test_step_times_without_samples_are_block_means(results: StudyResults) -> No
     assert plot is not None
     assert not plot.of_steps
     assert results.headline is not None
-    assert results.headline.measurement is not None
-    assert len(plot.distributions[-1].sorted_s) == len(results.headline.measurement.rounds)
+    assert results.headline.steps is not None
+    assert len(plot.distributions[-1].sorted_s) == len(results.headline.steps.rounds)
 
 
 def test_step_times_from_samples_take_the_slowest_rank(results: StudyResults, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 from raybench.analysis import FindingName, Severity, analyse, loss_parity
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.waterfall import waterfall
-from raybench.records.record import LossParity, TrialRecord
+from raybench.records.measurements import LossParity
+from raybench.records.record import TrialRecord
+from raybench.report.answer import answer_of
 from raybench.report.tables.tables import compression_table, strategies_table
 from raybench.spec import Setting
 from raybench.testing.fake import StepCosts
@@ -28,7 +30,7 @@ def record(
     variants = ("plain",) if size == 1 else ("base", "plain", "synced")
     setting = Setting.model_validate({"strategy": strategy, "batch_size": 64} | knobs)
     made = measured(COSTS, setting=setting, world_size=size, scaling="strong", variants=variants)
-    assert made.measurement is not None
+    assert made.steps is not None
     parity = None
     if size > 1:
         parity = LossParity(
@@ -38,7 +40,7 @@ def record(
             gradient_difference=gradient,
             may_differ=why,
         )
-    measurement = made.measurement.model_copy(
+    measurement = made.steps.model_copy(
         update={"parity": parity, "compression_error": 0.002 if "gradient_compression" in knobs else None}
     )
     return made.model_copy(update={"measurement": measurement})
@@ -51,7 +53,7 @@ def test_a_study_of_several_strategies_has_a_row_for_each():
     results = analyse(
         STUDY, [record("single", 1), record("ddp", 2), record("fsdp", 2, off=0.5, gradient=0.1)]
     )
-    assert [(r.record.request.world_size, r.record.request.setting.strategy) for r in results.strategies] == [
+    assert [(r.record.config.world_size, r.record.config.setting.strategy) for r in results.strategies] == [
         (1, "single"),
         (2, "ddp"),
         (2, "fsdp"),
@@ -62,7 +64,7 @@ def test_a_study_of_several_strategies_has_a_row_for_each():
     assert fsdp[7] == "differs: 0.3 of 0.001 in 3 steps, gradient 0.1 of 0.001"
     assert all(row[2] == "64" and row[6] == "1,024" for row in (one, ddp, fsdp))
     assert not compression_table(results).rows
-    assert "not taken apart" in results.answer() or "nothing lost" in results.answer()
+    assert "not taken apart" in answer_of(results) or "nothing lost" in answer_of(results)
 
 
 def test_a_study_of_one_strategy_has_no_such_table():

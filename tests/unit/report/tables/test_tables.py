@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import setting_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.words import aligned, duration_words, figures, interval, percent, setting_words, times
 from raybench.report import print_summary
 from raybench.report.formats import summary_tex, tex_escape, to_markdown
 from raybench.report.tables.tables import (
@@ -20,6 +20,7 @@ from raybench.report.tables.tables import (
     suggestions_table,
     waterfall_table,
 )
+from raybench.report.wording import aligned, duration_words, figures, interval, percent, times
 from raybench.spec import Setting
 
 

@@ -1,13 +1,11 @@
-"""Settings, numbers and intervals in words."""
+"""Numbers and intervals in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, Found
-from raybench.spec.knobs import KnobValue, Setting
 
 MOST_DECIMALS = 5
 LEAST_DURATION_S = 1e-9  # less is rounding
@@ -20,38 +18,6 @@ PART_WORDS = {
     "exposed_communication": "exposed communication",
     "undivided": "not taken apart",
 }
-
-
-def knob_words(name: str, value: KnobValue) -> str:
-    """One knob's value as a person says it."""
-    if name == "batch_size":
-        return f"batch {value:,}"
-    if name == "bucket_cap_mb":
-        return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
-    if name in ("precision", "strategy"):
-        return str(value)
-    if name == "gradient_accumulation":
-        return f"accumulation {value}"
-    if name == "gradient_compression":
-        return "no compression" if value == "none" else f"{value} compression"
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name} {value}"
-
-
-def shown_knobs(setting: Setting, knobs: Iterable[str], world_size: int) -> list[str]:
-    """Those of ``knobs`` that have an effect there; the strategy always, on one device it is "single"."""
-    without = setting.indifferent(world_size)
-    return [name for name in knobs if name == "strategy" or name not in without]
-
-
-def setting_words(
-    setting: Setting, knobs: Iterable[str], environment: Mapping[str, str | None] | None = None
-) -> str:
-    """The named knobs of a setting, and variables, separated by commas; "default" without any."""
-    words = [knob_words(name, getattr(setting, name)) for name in knobs]
-    words += [f"{name}={value}" for name, value in (environment or {}).items()]
-    return ", ".join(words) or "default"
 
 
 def rounded_batch(batch: float) -> str:
@@ -70,11 +36,6 @@ def bound_words(found: Found) -> str:
     if found.bound is Bound.MEMORY:
         return f"stopped at the memory: {told}"
     return f"stopped by {found.bound}, not at the memory: {told}"
-
-
-def devices_words(number: int) -> str:
-    """1 device, 2 devices."""
-    return f"{number} device" if number == 1 else f"{number} devices"
 
 
 def figures(value: float) -> str:

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import devices_words
 from raybench.analysis.training import Parity
-from raybench.analysis.words import PART_WORDS, devices_words, interval, percent, rounded_batch, times
 from raybench.records.record import TrialRecord
+from raybench.report.wording import PART_WORDS, interval, percent, rounded_batch, times
 
 if TYPE_CHECKING:
-    from raybench.analysis.results import BatchCurve, BatchPoint, Confirmation, StudyResults
+    from raybench.analysis.curves import BatchCurve, BatchPoint
+    from raybench.analysis.results import Confirmation, StudyResults
     from raybench.analysis.training import Comparison
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
 
 
-def answer(results: StudyResults) -> str:
+def answer_of(results: StudyResults) -> str:
     """What the study found, whatever was and was not measured."""
     if not results.records:
         return "; ".join(_nothing_fits(results)) or "nothing was measured"
@@ -58,9 +60,9 @@ def _first_line(reason: str | None) -> str:
 def _missing_target(results: StudyResults) -> list[str]:
     assert results.headline is not None
     target = results.target_world_size
-    if results.headline.request.world_size == target:
+    if results.headline.config.world_size == target:
         return []
-    there = [record for record in results.failed if record.request.world_size == target]
+    there = [record for record in results.failed if record.config.world_size == target]
     why = f": {failures_words(there)}" if there else ""
     return [f"no trial completed on {devices_words(target)}{why}"]
 
@@ -70,13 +72,13 @@ def _speed(results: StudyResults) -> str:
     headline, found = results.headline, results.headline_scaling
     assert headline is not None
     assert found is not None
-    request = headline.request
-    mark = "oversubscribed, so not to be relied on: " if request.oversubscribed else ""
-    of_all = "global " if request.scaling == "strong" else ""
-    at = f"at {of_all}batch {request.setting.batch_size:,}"
-    devices = devices_words(request.world_size)
+    config = headline.config
+    mark = "oversubscribed, so not to be relied on: " if config.oversubscribed else ""
+    of_all = "global " if config.scaling == "strong" else ""
+    at = f"at {of_all}batch {config.setting.batch_size:,}"
+    devices = devices_words(config.world_size)
     rate = f"{interval(found.throughput_samples_per_s)} samples/s"
-    if request.world_size == 1:
+    if config.world_size == 1:
         alone = "" if results.target_world_size > 1 else "; one device only, so nothing to scale over"
         return f"{mark}{devices}: {rate} {at}{alone}"
     if found.speedup is None or found.baseline is None:
@@ -92,7 +94,7 @@ def _speed(results: StudyResults) -> str:
 def _further_batches(results: StudyResults) -> list[BatchPoint]:
     """The other batch of the headline's setting that lies furthest from the headline's speed-up."""
     assert results.headline is not None
-    here = results.headline.request.setting.batch_size
+    here = results.headline.config.setting.batch_size
     points = [
         point
         for curve in results.batch_curves
@@ -114,7 +116,7 @@ def _crossover(results: StudyResults) -> list[str]:
         words = _crossover_of(curve)
         if words:
             return [words]
-    if results.headline is not None and results.headline.request.world_size > 1 and found.speedup.high < 1:
+    if results.headline is not None and results.headline.config.world_size > 1 and found.speedup.high < 1:
         return ["slower than one"]
     return []
 
@@ -167,7 +169,7 @@ def _best(results: StudyResults) -> list[str]:
     if best is None:
         return []
     failed = f" ({best.num_failed} failed)" if best.num_failed else ""
-    among = f"best of {best.num_suggestions}{failed}: {best.label}"
+    among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
     if best.is_default:
         return [among]
     value = _best_value(results)

@@ -1,0 +1,166 @@
+"""The default, the best, and what counts as the same setting: asked by plan, run and report alike.
+
+Every question that two stages ask of the same records is answered here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import LargestBatch, Setting
+from raybench.spec.study import Placement, Study
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best suggestion at the target world size, by the first objective."""
+
+    record: TrialRecord
+    is_default: bool
+    num_suggestions: int
+    num_failed: int
+
+
+def default_setting(study: Study, largest: LargestBatch | None = None) -> Setting:
+    """The first value of every list (of the strategies: ``Knobs.default``).
+
+    ``largest`` says what "max" stands for; it must be given where that is the first batch. A study that is
+    not resolved yet (``resources.device = "auto"``) is taken to run on GPUs.
+    """
+    device = "cpu" if study.resources.device == "cpu" else "cuda"
+    setting: Setting = study.knobs.default(device, largest)
+    return setting
+
+
+def default_environment(study: Study) -> dict[str, str]:
+    """The first value of every process knob."""
+    return {name: values[0] for name, values in study.environment.items()}
+
+
+def default_placement(study: Study, world_size: int) -> Placement:
+    """The placement of suggestions, of the confirmation and of training: the first that is asked for."""
+    return placements(study, world_size)[0]
+
+
+def placements(study: Study, world_size: int) -> list[Placement]:
+    """The placements asked for at this size; a list of ranks stands for its own length only."""
+    asked = study.scaling.placement
+    fitting = [p for p in asked if isinstance(p, str) or len(p) == world_size]
+    if world_size == 1:  # one device of one kind: where it stands is no question, unless it is named
+        fitting = [p for p in fitting if not isinstance(p, str)] or ["pack"]
+    return fitting or ["pack"]
+
+
+def is_default(study: Study, config: Configuration) -> bool:
+    """Whether ``config`` is the default, as far as it can matter on its world size."""
+    size, variables = config.world_size, default_environment(study)
+    same_variables = all(config.environment.get(name) == value for name, value in variables.items())
+    return same_variables and config.setting.at(size) == default_setting(study).at(size)
+
+
+def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
+    """Where suggestions are measured: as the study says, else the largest of its world sizes.
+
+    ``world_sizes``: what "all" stands for.
+    """
+    if study.scaling.target_world_size is not None:
+        return study.scaling.target_world_size
+    listed = study.scaling.world_sizes
+    return max(world_sizes if listed == "all" else listed, default=1)
+
+
+def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
+    """The trials of which the best is chosen, failed ones included.
+
+    Those of the search, at the target world size and the first placement; without a search, those of the
+    curves there.
+    """
+    placement = default_placement(study, target)
+    there = [
+        record
+        for record in records
+        if record.request.kind == "steps"
+        and record.config.world_size == target
+        and record.config.placement == placement
+    ]
+    searched = [record for record in there if record.request.role == "search"]
+    return searched or [record for record in there if record.request.role == "scaling"]
+
+
+def candidate(study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Candidate | None:
+    """The record with its value for each objective; None where it lacks one.
+
+    ``others`` may hold its baseline. Oversubscribed trials recommend nothing, and are no candidates.
+    """
+    if record.config.oversubscribed:
+        return None
+    values = objective_values(study, record, others)
+    return None if values is None else Candidate(record, values)
+
+
+def objective_values(
+    study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()
+) -> tuple[float, ...] | None:
+    """The record's value for each objective of the study, or None where it lacks one."""
+    price = study.cost.price_per_device_hour
+    values = [objective_value(record, name, price, others) for name in study.search.objectives]
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
+
+
+def winners(study: Study, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best candidate; for several objectives the Pareto front. Empty without candidates."""
+    objectives = study.search.objectives
+    if len(objectives) > 1:
+        return pareto_front(candidates, objectives)
+    return [first] if (first := _first_by(candidates, objectives[0])) else []
+
+
+def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Candidate]:
+    """``winners`` among the suggestions of ``records``."""
+    tried = suggestions(study, records, target)
+    found = [candidate(study, record, records) for record in tried]
+    return winners(study, [each for each in found if each is not None])
+
+
+def best(study: Study, records: Sequence[TrialRecord], target: int) -> Best | None:
+    """The best by the first objective; None where there is nothing to choose from."""
+    tried = suggestions(study, records, target)
+    winner = _first_by(choose(study, records, target), study.search.objectives[0])
+    if winner is None or len(tried) < 2:
+        return None
+    return Best(
+        winner.record,
+        is_default(study, winner.record.config),
+        num_suggestions=len(tried),
+        num_failed=sum(record.state != "complete" for record in tried),
+    )
+
+
+def _first_by(candidates: Sequence[Candidate], objective: str) -> Candidate | None:
+    sign = 1 if objective in MAXIMIZED else -1
+    return max(candidates, key=lambda each: sign * each.values[0], default=None)
+
+
+def headline(study: Study, records: Sequence[TrialRecord], target: int) -> TrialRecord | None:
+    """The trial that the report speaks of first: the default's scaling trial at the target.
+
+    Where it is not there: the largest complete world size, the default before others, scaling trials, which
+    have all variants, before others.
+    """
+    usable = [record for record in records if record.steps and record.request.role != "confirmation"]
+    return max(
+        usable,
+        key=lambda record: (
+            record.config.world_size == target,
+            record.config.world_size,
+            is_default(study, record.config),
+            record.request.role == "scaling",
+            record.config.placement == default_placement(study, record.config.world_size),
+        ),
+        default=None,
+    )

@@ -1,0 +1,155 @@
+"""Settings over the world sizes, and over the batch: the curves of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.choice import is_default
+from raybench.analysis.crossover import Crossover, crossover
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import label, label_without_batch
+from raybench.analysis.same_setting import same_question, without_batch
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.study import Study
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One world size of a scaling curve."""
+
+    world_size: int
+    throughput_samples_per_s: Estimate
+    speedup: Estimate | None
+    efficiency: Estimate | None
+    trial_id: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One setting over the world sizes, the smallest first."""
+
+    label: str
+    points: tuple[CurvePoint, ...]
+    is_default: bool
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """One batch of a batch curve."""
+
+    batch_size: int
+    speedup: Estimate
+    efficiency: Estimate
+    trial_id: str
+
+
+@dataclass(frozen=True)
+class BatchCurve:
+    """Efficiency over the batch at one world size, the smallest batch first."""
+
+    label: str
+    world_size: int
+    points: tuple[BatchPoint, ...]
+    crossover: Crossover | None
+    is_headline: bool  # the headline's setting, but for the batch
+
+
+def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
+    """One curve for each setting, variables and kind of placement, the default's first."""
+    scaled = [record for record in measured if record.request.role == "scaling"]
+    scaled = scaled or [record for record in measured if record.request.role == "search"]
+    groups: list[list[TrialRecord]] = []
+    for record in sorted(scaled, key=lambda each: -each.config.world_size):
+        # A trial on one device belongs to every setting that is the same there.
+        joined = [group for group in groups if _on_one_curve(group[0].config, record.config)]
+        for group in joined:
+            group.append(record)
+        if not joined:
+            groups.append([record])
+    found = []
+    for group in groups:
+        points = sorted((_point(record, measured) for record in group), key=lambda point: point.world_size)
+        first = group[0].config
+        found.append(Curve(label(study, first), tuple(points), is_default(study, first)))
+    return sorted(found, key=lambda curve: not curve.is_default)
+
+
+def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
+    if not same_question(largest, config) or largest.world_size == config.world_size:
+        return False
+    return config.world_size == 1 or largest.placement == config.placement
+
+
+def _point(record: TrialRecord, others: Sequence[TrialRecord]) -> CurvePoint:
+    found = scaling(record, others)
+    return CurvePoint(
+        record.config.world_size,
+        found.throughput_samples_per_s,
+        found.speedup,
+        found.efficiency,
+        record.trial_id,
+    )
+
+
+def batch_curves(
+    study: Study, measured: Sequence[TrialRecord], headline: TrialRecord | None
+) -> list[BatchCurve]:
+    """Efficiency over the batch at the headline's world size.
+
+    A curve for each setting that was measured at two batches or more. Those that pass a speed-up of 1 come
+    first, the nearest neighbours before all, else the headline's setting. Where the search left no such
+    setting, or none that passes 1, one curve more takes each batch at its most efficient setting.
+    """
+    if headline is None or headline.config.world_size == 1:
+        return []
+    size, here = headline.config.world_size, without_batch(headline.config)
+    points = _points_by_setting(measured, size)
+    found = [
+        _batch_curve(label_without_batch(study, key), size, list(group.values()), key == here)
+        for key, group in sorted(points, key=lambda item: item[0] != here)
+        if len(group) > 1
+    ]
+    if not any(curve.crossover for curve in found):
+        best: dict[int, BatchPoint] = {}
+        for point in (each for _, group in points for each in group.values()):
+            known = best.get(point.batch_size)
+            if known is None or point.efficiency.value > known.efficiency.value:
+                best[point.batch_size] = point
+        envelope = _batch_curve("the best setting at each batch", size, list(best.values()))
+        if len(best) > 1 and all(curve.points != envelope.points for curve in found):
+            found.append(envelope)
+    return sorted(found, key=_by_bracket)
+
+
+def _points_by_setting(
+    measured: Sequence[TrialRecord], world_size: int
+) -> list[tuple[Configuration, dict[int, BatchPoint]]]:
+    """For each setting but for the batch, the batches measured. A configuration is not hashable."""
+    points: list[tuple[Configuration, dict[int, BatchPoint]]] = []
+    for record in measured:
+        if record.request.role == "confirmation" or record.config.world_size != world_size:
+            continue
+        found = scaling(record, measured)
+        if found.efficiency is None or found.speedup is None:
+            continue
+        batch = record.config.setting.batch_size
+        key = without_batch(record.config)
+        group = next((group for known, group in points if known == key), None)
+        if group is None:
+            points.append((key, group := {}))
+        group[batch] = BatchPoint(batch, found.speedup, found.efficiency, record.trial_id)
+    return points
+
+
+def _batch_curve(label: str, size: int, points: list[BatchPoint], is_headline: bool = False) -> BatchCurve:
+    ordered = sorted(points, key=lambda point: point.batch_size)
+    passage = crossover([(point.batch_size, point.speedup) for point in ordered])
+    return BatchCurve(label, size, tuple(ordered), passage, is_headline)
+
+
+def _by_bracket(curve: BatchCurve) -> float:
+    """Curves that pass a speed-up of 1 first, of these the one with the nearest neighbours."""
+    return curve.crossover.above / curve.crossover.below if curve.crossover else float("inf")

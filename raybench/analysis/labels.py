@@ -1,0 +1,89 @@
+"""What a trial is called: its setting, by what the study explores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raybench.analysis.choice import default_environment, default_setting, is_default
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.study import Placement, Study
+
+
+def label(study: Study, config: Configuration) -> str:
+    """The knobs and variables that the study explores, and the placement where it has several."""
+    knobs = list(study.knobs.explored()) or ["batch_size", "precision"]
+    knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
+    words = setting_words(config.setting, knobs, _explored_variables(study, config))
+    if len(study.scaling.placement) > 1 and config.world_size > 1:
+        words += f", {placement_words(config.placement)}"
+    return words
+
+
+def label_without_batch(study: Study, config: Configuration) -> str:
+    """The same but for the batch and the placement."""
+    knobs = [name for name in study.knobs.explored() if name != "batch_size"]
+    knobs = shown_knobs(config.setting, knobs, config.world_size)
+    return setting_words(config.setting, knobs, _explored_variables(study, config))
+
+
+def difference_words(study: Study, config: Configuration) -> str:
+    """In what a configuration differs from the study's default; "the default" where in nothing."""
+    if is_default(study, config):
+        return "the default"
+    size, default = config.world_size, default_setting(study)
+    different = shown_knobs(config.setting, config.setting.at(size).differences(default.at(size)), size)
+    variables = {
+        name: config.environment.get(name)
+        for name, value in default_environment(study).items()
+        if config.environment.get(name) != value
+    }
+    return setting_words(config.setting, different, variables)
+
+
+def knob_words(name: str, value: KnobValue) -> str:
+    """One knob's value as a person says it."""
+    if name == "batch_size":
+        return f"batch {value:,}"
+    if name == "bucket_cap_mb":
+        return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
+    if name in ("precision", "strategy"):
+        return str(value)
+    if name == "gradient_accumulation":
+        return f"accumulation {value}"
+    if name == "gradient_compression":
+        return "no compression" if value == "none" else f"{value} compression"
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value}"
+
+
+def shown_knobs(setting: Setting, knobs: Iterable[str], world_size: int) -> list[str]:
+    """Those of ``knobs`` that have an effect there; the strategy always, on one device it is "single"."""
+    without = setting.indifferent(world_size)
+    return [name for name in knobs if name == "strategy" or name not in without]
+
+
+def setting_words(
+    setting: Setting, knobs: Iterable[str], environment: Mapping[str, str | None] | None = None
+) -> str:
+    """The named knobs of a setting, and variables, separated by commas; "default" without any."""
+    words = [knob_words(name, getattr(setting, name)) for name in knobs]
+    words += [f"{name}={value}" for name, value in (environment or {}).items()]
+    return ", ".join(words) or "default"
+
+
+def placement_words(placement: Placement) -> str:
+    """pack, spread, ranks 0 3."""
+    return placement if isinstance(placement, str) else "ranks " + " ".join(map(str, placement))
+
+
+def devices_words(number: int) -> str:
+    """1 device, 2 devices."""
+    return f"{number} device" if number == 1 else f"{number} devices"
+
+
+def _explored_variables(study: Study, config: Configuration) -> dict[str, str | None]:
+    return {
+        name: config.environment.get(name) for name, values in study.environment.items() if len(values) > 1
+    }

@@ -1,0 +1,121 @@
+"""A study's records, each trial estimated once: what every further analysis begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis import choice
+from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
+from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.labels import label
+from raybench.analysis.largest_batch import Found, found_of, in_numbers, stands_for
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Role
+from raybench.spec.study import Study
+
+
+@dataclass(frozen=True)
+class MeasuredStudy:
+    """Records with one id count once, the last of them. ``scalings`` and ``waterfalls`` are by trial id.
+
+    ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
+    ``records``.
+    """
+
+    study: Study
+    records: tuple[TrialRecord, ...]
+    target_world_size: int
+    scalings: dict[str, Scaling]  # of every trial of steps that is complete
+    waterfalls: dict[str, Waterfall | None]
+    curves: tuple[Curve, ...]
+    batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
+    headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
+    headline_label: str
+    largest: tuple[Found, ...]  # batches that fit, for ``batch_size = "max"``
+
+    @property
+    def complete(self) -> tuple[TrialRecord, ...]:
+        """The records with numbers."""
+        return tuple(record for record in self.records if record.state == "complete")
+
+    @property
+    def measured(self) -> tuple[TrialRecord, ...]:
+        """The records with step times: what is complete and no training."""
+        return tuple(record for record in self.records if record.steps is not None)
+
+    @property
+    def failed(self) -> tuple[TrialRecord, ...]:
+        """The records without."""
+        return tuple(record for record in self.records if record.state != "complete")
+
+    @property
+    def headline_scaling(self) -> Scaling | None:
+        """How the headline scales."""
+        return self.scaling(self.headline) if self.headline else None
+
+    @property
+    def waterfall(self) -> Waterfall | None:
+        """Of the headline."""
+        return self.waterfalls[self.headline.trial_id] if self.headline else None
+
+    def scaling(self, record: TrialRecord) -> Scaling:
+        """How one of the measured records scales."""
+        return self.scalings[record.trial_id]
+
+    def label(self, record: TrialRecord) -> str:
+        """The record's setting by the knobs and variables that the study explores."""
+        return label(self.study, record.config)
+
+    def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
+        """The measured records of the first of these roles of which there are any."""
+        for role in roles:
+            found = tuple(record for record in self.measured if record.request.role == role)
+            if found:
+                return found
+        return ()
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples that an epoch trains on, as training or real input counted them; None: synthetic input."""
+        for record in self.complete:
+            if record.training is not None:
+                return sum(record.training.epochs[-1].samples)
+        counts = (record.steps.epoch_samples for record in self.measured if record.steps)
+        return next((count for count in counts if count is not None), None)
+
+
+def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStudy:
+    """The records with their estimates, whatever their states and however many there are."""
+    everything = tuple({record.trial_id: record for record in records}.values())
+    study, largest = _in_numbers(study, everything)
+    measured = [record for record in everything if record.steps is not None]
+    asked = [record for record in everything if record.request.kind == "steps"]
+    target = choice.target_world_size(study, (record.config.world_size for record in asked))
+    headline = choice.headline(study, measured, target)
+    return MeasuredStudy(
+        study=study,
+        records=tuple(record for record in everything if record.request.kind != "probe"),
+        target_world_size=target,
+        scalings={record.trial_id: scaling(record, measured) for record in measured},
+        waterfalls={record.trial_id: waterfall(record) for record in measured},
+        curves=tuple(curves(study, measured)),
+        batch_curves=tuple(batch_curves(study, measured, headline)),
+        headline=headline,
+        headline_label=label(study, headline.config) if headline else "",
+        largest=largest,
+    )
+
+
+def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[Found, ...]]:
+    """The study with the batches that its probes found in the place of "max", and what they say."""
+    if not study.knobs.has_max:
+        return study, ()
+    asked, device = study.scaling.world_sizes, study.resources.device
+    sizes = [record.config.world_size for record in records] if asked == "all" else list(asked)
+    found = tuple(found_of(study, records, sizes))
+    target = choice.target_world_size(study, sizes)
+    largest = stands_for(found, study, sizes or [1], target, device)
+    knobs = in_numbers(study.knobs, largest, found)
+    return study.model_copy(update={"knobs": knobs}), found

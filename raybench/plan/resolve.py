@@ -1,0 +1,138 @@
+"""A study resolved for what there is, or why it cannot be run there."""
+
+from __future__ import annotations
+
+from raybench.analysis import choice
+from raybench.errors import RequestError
+from raybench.machine.resources import Resources
+from raybench.plan.trials import Plan
+from raybench.spec.study import Study
+
+
+def make_plan(study: Study, resources: Resources) -> Plan:
+    """Resolve ``study`` for what there is. Raises ``RequestError`` for what cannot be run there."""
+    devices = resources.num_devices
+    _refuse_too_little(study, resources)
+    listed = _world_sizes(study, devices)
+    plan = Plan(
+        study=study,
+        device=resources.device,
+        world_sizes=listed,
+        target=choice.target_world_size(study, listed),
+        num_devices=devices,
+        left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
+    )
+    if plan.target not in listed:
+        raise RequestError(
+            f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
+        )
+    _refuse_idle_placements(plan)
+    _refuse_too_many(plan, resources)
+    _refuse_uneven_batches(plan)
+    _refuse_no_room(plan)
+    _refuse_faults(plan)
+    return plan
+
+
+def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
+    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for.
+
+    Of "all", those over which every global batch can be divided; where none of several is, all of them.
+    """
+    sizes, alone = study.scaling.world_sizes, study.knobs.values("strategy") == ("single",)
+    if sizes == "all":
+        every = _all_sizes(study, devices)
+        fitting = tuple(size for size in every if study.uneven_batch(size) is None)
+        return fitting if max(fitting, default=1) > 1 else every
+    if alone and max(sizes) > 1:
+        raise RequestError(
+            'scaling.world_sizes: 1 where knobs.strategy is "single" alone '
+            f"(received {', '.join(map(str, sorted(sizes)))})"
+        )
+    return tuple(sorted(sizes))
+
+
+def _all_sizes(study: Study, devices: int) -> tuple[int, ...]:
+    """What "all" stands for; empty where the sizes are listed."""
+    if study.scaling.world_sizes != "all":
+        return ()
+    return (1,) if study.knobs.values("strategy") == ("single",) else powers_of_two(devices)
+
+
+def powers_of_two(devices: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and every device."""
+    sizes = [1 << exponent for exponent in range(devices.bit_length()) if 1 << exponent <= devices]
+    return tuple(dict.fromkeys([*sizes, devices]))
+
+
+def _refuse_too_little(study: Study, resources: Resources) -> None:
+    if resources.num_devices >= 1:
+        return
+    if resources.device == "cuda":
+        raise RequestError("resources.device: cuda needs a GPU, there is none (received 'cuda')")
+    raise RequestError(
+        "resources.cpus_per_worker: no more than the cores that there are "
+        f"(received {study.resources.cpus_per_worker})"
+    )
+
+
+def _refuse_idle_placements(plan: Plan) -> None:
+    """Ranks that stand for no world size here; with listed sizes the study itself refuses them."""
+    for placement in plan.study.scaling.placement:
+        if not isinstance(placement, str) and len(placement) not in plan.world_sizes:
+            raise RequestError(
+                "scaling.placement: a list of ranks as long as one of the world sizes "
+                f"{list(plan.world_sizes)} (received {list(placement)})"
+            )
+
+
+def _refuse_too_many(plan: Plan, resources: Resources) -> None:
+    wanted, devices = plan.group_size, resources.num_devices
+    if wanted <= devices:
+        return
+    if resources.device == "cuda":
+        raise RequestError(
+            f"scaling.world_sizes: at most {devices}, the GPUs that there are (received {wanted})"
+        )
+    if not plan.study.resources.oversubscribe:
+        raise RequestError(
+            f"scaling.world_sizes: at most {devices}, with {plan.study.resources.cpus_per_worker} cores for "
+            f"each worker, unless --oversubscribe (received {wanted})"
+        )
+
+
+def _refuse_uneven_batches(plan: Plan) -> None:
+    for size in plan.world_sizes:
+        uneven = plan.study.uneven_batch(size)
+        if uneven is not None:
+            batch, accumulation = uneven
+            raise RequestError(
+                "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
+                f"{size} x {accumulation} (received {batch})"
+            )
+
+
+def _refuse_no_room(plan: Plan) -> None:
+    """A limit below the smallest batch that "max" may stand for."""
+    if not plan.study.knobs.has_max:
+        return
+    most = plan.study.search.max_batch_size
+    for smallest in (setting.batch_size for setting in plan.combinations()):
+        if smallest > most:
+            raise RequestError(
+                "search.max_batch_size: under strong scaling at least the world sizes' common multiple x "
+                f"gradient_accumulation = {smallest} (received {most})"
+            )
+
+
+def _refuse_faults(plan: Plan) -> None:
+    """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
+    faults = set()
+    for setting in plan.study.knobs.grid(
+        plan.largest
+    ):  # a grid may have a million: no further than the first possible
+        fault = setting.fault(plan.device)
+        if fault is None:
+            return
+        faults.add(fault)
+    raise RequestError(*(f"knobs: {fault}" for fault in sorted(faults)))

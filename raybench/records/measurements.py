@@ -1,0 +1,117 @@
+"""What a trial of steps, or a probe, brings: raw measurements; statistics are computed on reading."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raybench.records.base import Frozen
+from raybench.records.requests import Variant
+
+StopReason = Literal["half_width", "max_seconds", "steps"]
+Phase = Literal["data", "forward", "backward", "optimizer", "other"]
+
+
+class Block(Frozen):
+    """Steps of one variant in one round, after those thrown away."""
+
+    variant: Variant
+    ranks: tuple[int, ...]  # who worked, as ranks of the worker group
+    step_time_s: tuple[float, ...]  # mean over steps, one for each of ``ranks``
+    slowest_s: float  # mean over steps of the slowest rank, ranks aligned step by step
+    num_steps: int
+
+    @property
+    def mean_s(self) -> float:
+        """Mean over steps and ranks, in s."""
+        return sum(self.step_time_s) / len(self.step_time_s)
+
+
+class Round(Frozen):
+    """One block of each variant, in the order in which they ran."""
+
+    blocks: tuple[Block, ...]
+    at_s: float  # since the first round began
+    load_average: float | None = None  # of the host of rank 0
+    clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, after the round
+    throttled: tuple[bool | None, ...] = ()
+
+    def block(self, variant: Variant) -> Block | None:
+        """The block of ``variant``, if the round has one."""
+        return next((block for block in self.blocks if block.variant == variant), None)
+
+
+class PhaseBlock(Frozen):
+    """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
+
+    variant: Literal["plain", "local", "synced"]
+    seconds: dict[Phase, float]
+    num_steps: int
+
+
+class LossParity(Frozen):
+    """Losses and gradients from the same weights on the same samples, beside those of one device.
+
+    The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
+    batch statistics are the same; dropout draws the same masks in each piece.
+    """
+
+    samples_per_step: int  # of all ranks
+    # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
+    losses: tuple[float | None, ...]
+    reference_losses: tuple[float | None, ...]
+    # |g - g1| / |g1| of the first step's averaged gradient and one device's, Euclidean norms: at a small
+    # learning rate losses say nothing of gradients. None: not finite, or a step that fp16 skipped
+    gradient_difference: float | None = None
+    may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
+
+
+class StepsResult(Frozen):
+    """What a complete trial of steps has."""
+
+    kind: Literal["steps"] = "steps"
+    rounds: tuple[Round, ...]
+    stopped_by: StopReason
+    batch_size: int  # micro-batch of one device
+    global_batch_size: int
+    samples_per_step: float  # of all ranks
+    tokens_per_step: float | None = None
+    epoch_samples: int | None = None  # of the training set; None: synthetic input
+    versus_samples_per_step: float | None = None
+    warmup_steps: int
+    setup_s: float
+    warmup_s: float
+    measure_s: float
+    gradient_bytes: int | None = None  # of one rank, what travels in a step
+    bucket_bytes: tuple[int, ...] = ()
+    missing: dict[Variant, str] = Field(default_factory=dict)  # variants that could not be had, and why
+    phases: tuple[PhaseBlock, ...] = ()
+    ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
+    flops_per_step: float | None = None  # of one device
+    matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
+    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[int, ...] | None = (
+        None  # each rank, as the device (CPU: the process) counts it
+    )
+    memory_limit_bytes: tuple[int, ...] | None = None  # each rank: its GPU's memory, its share of the host's
+    device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
+    energy_joules: float | None = None  # of all devices, per synced step
+    loss: float | None = None  # after the last round
+    parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
+    parity_missing: str | None = None  # why it could not be had
+    # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
+    compression_error: float | None = None
+
+
+class ProbeResult(Frozen):
+    """What a complete probe has: the memory that each rank took, in bytes; None where it is not told."""
+
+    kind: Literal["probe"] = "probe"
+    setup_s: float
+    warmup_s: float
+    peak_memory_bytes: tuple[int, ...] | None = None  # as torch counts it
+    device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
+    memory_limit_bytes: tuple[int, ...] | None = None  # the GPU's memory, the rank's share of the host's
+    # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
+    fixed_memory_bytes: tuple[int, ...] | None = None

@@ -1,0 +1,161 @@
+"""What is asked of a trial: one class for each kind of question, told apart by ``kind``.
+
+``steps``: rounds of variants. ``probe``: does this batch fit in memory? ``training``: whole epochs. They hold
+one part in common, ``config``: what is run, and where. A further kind is a further class here, with a result
+of the same kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from raybench.records.base import Frozen
+from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement
+from raybench.spec.training import TrainingSpec
+from raybench.spec.workloads import WorkloadSpec
+
+Role = Literal["search", "scaling", "confirmation", "training", "verification"]
+StepsRole = Literal["search", "scaling", "confirmation", "verification"]
+# plain: one device alone, no wrapper. base: the same at the global batch (strong scaling).
+# crowd: all devices, no communication. local: DDP without transfers. synced: the real thing.
+# replay: the all-reduces of the real buckets, no compute. versus: synced, with the other setting.
+Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
+
+
+class Configuration(Frozen):
+    """What is run, and where: the part that requests of every kind hold."""
+
+    workload: WorkloadSpec
+    optimizer: OptimizerSpec
+    setting: Setting
+    environment: dict[str, str] = Field(default_factory=dict)
+    scaling: Literal["weak", "strong"] = "weak"
+    world_size: int
+    placement: Placement = "pack"
+    data: str | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
+    cpus_per_worker: int = 1
+    oversubscribed: bool = False
+    seed: int = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one micro-batch on one device."""
+        return self.micro_batch(self.setting)
+
+    def micro_batch(self, setting: Setting) -> int:
+        """Samples of one micro-batch on one device under ``setting``."""
+        if self.scaling == "weak":
+            return setting.batch_size
+        return setting.batch_size // (self.world_size * setting.gradient_accumulation)
+
+    @property
+    def samples_per_pass(self) -> int:
+        """Samples of all devices in one of a step's passes: its micro-batches."""
+        return self.batch_size * self.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all devices in one optimizer step."""
+        return self.samples_per_pass * self.setting.gradient_accumulation
+
+    def differences(self, other: Configuration) -> dict[str, KnobValue]:
+        """The knobs, variables and placement in which this differs from ``other``, with its own values.
+
+        Under strong scaling more accumulation of the same passes is one change, that of the accumulation:
+        the global batch grows with it.
+        """
+        changes: dict[str, KnobValue] = dict(self.setting.differences(other.setting))
+        if self.samples_per_pass == other.samples_per_pass and "gradient_accumulation" in changes:
+            changes.pop("batch_size", None)
+        for name in sorted({*self.environment, *other.environment}):
+            if self.environment.get(name) != other.environment.get(name):
+                changes[name] = self.environment.get(name)
+        if self.placement != other.placement:
+            place = self.placement
+            changes["placement"] = place if isinstance(place, str) else "ranks " + " ".join(map(str, place))
+        return changes
+
+
+class _Request(Frozen):
+    """What requests of every kind have: a configuration, and an id made of what is asked."""
+
+    # How long it may take, and how many cores there are: not part of the question.
+    NOT_ASKED: ClassVar[dict[str, Any]] = {}
+
+    config: Configuration
+
+    @property
+    def trial_id(self) -> str:
+        """Twelve hexadecimal digits of SHA-256 over what is asked, ``kind`` and ``role`` included.
+
+        How long it may take is left out: a study resumed with longer time-outs measures nothing twice.
+        """
+        excluded = {"config": {"oversubscribed"}, **self.NOT_ASKED}
+        asked = self.model_dump(mode="json", exclude=excluded)
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class StepsRequest(_Request):
+    """Rounds of blocks of steps, a block of each variant in every round; with ``versus`` a confirmation."""
+
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds"}}
+
+    kind: Literal["steps"] = "steps"
+    role: StepsRole
+    variants: tuple[Variant, ...]
+    measure: MeasureSpec
+    versus: Setting | None = None  # measured in the same rounds, by the variant of that name
+
+    @property
+    def timeout_s(self) -> float:
+        """After this the trial is ended, in s."""
+        return self.measure.timeout_seconds
+
+
+class ProbeRequest(_Request):
+    """Does this batch fit in memory? A few steps, of which memory is read and speed is not."""
+
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"timeout_seconds": True}
+
+    kind: Literal["probe"] = "probe"
+    role: Literal["search"] = "search"
+    timeout_seconds: float
+
+    @property
+    def timeout_s(self) -> float:
+        """After this the trial is ended, in s."""
+        return self.timeout_seconds
+
+
+class TrainingRequest(_Request):
+    """Whole epochs with evaluation, with one seed."""
+
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"training": {"timeout_seconds"}}
+
+    kind: Literal["training"] = "training"
+    role: Literal["training"] = "training"
+    training: TrainingSpec
+
+    @property
+    def timeout_s(self) -> float:
+        """After this the trial is ended, in s."""
+        return self.training.timeout_seconds
+
+    @property
+    def reference_batch(self) -> int:
+        """Samples of the optimizer step to which the optimizer's learning rate belongs: one device's."""
+        if self.training.reference_batch is not None:
+            return self.training.reference_batch
+        setting = self.config.setting
+        weak = self.config.scaling == "weak"
+        return setting.batch_size * (setting.gradient_accumulation if weak else 1)
+
+
+TrialRequest = Annotated[StepsRequest | ProbeRequest | TrainingRequest, Field(discriminator="kind")]

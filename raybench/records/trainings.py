@@ -1,0 +1,80 @@
+"""What a training trial brings: epochs, with losses, accuracies and times."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raybench.records.base import Frozen
+
+
+class GradientNorms(Frozen):
+    """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
+
+    small_batch: int  # samples
+    small_square: float  # mean over the small batches
+    big_batch: int  # samples, of all small ones together
+    big_square: float
+
+
+class Epoch(Frozen):
+    """One pass over the training samples, all ranks together."""
+
+    epoch: int  # from 1
+    steps: int  # of the optimizer
+    samples: tuple[int, ...]  # that each rank trained on
+    learning_rate: float  # of the first parameter group, in the epoch's last step
+    train_loss: float  # mean over samples, each as the model was when it trained on it
+    train_correct: int | None = None  # None: the workload has no metric
+    train_s: float  # on the slowest rank
+    test_loss: float | None = None  # None: not evaluated after this epoch
+    test_correct: int | None = None
+    test_samples: int | None = None
+    evaluation_s: float | None = None
+    noise: tuple[GradientNorms, ...] = ()
+    noise_s: float = 0.0
+    checkpoint_s: float = 0.0
+
+    @property
+    def train_accuracy(self) -> float | None:
+        """Share of the training samples, 0 to 1."""
+        return None if self.train_correct is None else self.train_correct / sum(self.samples)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Share of the test samples, 0 to 1."""
+        if self.test_correct is None or not self.test_samples:
+            return None
+        return self.test_correct / self.test_samples
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training and evaluation, as a user waits for them; what raybench measures beside is left out."""
+        return self.train_s + (self.evaluation_s or 0.0)
+
+    def words(self, num_epochs: int) -> str:
+        """One line: "epoch 2/3, test accuracy 81.2%"."""
+        words = f"epoch {self.epoch}/{num_epochs}"
+        if self.test_accuracy is not None:
+            return f"{words}, test accuracy {self.test_accuracy:.1%}"
+        if self.test_loss is not None:
+            return f"{words}, test loss {self.test_loss:.4g}"
+        return f"{words}, training loss {self.train_loss:.4g}"
+
+
+class TrainingResult(Frozen):
+    """What a complete training trial has."""
+
+    kind: Literal["training"] = "training"
+    epochs: tuple[Epoch, ...]
+    global_batch_size: int
+    reference_batch: int
+    peak_learning_rate: float  # after scaling and warm-up
+    setup_s: float
+    resumed_after: int = 0  # epochs that came from a checkpoint
+    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
+    device_utilization: tuple[float | None, ...] = ()  # each rank, while training; CPUs: of its cores
+    weights_difference: float | None = None  # largest between two ranks, at the end
+    missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
