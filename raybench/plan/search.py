@@ -15,7 +15,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from raybench.analysis.objectives import MAXIMIZED, objective_value
+from raybench.analysis import choice
+from raybench.analysis.objectives import MAXIMIZED
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, KnobValue, Setting, settled
@@ -62,10 +63,6 @@ class Search:
         for parameters in self._first_row():
             self._optuna.enqueue_trial(parameters)
 
-    def use(self, plan: Plan) -> None:
-        """Take the plan with what the probes found in the place of "max", before the first suggestion."""
-        self._plan = plan
-
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every combination is."""
         for attempt in range(10_000):
@@ -103,7 +100,7 @@ class Search:
         trial.set_user_attr("state", record.state)
         if record.reason:
             trial.set_user_attr("reason", record.reason)
-        values = objective_values(record, self._plan)
+        values = choice.objective_values(self._study_spec, record)
         if values is not None:
             self._optuna.tell(trial, values)
         else:
@@ -232,14 +229,12 @@ class Search:
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""
         for record in records:
-            if record.request.role == "search" and record.request.kind != "probe":
-                suggestion = Suggestion(
-                    record.suggestion or 0, record.config.setting, record.config.environment
-                )
-                parameters = self._parameters(suggestion)
-                self._known[self._key(parameters)] = record
-                self._optuna.add_trial(self._frozen(parameters, record))
-                self._write_down(-1)
+            if record.request.kind != "steps" or record.request.role != "search":
+                continue
+            parameters = self._parameters(Suggestion.of(record))
+            self._known[self._key(parameters)] = record
+            self._optuna.add_trial(self._frozen(parameters, record))
+            self._write_down(-1)
 
     def _categories(self, parameters: dict[str, KnobValue]) -> dict[str, KnobValue]:
         """As Optuna lists them: a batch that the study does not list was found for "max"."""
@@ -249,7 +244,7 @@ class Search:
         }
 
     def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
-        values = objective_values(record, self._plan)
+        values = choice.objective_values(self._study_spec, record)
         state = (
             TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
         )
@@ -262,13 +257,6 @@ class Search:
             state=state,
             user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},
         )
-
-
-def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
-    """The record's value for each objective of the study, or None where it lacks one."""
-    price = plan.study.cost.price_per_device_hour
-    values = [objective_value(record, name, price) for name in plan.study.search.objectives]
-    return None if None in values else [value for value in values if value is not None]
 
 
 def _storage(journal: Path) -> JournalStorage:
