@@ -27,7 +27,7 @@ from raybench.report.document import write_report
 from raybench.report.tables import tables
 from raybench.run.execution import Execution
 from raybench.spec import Setting
-from raybench.testing.fake import FakeHardware, FakeRunner, Noise
+from raybench.testing import FakeHardware, FakeRunner, Noise
 from tests.unit.run.test_execution import MemoryStore
 from tests.unit.studies import study
 

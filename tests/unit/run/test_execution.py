@@ -23,7 +23,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.run.execution import MAX_LOST_STARTS, Execution
 from raybench.spec import Setting
-from raybench.testing.fake import CostModel, FakeRunner, Noise, StepCosts
+from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
 from tests.unit.studies import study
 
 QUIET_ENOUGH = Noise(block=0.005, step=0.002)
