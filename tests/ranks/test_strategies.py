@@ -20,7 +20,7 @@ from raybench.records.requests import TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.testing.fake import to_record
+from raybench.testing import to_record
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators, Hook, Team, no_transfer
 from raybench.worker.strategies.models import Bench

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.spec import Setting
-from raybench.testing.fake import FakeHardware, FakeRunner
+from raybench.testing import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study
 
 

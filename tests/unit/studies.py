@@ -12,7 +12,7 @@ from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.testing.fake import FakeRunner, Noise, StepCosts, run_all
+from raybench.testing import FakeRunner, Noise, StepCosts, run_all
 
 FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SHORT: tuple[Variant, ...] = ("plain", "synced")

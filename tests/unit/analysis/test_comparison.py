@@ -16,7 +16,7 @@ from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
-from raybench.testing.fake import QUIET, FakeRunner, StepCosts
+from raybench.testing import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import grid, study
 
 MACHINE = environments.capture()

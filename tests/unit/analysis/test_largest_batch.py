@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
+from raybench.run.execution import Execution
 
 from raybench.analysis import analyse
 from raybench.analysis.largest_batch import Bound, Found, Probe, Rules, decide, found_of
@@ -25,9 +26,8 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.tables import tables
-from raybench.run.execution import Execution
 from raybench.spec import Setting
-from raybench.testing.fake import FakeHardware, FakeRunner, Noise
+from raybench.testing import FakeHardware, FakeRunner, Noise
 from tests.unit.run.test_execution import MemoryStore
 from tests.unit.studies import study
 

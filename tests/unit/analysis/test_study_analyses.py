@@ -28,7 +28,7 @@ from raybench.report.tables.study import (
     phases_table,
 )
 from raybench.spec import Setting
-from raybench.testing.fake import QUIET, FakeRunner, StepCosts, run_all
+from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.studies import grid, measured, study
 
 # Two devices: 10 ms alone, 11.5 ms without transfers, 12.5 ms in all: a speed-up of 1.6.

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable
 
 import pytest
+from raybench.run.execution import Execution
 
 from raybench.analysis import Parity, analyse
 from raybench.analysis.estimates.statistics import Estimate
@@ -21,8 +22,7 @@ from raybench.report.answer import answer_of
 from raybench.report.document import draw_all, method_words
 from raybench.report.plots import values as plot_values
 from raybench.report.tables import training as training_tables
-from raybench.run.execution import Execution
-from raybench.testing.fake import FakeLearning, FakeRunner, Noise, run_all, to_record
+from raybench.testing import FakeLearning, FakeRunner, Noise, run_all, to_record
 from tests.unit.records.test_store import ENVIRONMENT
 from tests.unit.run.test_execution import ClockRunner, MemoryStore, Watched
 from tests.unit.studies import study

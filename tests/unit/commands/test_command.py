@@ -21,7 +21,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Study
 from raybench.spec.load import load_study, resolve
-from raybench.testing.fake import FakeRunner
+from raybench.testing import FakeRunner
 from tests.unit.studies import searched
 
 MOST_LINES = 6

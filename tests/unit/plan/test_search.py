@@ -18,7 +18,7 @@ from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
-from raybench.testing.fake import QUIET, FakeRunner, StepCosts, to_record
+from raybench.testing import QUIET, FakeRunner, StepCosts, to_record
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}

@@ -21,7 +21,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.run.session import MAX_LOST_STARTS
 from raybench.spec import Setting
-from raybench.testing.fake import CostModel, FakeRunner, Noise, StepCosts
+from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
 from tests.unit.studies import study
 

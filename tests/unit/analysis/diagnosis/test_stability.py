@@ -10,7 +10,7 @@ from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.stability import findings, mann_kendall, outlier_rounds, theil_sen
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
-from raybench.testing.fake import Noise, StepCosts
+from raybench.testing import Noise, StepCosts
 from tests.unit.studies import measured
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)

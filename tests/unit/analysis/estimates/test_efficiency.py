@@ -8,7 +8,7 @@ from raybench.analysis.objectives import Candidate, objective_value, pareto_fron
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
-from raybench.testing.fake import (
+from raybench.testing import (
     QUIET,
     STARTED_AT,
     FakeHardware,

@@ -21,7 +21,7 @@ from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.testing.fake import FakeRunner, Noise, StepCosts, to_record
+from raybench.testing import FakeRunner, Noise, StepCosts, to_record
 
 REPETITIONS = 600
 EVEN = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002)

@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
-from raybench.testing.fake import QUIET, Noise, StepCosts, truth
+from raybench.testing import QUIET, Noise, StepCosts, truth
 from tests.unit.studies import measured
 
 PLAIN = StepCosts(plain_s=0.010)

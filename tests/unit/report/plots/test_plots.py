@@ -17,7 +17,7 @@ from raybench.report.plots import values as plot_values
 from raybench.report.plots.values import MOST_CURVES
 from raybench.report.wording import rounded_batch
 from raybench.spec import Setting
-from raybench.testing.fake import StepCosts
+from raybench.testing import StepCosts
 from tests.unit.studies import measured, study
 
 

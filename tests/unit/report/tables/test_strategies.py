@@ -12,7 +12,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
 from raybench.report.tables.tables import compression_table, strategies_table
 from raybench.spec import Setting
-from raybench.testing.fake import StepCosts
+from raybench.testing import StepCosts
 from tests.unit.studies import measured, study
 
 COSTS = StepCosts(plain_s=0.010, base_s=0.020, exposed_s=0.002)
