@@ -16,12 +16,13 @@ from raybench.records.measurements import ProbeResult
 from raybench.records.messages import GroupInfo, Member, Outcome, Progress, Samples
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import (
+    Configuration,
     ProbeRequest,
     StepsRequest,
     TrainingRequest,
     TrialRequest,
 )
-from raybench.testing.hardware import CostModel, FakeHardware
+from raybench.testing.hardware import CostModel, FakeHardware, truth
 from raybench.testing.learning import FakeLearning
 from raybench.testing.noise import Noise
 from raybench.testing.simulated_steps import OUTSIDE_TORCH_BYTES, SimulatedSteps
@@ -163,6 +164,13 @@ class FakeRunner:
         if wanted <= self.memory_limit_bytes:
             return None
         return "oom", f"out of memory: {wanted:,} bytes wanted of {self.memory_limit_bytes:,}"
+
+    def truth(self, config: Configuration) -> dict[str, float]:
+        """The planted waterfall of ``config`` in s, by the names of CONTRACT.md, with ``step_time_s``.
+
+        ``small_batch_s`` is there in strong scaling only; ``efficiency`` and ``replay_s`` come with it.
+        """
+        return truth(self.costs(config, config.setting), config)
 
 
 def to_record(

@@ -28,7 +28,7 @@ def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
         each.model_copy(update={name: values[index % len(values)] for name, values in fields.items()})
         for index, each in enumerate(record.steps.rounds)
     )
-    return record.model_copy(update={"measurement": record.steps.model_copy(update={"rounds": rounds})})
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})})
 
 
 def test_a_steady_trial_has_no_findings() -> None:
