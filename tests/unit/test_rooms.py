@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +36,7 @@ LOOSE = {"study.py", "errors.py", "__init__.py", "py.typed"}
 ONLY = {"ray": ("raybench.launch.", "raybench.worker.serve"), "optuna": ("raybench.plan.search",)}
 NEVER = {"analysis": {"torch", "ray"}, "report": {"torch", "ray"}, "worker": {"optuna", "pandas"}}
 
-WORDS_COLUMN = 34  # of the listing
+WORDS_COLUMN, WIDTH = 34, 118  # of the listing
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ def _below(folder: Path, bars: str, words: dict[str, str]) -> Iterator[str]:
         last = path == inside[-1]
         below = path.relative_to(PACKAGE).as_posix() + ("/" if path.is_dir() else "")
         head = f"{bars}{'└── ' if last else '├── '}{path.name}{'/' if path.is_dir() else ''}"
-        yield f"{head:{WORDS_COLUMN}}{words.get(below) or _first_line(path)}".rstrip()
+        yield f"{head + ' ':{WORDS_COLUMN}}{words.get(below) or _first_line(path)}".rstrip()
         if path.is_dir():
             yield from _below(path, bars + ("    " if last else "│   "), words)
 
@@ -307,7 +308,8 @@ def _first_line(path: Path) -> str:
     module = path / "__init__.py" if path.is_dir() else path
     if module.suffix != ".py":
         return ""
-    return (ast.get_docstring(_parsed(module)) or "").partition("\n")[0]
+    line = (ast.get_docstring(_parsed(module)) or "").partition("\n")[0]
+    return textwrap.shorten(line, WIDTH - WORDS_COLUMN, placeholder=" ...") if line else ""
 
 
 def test_the_listing_is_the_tree() -> None:
@@ -326,7 +328,7 @@ def test_the_listing_is_the_tree() -> None:
 def test_every_line_of_the_listing_says_what_is_there() -> None:
     silent = [path for path, words in listed().items() if not words]
     assert not silent, f"CONTRIBUTING.md: no words at {silent}"
-    wide = [line for line in written_listing().splitlines() if len(line) > 118]
+    wide = [line for line in written_listing().splitlines() if len(line) > WIDTH]
     assert not wide, f"CONTRIBUTING.md: long lines:{lines(wide)}"
 
 
