@@ -15,7 +15,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from raybench.machine import host as machine
+from raybench.machine import memory
 from raybench.worker.strategies.stepper import AUTOCAST, Lane
 
 PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
@@ -114,7 +114,7 @@ class DeviceProbe:
         resident = _status_bytes("VmRSS")
         if resident is None:
             return None
-        return MemoryRoom(socket.gethostname(), resident, machine.available_memory_bytes())
+        return MemoryRoom(socket.gethostname(), resident, memory.available_memory_bytes())
 
 
 def give_back_memory(device: torch.device) -> None:
