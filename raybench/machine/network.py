@@ -65,6 +65,6 @@ def _matches(name: str, wanted: str) -> bool:
     """``eth`` prefixes, ``=eth0`` exact names, ``^`` none of these, several between commas."""
     excludes, rest = wanted.startswith("^"), wanted.removeprefix("^")
     exact, rest = rest.startswith("="), rest.removeprefix("=")
-    words = [word for word in rest.split(",") if word]
-    hit = any(name == word if exact else name.startswith(word) for word in words)
-    return hit != excludes
+    patterns = [pattern for pattern in rest.split(",") if pattern]
+    is_named = any(name == pattern if exact else name.startswith(pattern) for pattern in patterns)
+    return is_named != excludes

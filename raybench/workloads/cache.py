@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raybench.errors import RequestError
-from raybench.workloads.data_files import stats
+from raybench.workloads.data_files import file_stats
 
 CACHE_FORMAT = 1  # of what is stored: another number, another folder
 ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
@@ -33,7 +33,7 @@ def key(files: Sequence[Path], *more: Any) -> str:
 
     Raises ``RequestError`` for a file that is not there.
     """
-    versions = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in stats(files)]
+    versions = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in file_stats(files)]
     return hashlib.sha256(repr((CACHE_FORMAT, versions, *more)).encode()).hexdigest()[:16]
 
 

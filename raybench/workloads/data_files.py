@@ -14,7 +14,7 @@ def candidate_folders(data: Path | None, *names: str) -> list[Path]:
     return [] if data is None else [data, *(data / name for name in names)]
 
 
-def stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
+def file_stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
     """The files' sizes and times; raises ``RequestError`` for one that is not there."""
     checked = []
     for file in files:

@@ -16,7 +16,7 @@ class Check:
 
     name: str
     status: Status
-    found: str
+    found: str  # what was seen, in a line
     mend: str | None = None  # a command, or what to do where no command does it
 
 

@@ -38,8 +38,8 @@ def all_reduce() -> Iterator[Check]:
     try:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        found = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
-        yield Check(name, "missing", found, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
+        text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
+        yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
     finally:
         if process.poll() is None:
@@ -47,8 +47,8 @@ def all_reduce() -> Iterator[Check]:
             process.communicate()
     if process.returncode:
         last = next((line for line in reversed(err.splitlines()) if line.strip()), "no message")
-        found = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
-        yield Check(name, "missing", found, again)
+        text = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
+        yield Check(name, "missing", text, again)
         return
     result = json.loads(out.splitlines()[-1])
     yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))

@@ -11,20 +11,20 @@ from raybench.machine.checks.check import Check
 
 def network() -> Iterator[Check]:
     """The interfaces that gloo and NCCL will take."""
-    for library, variable, chosen in (
+    for library, variable, interface in (
         ("gloo", "GLOO_SOCKET_IFNAME", interfaces.gloo_interface()),
         ("NCCL", "NCCL_SOCKET_IFNAME", interfaces.nccl_interface()),
     ):
         name = f"{library} interface"
         there = ", ".join(interfaces.interfaces())
-        if chosen is None:
+        if interface is None:
             yield Check(
                 name, "missing", "no network interface is up, not even the loopback", "ip link set lo up"
             )
-        elif not chosen[1]:
-            text = f"{variable}={chosen[0]}: no such interface, there are {there}"
+        elif not interface[1]:
+            text = f"{variable}={interface[0]}: no such interface, there are {there}"
             yield Check(name, "missing", text, f"unset {variable}")
         else:
             why = f"by {variable}" if os.environ.get(variable) else f"{variable} is not set"
-            note = "; one node only" if chosen[1].startswith("127.") or chosen[1] == "::1" else ""
-            yield Check(name, "ok", f"{chosen[0]} ({chosen[1]}), {why}{note}")
+            note = "; one node only" if interface[1].startswith("127.") or interface[1] == "::1" else ""
+            yield Check(name, "ok", f"{interface[0]} ({interface[1]}), {why}{note}")

@@ -20,11 +20,11 @@ from raybench.machine.checks.check import Check
 def python() -> Iterator[Check]:
     """Python, and whether raybench runs on it."""
     version, wanted = platform.python_version(), _python_wanted()
-    found = f"{version} ({sys.executable})"
+    text = f"{version} ({sys.executable})"
     if wanted and Version(version) not in SpecifierSet(wanted):
-        yield Check("Python", "missing", f"{found}, raybench needs {wanted}", "python3.12 -m venv .venv")
+        yield Check("Python", "missing", f"{text}, raybench needs {wanted}", "python3.12 -m venv .venv")
     else:
-        yield Check("Python", "ok", found)
+        yield Check("Python", "ok", text)
 
 
 def packages() -> Iterator[Check]:
@@ -63,7 +63,7 @@ def _requirements() -> list[Requirement]:
     except metadata.PackageNotFoundError:
         lines = _project().get("dependencies", [])
     every = [Requirement(line) for line in lines]
-    return [item for item in every if item.marker is None or item.marker.evaluate({"extra": ""})]
+    return [needed for needed in every if needed.marker is None or needed.marker.evaluate({"extra": ""})]
 
 
 def _python_wanted() -> str:

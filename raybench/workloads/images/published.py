@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from raybench.errors import RequestError
 from raybench.workloads import cache
-from raybench.workloads.data_files import candidate_folders, damaged, first_line, stats
+from raybench.workloads.data_files import candidate_folders, damaged, file_stats, first_line
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
 CIFAR10_ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz", "cifar-10-batches-py.tar.xz")
@@ -128,7 +128,7 @@ def _cifar10_parts() -> dict[str, list[tuple[str, str]]]:
 
 
 def _read_cifar10_folder(files: tuple[Path, ...]) -> dict[str, ImageArrays]:
-    stats(files)
+    file_stats(files)
     return _cifar10_arrays({file.name: file.read_bytes() for file in files}, files[0].parent)
 
 
