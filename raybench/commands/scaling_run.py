@@ -157,8 +157,9 @@ def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
                 ended = CANNOT_WRITE
                 notes += error.problems
         try:
-            code = write_and_print(store, own, notes, quiet=options.quiet)
-        except Interrupted:
+            with interrupt.held(second_raises=True):
+                code = write_and_print(store, own, notes, quiet=options.quiet)
+        except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
             own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from raybench.errors import RequestError
+from raybench.launch import signals
 from raybench.machine import cores, gpus
 from raybench.machine.resources import Resources
 
@@ -89,6 +90,7 @@ class Cluster:
             raise RequestError(
                 f"--address: a Ray cluster that answers: {line} (received {self._address!r})"
             ) from error
+        signals.take_back()
         self._on_connect(_dashboard_words(getattr(context, "dashboard_url", None)))
 
     def refuse_unplaceable(self, world_size: int) -> None:
@@ -112,6 +114,7 @@ class Cluster:
 
         self._connected = False
         ray.shutdown()
+        signals.take_back()  # Ray leaves the system's own, which end the process
 
     def abandon(self) -> None:
         """End a local cluster by ending its processes, all of them children of this one.

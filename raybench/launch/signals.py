@@ -2,11 +2,16 @@
 
 Raised in the middle of a call of Ray's, an exception comes out as an internal error, or leaves processes
 behind: while trials are measured signals are held, and looked for between calls.
+
+Ray's core takes SIGTERM for its own handler (abseil's), which calls ours and sets an alarm that aborts the
+process 3 s later: in the middle of a report, that is. So ours are put back once Ray has started, and an alarm
+that was set before that is called off.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,14 +21,17 @@ from raybench.errors import Interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _held = 0
+_second_raises = False  # while held: an impatient user does not wait
 _waiting: int | None = None
 
 
 def _on_signal(number: int, _: FrameType | None) -> None:
     global _waiting
-    if _held:
+    signal.alarm(0)  # abseil's, see above
+    if _held and not (_second_raises and _waiting is not None):
         _waiting = number
         return
+    _waiting = None
     raise Interrupted(signal.Signals(number).name)
 
 
@@ -38,18 +46,32 @@ def raising() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def take_back() -> None:
+    """Put the handlers of ``raising`` back in the place of those that Ray has installed meanwhile.
+
+    Does nothing outside of ``raising``, or outside of the main thread.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if signal.getsignal(number) is _on_signal:  # Python does not see what C code installs
+                signal.signal(number, _on_signal)
+
+
 @contextmanager
-def held() -> Iterator[None]:
+def held(*, second_raises: bool = False) -> Iterator[None]:
     """Inside, a signal waits; it is raised at the end. For what must not stop half-way.
 
+    With ``second_raises`` a second one is raised at once: for what may take long, and may be cut short.
     Python handlers are not inherited by programs that are started meanwhile; a blocked mask would be.
     """
-    global _held
+    global _held, _second_raises
     _held += 1
+    before, _second_raises = _second_raises, second_raises
     try:
         yield
     finally:
         _held -= 1
+        _second_raises = before
     if not _held:
         check()
 

@@ -82,6 +82,17 @@ def test_a_second_signal_while_held_is_one_interrupt():
         interrupt.check()
 
 
+def test_a_second_signal_is_raised_at_once_where_it_is_asked_for():
+    with interrupt.raising():
+        with pytest.raises(Interrupted), interrupt.held(second_raises=True):
+            send()
+            waited = True
+            send()
+            waited = False
+        interrupt.check()  # and nothing is left
+    assert waited
+
+
 def test_signals_are_raised_at_once_again_after_held():
     with interrupt.raising():
         with interrupt.held():
