@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raybench.analysis import analyse
-from raybench.analysis.comparison import Side, headline_in_common
+from raybench.analysis.comparison import Side, side_by_side
 from raybench.errors import RequestError
 from raybench.records.store import ResultsDirectory
-from raybench.report.tables.comparison import print_comparison
+from raybench.report.terminal import print_comparison
 from raybench.report.wording import times
 
 if TYPE_CHECKING:
@@ -31,24 +31,26 @@ def compare(directories: Sequence[Path], console: Console, *, fail_if_slower: bo
         raise RequestError(f"compare: two different results directories or more (received {told})")
     names = [directory.name for directory in resolved]
     unique = len(set(names)) == len(names)
-    sides = [
-        _side(directory, name if unique else str(directory))
-        for directory, name in zip(directories, names, strict=True)
-    ]
-    print_comparison(sides, console)
+    studies = side_by_side(
+        [
+            _side(directory, name if unique else str(directory))
+            for directory, name in zip(directories, names, strict=True)
+        ]
+    )
+    print_comparison(studies, console)
     if not fail_if_slower:
         return DONE
-    code, first = DONE, sides[0]
-    for other in sides[1:]:
-        found = headline_in_common(first, other)
-        if found is None:
+    code, first = DONE, studies.first
+    for other in studies.others:
+        headline = other.headline
+        if headline is None:
             raise RequestError(
                 f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
                 "world size too (received a directory without that trial)"
             )
-        if found.is_slower:
+        if headline.is_slower:
             code = SLOWER
-            words = f"{other.name} is slower than {first.name}: {times(found.speed)} ({found.label})"
+            words = f"{other.name} is slower than {first.name}: {times(headline.speed)} ({headline.label})"
             console.print(words, soft_wrap=True, highlight=False, markup=False)
     return code
 
