@@ -10,7 +10,7 @@ from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, side_by_side
 from raybench.errors import RequestError
 from raybench.records.store import ResultsDirectory
-from raybench.report.terminal import print_comparison
+from raybench.report.comparison import print_comparison
 from raybench.report.wording import times
 
 if TYPE_CHECKING:

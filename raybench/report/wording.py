@@ -7,6 +7,7 @@ import math
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, Found
 
+MEBIBYTE = 2**20
 MOST_DECIMALS = 5
 LEAST_DURATION_S = 1e-9  # less is rounding
 PART_WORDS = {
@@ -62,6 +63,16 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
     return f"{value}{suffix} [{low}, {high}]"
 
 
+def milliseconds(estimate: Estimate) -> str:
+    """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
+    return interval(estimate.scaled(1e3))
+
+
+def mebibytes(amount_bytes: int | None) -> str:
+    """An amount of memory in MiB, without the unit; empty where it is not known."""
+    return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
+
+
 def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
     """The three numbers with one number of decimals: three figures of the largest."""
     size = max(abs(value), abs(high), abs(low))
@@ -83,6 +94,11 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
 
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
+
+
+def epochs_words(number: int) -> str:
+    """1 epoch, 3 epochs."""
+    return f"{number} epoch" if number == 1 else f"{number} epochs"
 
 
 def duration_words(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.report.plots.values import Line
+from raybench.report.plots.lines import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
