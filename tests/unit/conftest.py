@@ -1,4 +1,4 @@
-"""Two studies that the tests of tables and of plots both read."""
+"""Studies that the tests of tables and of plots both read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
-from raybench.testing.fake import FakeHardware, FakeRunner
+from raybench.testing.fake import FakeHardware, FakeLearning, FakeRunner, Noise, run_all
 from tests.unit.studies import grid, searched, study
 
 
@@ -35,3 +37,15 @@ def wide() -> StudyResults:
     costs = FakeHardware(offset_s=(0, 0, 0, 0.002), jitter_s=0.001).costs
     runner = FakeRunner(costs, seed=4, memory_limit_bytes=(1 << 30) + (1 << 29))
     return analyse(spec, grid(spec, (1, 2, 4, 8), runner)[0])
+
+
+@pytest.fixture(scope="session")
+def trained() -> StudyResults:
+    """Four epochs with three seeds on one device and on two, and nothing else."""
+    spec = study(
+        workload={"name": "vision", "input": "real"},
+        training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    runner = FakeRunner(noise=Noise(block=0.005, step=0.002), learning=FakeLearning(), seed=4)
+    return analyse(plan.study, run_all(runner, plan.training())[0])
