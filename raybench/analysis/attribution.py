@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.choice import is_default
+from raybench.analysis.choice import default_placement, is_default
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
@@ -114,8 +114,8 @@ def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
 
 def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
     """One complete trial for each setting at the target world size: one with all variants before others."""
-    kept: list[TrialRecord] = []
-    placement = results.study.scaling.placement[0]
+    distinct: list[TrialRecord] = []
+    placement = default_placement(results.study, results.target_world_size)
     fitting = [
         record
         for record in results.complete
@@ -125,9 +125,9 @@ def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
         and record.config.placement == placement
     ]
     for record in sorted(fitting, key=lambda each: each.request.role != "scaling"):
-        if not any(same_setting(record.config, other.config) for other in kept):
-            kept.append(record)
-    return kept
+        if not any(same_setting(record.config, other.config) for other in distinct):
+            distinct.append(record)
+    return distinct
 
 
 def _default(results: MeasuredStudy) -> TrialRecord | None:

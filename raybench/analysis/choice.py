@@ -121,10 +121,16 @@ def winners(study: Study, candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Candidate]:
-    """``winners`` among the suggestions of ``records``."""
+    """``winners`` among the suggestions of ``records``.
+
+    The answer of a search does not change when its winner's curve is measured: a baseline that was not
+    measured with the suggestions themselves gives none of them a value.
+    """
     tried = suggestions(study, records, target)
-    found = [candidate(study, record, records) for record in tried]
-    return winners(study, [each for each in found if each is not None])
+    roles = {record.request.role for record in tried}
+    beside = [record for record in records if record.request.role in roles]
+    candidates = [candidate(study, record, beside) for record in tried]
+    return winners(study, [each for each in candidates if each is not None])
 
 
 def best(study: Study, records: Sequence[TrialRecord], target: int) -> Best | None:

@@ -101,8 +101,8 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
         saved_s = _less(speedup, 1.0).scaled(run.time_s.value * runs)
         if run.money is not None:
-            kept = _less(speedup.scaled(1 / size), 1.0)
-            saved_money = kept.scaled(run.money.value * runs)
+            saved_share = _less(speedup.scaled(1 / size), 1.0)
+            saved_money = saved_share.scaled(run.money.value * runs)
     return CostPoint(
         record=record,
         label=results.label(record),

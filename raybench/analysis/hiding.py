@@ -11,8 +11,9 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import without_batch
+from raybench.analysis.same_setting import same_question, without_batch
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 
@@ -61,10 +62,7 @@ def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
             continue
         if record.config.world_size != size:
             continue
-        joined = next(
-            (group for group in groups if without_batch(group[0].config) == without_batch(record.config)),
-            None,
-        )
+        joined = next((group for group in groups if _but_for_batch(group[0].config, record.config)), None)
         if joined is None:
             groups.append([record])
         else:
@@ -86,6 +84,10 @@ def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
             share = (fraction - HIDDEN) / (fraction - next_fraction)
             return math.exp(math.log(compute_s) + share * math.log(next_s / compute_s)), index
     return None
+
+
+def _but_for_batch(one: Configuration, other: Configuration) -> bool:
+    return one.placement == other.placement and same_question(without_batch(one), without_batch(other))
 
 
 def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:

@@ -78,12 +78,14 @@ class MeasuredStudy:
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples that an epoch trains on, as training or real input counted them; None: synthetic input."""
-        for record in self.complete:
-            if record.training is not None:
-                return sum(record.training.epochs[-1].samples)
-        counts = (record.steps.epoch_samples for record in self.measured if record.steps)
-        return next((count for count in counts if count is not None), None)
+        """Samples that an epoch trains on: as training or real input counted them, else as the study asks.
+
+        None where neither says.
+        """
+        trained = (sum(record.training.epochs[-1].samples) for record in self.records if record.training)
+        stepped = (record.steps.epoch_samples for record in self.records if record.steps)
+        asked: int | None = getattr(self.study.workload, "samples", None)
+        return next((count for count in (*trained, *stepped, asked) if count is not None), None)
 
 
 def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStudy:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from raybench.analysis.estimates.efficiency import throughput
 from raybench.analysis.estimates.noise_scale import by_epoch, statistical_efficiency
-from raybench.analysis.estimates.statistics import Estimate, geometric, student, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, geometric, student
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch, TrainingResult
 from raybench.spec.training import TrainingSpec
@@ -176,10 +176,12 @@ class TrainedGroup:
         )
 
     @property
-    def epoch_time_s(self) -> Estimate | None:
-        """Training time of an epoch over epochs and seeds, each run's first left out; None: just one."""
-        times = [time for run in self.runs for time in run.steady_epoch_times_s]
-        return geometric(times) if len(times) > 1 else None
+    def epoch_time_s(self) -> Estimate:
+        """Training time of an epoch: one value a seed, its mean; n = 1: without an interval.
+
+        Epochs of one run are not independent: they share its processes and the minutes it ran in.
+        """
+        return ratio_over_seeds([run.epoch_time_s for run in self.runs])
 
     def mean(self, value: Callable[[TrainedRun], float | None]) -> float | None:
         """The mean over the runs that have the value; None where none has."""
@@ -201,8 +203,9 @@ class Comparison:
     difference_points: Estimate | None  # of accuracy, several less one; n = 1: without an interval
     tolerance_points: float
     parity: Parity
-    epoch_speedup: Estimate | None
-    total_speedup: Estimate | None  # paired by seed; n = 1: without an interval
+    # Paired by seed; None: no seed in common, n = 1: without an interval.
+    epoch_speedup: Estimate | None  # of the runs' mean epoch times
+    total_speedup: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -284,9 +287,8 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         if run.final_accuracy is not None and one.final_accuracy is not None
     ]
     difference = over_seeds(known)
-    times, base_times = group.epoch_time_s, base.epoch_time_s
-    ratios = [one.total_s / run.total_s for run, one in pairs]
-    total = geometric(ratios) if len(ratios) > 1 else over_seeds(ratios)
+    epoch_speedups = [one.epoch_time_s / run.epoch_time_s for run, one in pairs]
+    total_speedups = [one.total_s / run.total_s for run, one in pairs]
     return Comparison(
         group=group,
         base=base,
@@ -294,8 +296,8 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         difference_points=difference,
         tolerance_points=tolerance,
         parity=parity(difference, tolerance),
-        epoch_speedup=unpaired_ratio(base_times, times) if base_times and times else None,
-        total_speedup=total,
+        epoch_speedup=ratio_over_seeds(epoch_speedups) if pairs else None,
+        total_speedup=ratio_over_seeds(total_speedups) if pairs else None,
     )
 
 
@@ -315,6 +317,11 @@ def over_seeds(values: Iterable[float | None]) -> Estimate | None:
     if not known:
         return None
     return student(known) if len(known) > 1 else Estimate(known[0], known[0], known[0], 1)
+
+
+def ratio_over_seeds(values: Sequence[float]) -> Estimate:
+    """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
+    return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
 
 
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:

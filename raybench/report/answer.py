@@ -12,7 +12,15 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
 from raybench.report.losses import certain, shares_of_step
-from raybench.report.wording import PART_WORDS, epochs_words, interval, percent, rounded_batch, times
+from raybench.report.wording import (
+    PART_WORDS,
+    epochs_words,
+    interval,
+    percent,
+    rounded_batch,
+    times,
+    times_over_seeds,
+)
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve, BatchPoint
@@ -196,7 +204,8 @@ def parity_words(comparison: Comparison) -> str:
     group, difference = comparison.group, comparison.difference_points
     who = f"{devices_words(group.world_size)} ({group.strategy}) and one"
     seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
-    speed = f", {times(comparison.epoch_speedup)} per epoch" if comparison.epoch_speedup else ""
+    speedup = comparison.epoch_speedup
+    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
     if difference is None:
         return f"{who} have no accuracies to compare{speed}"
     numbers = f"{difference.value:+.2f}"

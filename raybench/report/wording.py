@@ -57,6 +57,11 @@ def times(estimate: Estimate) -> str:
     return f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
+def times_over_seeds(estimate: Estimate) -> str:
+    """A speed-up over seeds; of a single one without an interval: it has none."""
+    return times(estimate) if estimate.n > 1 else f"{estimate.value:.2f}x"
+
+
 def interval(estimate: Estimate, suffix: str = "") -> str:
     """A value with its interval, all with the digits that the interval's width leaves meaningful."""
     value, low, high = aligned(estimate.value, estimate.low, estimate.high)

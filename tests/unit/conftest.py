@@ -6,11 +6,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.machine.resources import Resources
-from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
-from raybench.testing.fake import FakeHardware, FakeLearning, FakeRunner, Noise, run_all
+from raybench.testing import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study
+from tests.unit.studies import trained as trainings
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +45,4 @@ def trained() -> StudyResults:
         workload={"name": "vision", "input": "real"},
         training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
     )
-    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
-    runner = FakeRunner(noise=Noise(block=0.005, step=0.002), learning=FakeLearning(), seed=4)
-    return analyse(plan.study, run_all(runner, plan.training())[0])
+    return analyse(spec, trainings(spec, (1, 2)))

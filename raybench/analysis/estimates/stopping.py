@@ -67,11 +67,10 @@ def _watched(round_: Round) -> tuple[float, int]:
     The efficiency, or the gain of a confirmation; the step time where there is nothing to compare with.
     """
     reference = next((block for name in REFERENCES if (block := round_.block(name))), None)
-    measured = round_.block("synced")
-    if measured is None or reference is None:
-        alone = measured or reference
-        assert alone is not None, "a round has synced or what it is compared with"
-        return _step_time_s(alone), alone.ranks[0]
+    measured = round_.block("synced") or round_.block("plain")
+    assert measured is not None, "a round has synced or, on one device, plain"
+    if reference is None or reference.variant == measured.variant:
+        return _step_time_s(measured), measured.ranks[0]
     return _step_time_s(reference) / _step_time_s(measured), reference.ranks[0]
 
 

@@ -85,7 +85,7 @@ class EpochTimePlot:
     world_sizes: tuple[int, ...]
     lines: tuple[Line, ...]
     ideal: tuple[tuple[int, float], ...]
-    epochs: tuple[int, int]  # fewest and most behind a point
+    seeds: tuple[int, int]  # fewest and most behind a point
 
 
 def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
@@ -99,7 +99,7 @@ def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
         make_line(
             strategy,
             [
-                (group.world_size, group.epoch_time_s or group.over_seeds(lambda run: run.epoch_time_s))
+                (group.world_size, group.epoch_time_s)
                 for group in training.groups
                 if group is base or group.strategy == strategy
             ],
@@ -121,7 +121,7 @@ def draw_epoch_times(plot: EpochTimePlot) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("world size (devices)")
     axes.set_ylabel("training time of an epoch (s)")
-    words = n_words(plot.epochs, "epoch", "mean and 95% interval, ")
+    words = n_words(plot.seeds, "seed", "mean and 95% interval, ")
     write_title(figure, f"Epoch time, without evaluation: {words}")
     legend_below(figure, axes)
     return figure

@@ -9,7 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainedRun, TrainingResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import MEBIBYTE, figures, interval, times
+from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
     Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
     Column("best epoch", lambda row: _range(row.group, lambda run: run.best_epoch), right=True),
     Column("converged", lambda row: _range(row.group, lambda run: run.converged_epoch), right=True),
-    Column("epoch, s", lambda row: _epoch_time(row.group), right=True),
+    Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
     Column(
         "speed-up",
-        lambda row: known(row.comparison.epoch_speedup, times, "") if row.comparison else "",
+        lambda row: known(row.comparison.epoch_speedup, times_over_seeds, "") if row.comparison else "",
         right=True,
     ),
     Column(
@@ -50,7 +50,7 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
     ),
     Column(
         "speed-up in all",
-        lambda row: known(row.comparison.total_speedup, _times, "") if row.comparison else "",
+        lambda row: known(row.comparison.total_speedup, times_over_seeds, "") if row.comparison else "",
         right=True,
     ),
     Column(
@@ -172,12 +172,6 @@ def _utilization(run: TrainedRun, rank: int) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def _epoch_time(group: TrainedGroup) -> str:
-    """With its interval; of a single epoch the value itself."""
-    alone_s = group.mean(lambda run: run.epoch_time_s) or 0.0
-    return known(group.epoch_time_s, interval, figures(alone_s))
-
-
 def _value(estimate: Estimate) -> str:
     return interval(estimate) if estimate.n > 1 else figures(estimate.value)
 
@@ -190,10 +184,6 @@ def _percent(estimate: Estimate) -> str:
 def _points(estimate: Estimate) -> str:
     value = f"{estimate.value:+.2f}"
     return value if estimate.n < 2 else f"{value} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
-
-
-def _times(estimate: Estimate) -> str:
-    return times(estimate) if estimate.n > 1 else f"{estimate.value:.2f}x"
 
 
 def _range(group: TrainedGroup, value: Callable[[TrainedRun], int | None]) -> str:

@@ -19,7 +19,7 @@ from raybench.records.requests import Configuration
 from raybench.report import write_report
 from raybench.report.tables.published import contradictions_table, published_table
 from raybench.spec import Setting, Study
-from raybench.testing.fake import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
+from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
 from tests.unit.studies import grid, study
 
 STUDIES = (

@@ -12,7 +12,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
 from raybench.report.formats import summary_csv
 from raybench.spec import Setting, Study
-from raybench.testing.fake import QUIET, STARTED_AT, FakeHardware, FakeRunner, Noise, StepCosts, run_all
+from raybench.testing import QUIET, STARTED_AT, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import FULL, asked, grid, request, searched, study
 
 CONTRACT = [

@@ -21,7 +21,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Study
 from raybench.spec.load import load_study, resolve
-from raybench.testing.fake import FakeRunner
+from raybench.testing import FakeRunner
 from tests.unit.studies import searched
 
 MOST_LINES = 6
@@ -149,7 +149,7 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
 MANY = """
 import json, os, sys, tempfile, traceback
 from raybench import study
-from raybench.commands import scaling as conduct
+from raybench.commands import scaling_run
 
 found = []
 for arguments in json.load(sys.stdin):

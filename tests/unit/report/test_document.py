@@ -14,7 +14,7 @@ from raybench.records.record import TrialRecord
 from raybench.report import write_report
 from raybench.report.answer import answer_of
 from raybench.spec import Setting
-from raybench.testing.fake import STARTED_AT, FakeRunner, Noise
+from raybench.testing import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import asked, grid, searched, study
 
 SPEC = study(

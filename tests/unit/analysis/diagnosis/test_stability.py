@@ -10,7 +10,7 @@ from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.stability import findings, mann_kendall, outlier_rounds, theil_sen
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
-from raybench.testing.fake import Noise, StepCosts
+from raybench.testing import Noise, StepCosts
 from tests.unit.studies import measured
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
@@ -28,7 +28,7 @@ def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
         each.model_copy(update={name: values[index % len(values)] for name, values in fields.items()})
         for index, each in enumerate(record.steps.rounds)
     )
-    return record.model_copy(update={"measurement": record.steps.model_copy(update={"rounds": rounds})})
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})})
 
 
 def test_a_steady_trial_has_no_findings() -> None:

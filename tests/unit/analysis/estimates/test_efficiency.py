@@ -4,13 +4,10 @@ import pytest
 
 from raybench.analysis.estimates.efficiency import Status, Verdict, gain, scaling, step_time, throughput
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.objectives import Candidate, objective_value, pareto_front
-from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
-from raybench.testing.fake import (
+from raybench.testing import (
     QUIET,
-    STARTED_AT,
     FakeHardware,
     FakeRunner,
     Noise,
@@ -18,20 +15,7 @@ from raybench.testing.fake import (
     run_all,
     truth,
 )
-from tests.unit.studies import measured, request, study
-
-
-def failed(**fields: object) -> TrialRecord:
-    asked = request(**fields)
-    return TrialRecord(
-        study="fake",
-        trial_id=asked.trial_id,
-        request=asked,
-        state="oom",
-        reason="no room",
-        started_at=STARTED_AT,
-        wall_time_s=1.0,
-    )
+from tests.unit.studies import failed, measured, request, study
 
 
 def test_weak_scaling_without_noise_is_exact() -> None:
@@ -54,7 +38,7 @@ def test_weak_scaling_with_noise_lies_in_the_interval() -> None:
     record = measured(costs, Noise(block=0.03, preemption=0.05), world_size=4)
     found = scaling(record).efficiency
     assert found is not None
-    assert found.low <= truth(costs, record.request)["efficiency"] <= found.high
+    assert found.low <= truth(costs, record.config)["efficiency"] <= found.high
     assert found.relative_half_width < 0.03
 
 
@@ -115,7 +99,7 @@ def test_other_settings_are_no_base() -> None:
 def test_a_trial_that_failed_has_no_numbers() -> None:
     for function in (step_time, throughput, scaling):
         with pytest.raises(ValueError, match="oom"):
-            function(failed())
+            function(failed(request()))
 
 
 @pytest.mark.parametrize(
@@ -169,23 +153,6 @@ def test_a_small_certain_gain_is_not_significant() -> None:
 def test_gain_of_another_trial_is_refused() -> None:
     with pytest.raises(ValueError, match="no confirmation"):
         gain(measured(StepCosts(plain_s=0.01)), 0.02)
-
-
-def test_objectives() -> None:
-    record = measured(StepCosts(plain_s=0.01, exposed_s=0.0025, memory_bytes=5 << 20), QUIET)
-    assert objective_value(record, "throughput") == pytest.approx(64 / 0.0125)
-    assert objective_value(record, "efficiency") == pytest.approx(0.8)
-    assert objective_value(record, "peak_memory") == 5 << 20
-    assert objective_value(record, "cost_per_sample") == pytest.approx(2 * 0.0125 / 64)
-    assert objective_value(record, "cost_per_sample", 3.6) == pytest.approx(2 * 0.0125 / 64 / 1000)
-    assert objective_value(failed(), "throughput") is None
-
-
-def test_pareto_front_keeps_what_nothing_beats() -> None:
-    record = measured(StepCosts(plain_s=0.01), QUIET)
-    values = [(100.0, 5.0), (90.0, 3.0), (80.0, 4.0), (100.0, 6.0), (90.0, 3.0)]
-    front = pareto_front([Candidate(record, each) for each in values], ("throughput", "peak_memory"))
-    assert [each.values for each in front] == [(100.0, 5.0), (90.0, 3.0), (90.0, 3.0)]
 
 
 def test_the_fake_hardware_shows_both_regimes() -> None:

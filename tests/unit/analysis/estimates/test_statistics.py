@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,28 +18,19 @@ from raybench.analysis.estimates.statistics import (
     trimmed_mean,
     unpaired_ratio,
 )
-from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec.knobs import Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.spec.workloads import MLPSpec
-from raybench.testing.fake import FakeRunner, Noise, StepCosts, to_record
+from raybench.spec.study import MeasureSpec
+from raybench.testing import FakeRunner, Noise, StepCosts, to_record
+from tests.unit.studies import request
 
 REPETITIONS = 600
 EVEN = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002)
 HEAVY = Noise(block=0.04, step=0.0, preemption=0.08, preemption_size=0.6)
 
 
-def request(**fields: object) -> TrialRequest:
-    given = {
-        "role": "scaling",
-        "workload": MLPSpec(name="mlp"),
-        "optimizer": OptimizerSpec(),
-        "setting": Setting(),
-        "world_size": 2,
-        "variants": ("plain", "synced"),
-        "measure": MeasureSpec(half_width=0.05),
-    }
-    return TrialRequest.model_validate(given | fields)
+def asked(**fields: Any) -> StepsRequest:
+    return request(**{"variants": ("plain", "synced"), "measure": MeasureSpec(half_width=0.05)} | fields)
 
 
 def test_without_trimming_it_is_students_t() -> None:
@@ -130,11 +122,11 @@ def covered(
 ) -> tuple[float, float]:
     """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
     runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=2)
-    asked = request(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
-    truth = runner.truth(asked.config)["efficiency"]
+    wanted = asked(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
+    truth = runner.truth(wanted.config)["efficiency"]
     hits, rounds = 0, 0
     for _ in range(REPETITIONS):
-        found = scaling(to_record(asked, runner.run(asked, lambda progress: None))).efficiency
+        found = scaling(to_record(wanted, runner.run(wanted, lambda progress: None))).efficiency
         assert found is not None
         hits += found.low <= truth <= found.high
         rounds += found.n
@@ -175,7 +167,7 @@ def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
         return StepCosts(plain_s=0.01 if setting == default else 0.01 / (1 + planted_gain))
 
     runner = FakeRunner(costs, Noise(block=0.03, preemption=0.05), seed=5, max_block_steps=2)
-    asked = request(
+    wanted = asked(
         role="confirmation",
         setting=winner,
         versus=default,
@@ -183,7 +175,7 @@ def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
         measure=MeasureSpec(half_width=0.02),
     )
     found = [
-        gain(to_record(asked, runner.run(asked, lambda progress: None)), 0.02).verdict
+        gain(to_record(wanted, runner.run(wanted, lambda progress: None)), 0.02).verdict
         for _ in range(repetitions)
     ]
     return {verdict: found.count(verdict) for verdict in Verdict}

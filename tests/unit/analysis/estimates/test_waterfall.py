@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
-from raybench.testing.fake import QUIET, Noise, StepCosts, truth
+from raybench.testing import QUIET, Noise, StepCosts, truth
 from tests.unit.studies import measured
 
 PLAIN = StepCosts(plain_s=0.010)
@@ -39,7 +39,7 @@ def covered(costs: StepCosts, noise: Noise = NOISE, trials: int = 40, **fields: 
     hits: Counter[str] = Counter()
     for seed in range(trials):
         record = measured(costs, noise, seed=seed, **fields)
-        found, planted = parts_of(record), truth(costs, record.request)
+        found, planted = parts_of(record), truth(costs, record.config)
         intervals = found.parts.present() | {"step_time": found.step_time_s}
         if found.hidden_communication_s is not None:
             intervals["hidden"] = found.hidden_communication_s
@@ -188,7 +188,7 @@ def test_ddps_logger_stands_beside_the_exposed_part() -> None:
     assert record.steps is not None
     logged = {"avg_backward_comm_s": 0.0031, "avg_overlap_s": 0.002}
     measurement = record.steps.model_copy(update={"ddp_logger": logged})
-    found = parts_of(record.model_copy(update={"measurement": measurement})).ddp_logger
+    found = parts_of(record.model_copy(update={"result": measurement})).ddp_logger
     assert found is not None
     assert found.exposed_s == pytest.approx(0.0011)
     assert found.measured_exposed_s is not None

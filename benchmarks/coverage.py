@@ -1,0 +1,175 @@
+"""How often does the 95% interval hold the truth, with the worker's own stopping rule?
+
+    python benchmarks/coverage.py [--repetitions 2500]
+
+Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, and
+``raybench.analysis.estimates.stopping`` ends each trial, as it does in the worker. Blocks last as long as
+on CPUs (0.15 s of simulated time), so the time limits are in it too. One process, some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, StepsRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import MLPSpec
+from raybench.testing import FakeRunner, Noise, StepCosts, to_record
+
+STEP_S = 0.010
+EVEN = StepCosts(plain_s=STEP_S, contention_s=0.001, exposed_s=0.002)
+HEAVY = Noise(block=0.04, step=0.0, preemption=0.08, preemption_size=0.6)
+SLOW_NOISE = Noise(block=0.04, step=0.0, preemption=0.05)
+MINIMUM_GAIN = 0.02  # relative, of search.minimum_gain
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of trial, its noise, and what is asked of its interval."""
+
+    name: str
+    noise: Noise
+    costs: StepCosts = EVEN
+    measure: dict[str, Any] = field(default_factory=dict)
+    world_size: int = 2
+    scaling: str = "weak"
+    variants: tuple[Variant, ...] = ("plain", "synced")
+
+
+def slow(world_size: int, share: float, **measure: Any) -> Case:
+    """The last of ``world_size`` devices is slower by ``share`` of a step."""
+    costs = StepCosts(
+        plain_s=STEP_S,
+        contention_s=0.001,
+        exposed_s=0.002,
+        offset_s=(*(0.0,) * (world_size - 1), share * STEP_S),
+    )
+    rounds = measure.get("min_rounds", 10)
+    name = f"1 of {world_size} devices {share:.0%} slower, at least {rounds} rounds"
+    return Case(name, SLOW_NOISE, costs, measure, world_size)
+
+
+CASES = (
+    Case("quiet: blocks differ by 2%", Noise(block=0.02, step=0.0)),
+    Case("noisy: by 6%", Noise(block=0.06, step=0.0)),
+    Case("out of time: by 30%", Noise(block=0.30, step=0.0)),
+    Case("heavy tails: by 4%, 8% of the blocks preempted", HEAVY),
+    Case("heavy tails, 3% asked for", HEAVY, measure={"half_width": 0.03}),
+    Case("drift of 50% a minute", Noise(block=0.03, step=0.0, preemption=0.05, drift_per_minute=0.5)),
+    Case("10% of the blocks preempted", Noise(block=0.03, step=0.0, preemption=0.10, preemption_size=1.0)),
+    Case("12% of the blocks preempted", Noise(block=0.03, step=0.0, preemption=0.12, preemption_size=1.0)),
+    Case(
+        "strong scaling, heavy tails",
+        HEAVY,
+        StepCosts(plain_s=0.006, base_s=STEP_S, exposed_s=0.002),
+        scaling="strong",
+        variants=("base", "plain", "synced"),
+    ),
+    *(slow(2, share) for share in (0.1, 0.2, 0.3)),
+    *(slow(4, share, min_rounds=20) for share in (0.1, 0.2, 0.3)),
+    *(slow(8, share, min_rounds=40) for share in (0.1, 0.2, 0.3)),
+    *(slow(size, 0.3) for size in (4, 8)),
+)
+
+
+def request(measure: dict[str, Any], **fields: Any) -> StepsRequest:
+    """A trial of steps; ``fields`` of its configuration or its own."""
+    named = {name: fields.pop(name) for name in list(fields) if name in Configuration.model_fields}
+    config = Configuration(
+        **{
+            "workload": MLPSpec(name="mlp"),
+            "optimizer": OptimizerSpec(),
+            "setting": Setting(batch_size=64),
+            "world_size": 2,
+            **named,
+        }
+    )
+    return StepsRequest(config=config, measure=MeasureSpec(**{"half_width": 0.05, **measure}), **fields)
+
+
+def trials(runner: FakeRunner, asked: StepsRequest, repetitions: int) -> list[TrialRecord]:
+    """The same trial again and again, each with its own noise."""
+    return [to_record(asked, runner.run(asked, lambda progress: None)) for _ in range(repetitions)]
+
+
+def coverage_row(case: Case, repetitions: int, seed: int) -> str:
+    """A row of the table: how often the interval of the efficiency holds the planted one."""
+    runner = FakeRunner(lambda config, setting: case.costs, case.noise, seed=seed)
+    asked = request(
+        case.measure,
+        role="search",
+        world_size=case.world_size,
+        scaling=case.scaling,
+        variants=case.variants,
+    )
+    truth = runner.truth(asked.config)["efficiency"]
+    covered, num_rounds, ends = 0, 0, Counter[str]()
+    for record in trials(runner, asked, repetitions):
+        found = scaling(record).efficiency
+        assert found is not None
+        assert record.steps is not None
+        covered += found.low <= truth <= found.high
+        num_rounds += len(record.steps.rounds)
+        ends[record.steps.stopped_by] += 1
+    narrow = ends["half_width"] / repetitions
+    return (
+        f"| {case.name} | {covered / repetitions:.1%} | {standard_error(covered, repetitions):.1f} "
+        f"| {num_rounds / repetitions:.1f} | {narrow:.0%} |"
+    )
+
+
+def claims_row(world_size: int, repetitions: int, seed: int) -> str:
+    """A row of the table of claims: how often one of two equal settings is called better, or worse."""
+    noise = Noise(block=0.03, step=0.0, preemption=0.05)
+    runner = FakeRunner(lambda config, setting: EVEN, noise, seed=seed)
+    asked = request(
+        {"half_width": 0.02},
+        role="confirmation",
+        world_size=world_size,
+        setting=Setting(batch_size=64, precision="bf16"),
+        versus=Setting(batch_size=64),
+        variants=("synced", "versus"),
+    )
+    found = [gain(record, MINIMUM_GAIN) for record in trials(runner, asked, repetitions)]
+    verdicts = Counter(each.verdict for each in found)
+    excluded = sum(each.gain.excludes(0.0) for each in found)
+    cells = [verdicts[Verdict.BETTER], verdicts[Verdict.WORSE], excluded]
+    words = " | ".join(
+        f"{number / repetitions:.1%} ({standard_error(number, repetitions):.1f})" for number in cells
+    )
+    return f"| {world_size} | {words} |"
+
+
+def standard_error(number: int, of: int) -> float:
+    """Of a share, in percentage points."""
+    share = number / of
+    return 100 * math.sqrt(share * (1 - share) / of)
+
+
+def main() -> None:
+    """Print both tables as markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=2500, help="trials a case")
+    repetitions = parser.parse_args().repetitions
+    began = perf_counter()
+    print(f"{repetitions:,} repetitions a case\n")
+    print("| case | covered | standard error, points | rounds, mean | ended by the half-width |")
+    print("| --- | --- | --- | --- | --- |")
+    for seed, case in enumerate(CASES):
+        print(coverage_row(case, repetitions, seed), flush=True)
+    print("\n| devices | called better | called worse | interval without 0 |\n| --- | --- | --- | --- |")
+    for world_size in (2, 4):
+        print(claims_row(world_size, repetitions, 100 + world_size), flush=True)
+    print(f"\n{perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

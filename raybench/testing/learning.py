@@ -1,0 +1,102 @@
+"""How well a planted model learns: epochs with losses, accuracies, times and gradient norms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from raybench.records.requests import Configuration, TrainingRequest
+from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
+from raybench.testing.hardware import StepCosts, truth
+from raybench.testing.noise import Noise
+
+
+@dataclass(frozen=True)
+class FakeLearning:
+    """How well a model learns: accuracy rises to ``accuracy`` as 1 - e^(-epoch).
+
+    ``per_device`` is what each further device adds to it, ``spread`` the standard deviation over seeds,
+    which one device and several share (``paired``, 0 to 1, of it). ``variance`` and ``squared_gradient``
+    are the S and |G|^2 of the gradient noise scale; norms are written without noise.
+    """
+
+    accuracy: float = 0.8
+    per_device: float = 0.0
+    spread: float = 0.002
+    paired: float = 0.9
+    num_train: int = 1000
+    num_test: int = 10_000
+    variance: float = 64.0
+    squared_gradient: float = 1.0
+
+    def train(
+        self, request: TrainingRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
+    ) -> TrainingResult:
+        """All epochs of ``request``; a step takes what ``truth`` says."""
+        config = request.config
+        step_s = truth(costs, config)["step_time_s"]
+        final = self._final_accuracy(config, random)
+        epochs = tuple(
+            self._epoch(number, request, final * (1 - math.exp(-number)), step_s, noise, random)
+            for number in range(1, request.training.epochs + 1)
+        )
+        return TrainingResult(
+            epochs=epochs,
+            global_batch_size=config.global_batch_size,
+            reference_batch=request.reference_batch,
+            peak_learning_rate=config.optimizer.learning_rate,
+            setup_s=1.0,
+            device_memory_bytes=(costs.memory_bytes,) * config.world_size,
+            device_utilization=(0.9,) * config.world_size,
+            weights_difference=0.0 if config.world_size > 1 else None,
+        )
+
+    def _final_accuracy(self, config: Configuration, random: np.random.Generator) -> float:
+        """What the accuracy rises to with this seed: a part of the spread is the seed's own."""
+        common = np.random.default_rng(config.seed).standard_normal() * math.sqrt(self.paired)
+        own = random.standard_normal() * math.sqrt(1 - self.paired)
+        return float(self.accuracy + self.per_device * (config.world_size - 1) + self.spread * (common + own))
+
+    def _epoch(
+        self,
+        number: int,
+        request: TrainingRequest,
+        accuracy: float,
+        step_s: float,
+        noise: Noise,
+        random: np.random.Generator,
+    ) -> Epoch:
+        config, training = request.config, request.training
+        steps = -(-self.num_train // config.global_batch_size)
+        is_evaluated = training.is_evaluated(number)
+        return Epoch(
+            epoch=number,
+            steps=steps,
+            samples=self._shares(config.world_size),
+            learning_rate=config.optimizer.learning_rate,
+            train_loss=1 - accuracy,
+            train_correct=round(accuracy * self.num_train),
+            train_s=steps * step_s * math.exp(noise.block * random.standard_normal()),
+            noise=(self._norms(config),) if training.noise_scale else (),
+            test_loss=1 - accuracy if is_evaluated else None,
+            test_correct=round(accuracy * self.num_test) if is_evaluated else None,
+            test_samples=self.num_test if is_evaluated else None,
+            evaluation_s=0.2 * steps * step_s if is_evaluated else None,
+        )
+
+    def _shares(self, world_size: int) -> tuple[int, ...]:
+        return tuple(
+            self.num_train // world_size + (r < self.num_train % world_size) for r in range(world_size)
+        )
+
+    def _norms(self, config: Configuration) -> GradientNorms:
+        small = config.batch_size
+        big = small * max(config.world_size, 2)
+        return GradientNorms(
+            small_batch=small,
+            small_square=self.squared_gradient + self.variance / small,
+            big_batch=big,
+            big_square=self.squared_gradient + self.variance / big,
+        )

@@ -1,0 +1,23 @@
+"""What hides the truth from a measurement: jitter of blocks and steps, preemption, drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What hides the truth; every size is relative to the step time.
+
+    Some blocks are preempted: they take ``1 + preemption_size * e`` times as long, ``e`` exponentially
+    distributed with mean 1, which is the heavy tail.
+    """
+
+    block: float = 0.02  # standard deviation of a block's logarithm
+    step: float = 0.01  # of a step's, common to all ranks, so that it adds no skew
+    preemption: float = 0.0  # probability for a block
+    preemption_size: float = 0.5
+    drift_per_minute: float = 0.0
+
+
+QUIET = Noise(block=0.0, step=0.0)

@@ -1,0 +1,162 @@
+"""A trial of steps in simulated time: rounds of noisy blocks, until the worker's stopping rule ends them."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.analysis.estimates.stopping import decide
+from raybench.records.measurements import Block, Phase, PhaseBlock, Round, StepsResult, StopReason
+from raybench.records.messages import Samples
+from raybench.records.requests import StepsRequest, Variant
+from raybench.testing.hardware import CostModel, StepCosts
+from raybench.testing.noise import Noise
+
+MIN_BLOCK_STEPS = 5
+MIN_BLOCK_S = 0.15
+OUTSIDE_TORCH_BYTES = 256 << 20
+
+
+class SimulatedSteps:
+    """One trial of steps on simulated devices, measured as the worker does."""
+
+    def __init__(
+        self,
+        request: StepsRequest,
+        ranks: tuple[int, ...],
+        model: CostModel,
+        noise: Noise,
+        random: np.random.Generator,
+        *,
+        max_block_steps: int,
+    ) -> None:
+        self._request, self._ranks, self._noise, self._random = request, ranks, noise, random
+        self._costs = model(request.config, request.config.setting)
+        self._versus_costs = model(request.config, request.versus) if request.versus else self._costs
+        self._variants = [name for name in request.variants if name not in self._costs.missing]
+        self._max_block_steps = max_block_steps
+        self._rounds: list[Round] = []
+        self._stopped_by: StopReason | None = None
+        self.samples: list[Samples] = []
+        self.clock_s = 0.0
+
+    def measure(self) -> None:
+        """Rounds until the stopping rule ends them, by the simulated clock."""
+        request = self._request
+        while self._stopped_by is None:
+            self._round()
+            self._stopped_by = decide(self._rounds, request.measure, request.config.device, self.clock_s).stop
+
+    def _round(self) -> None:
+        index, at_s = len(self._rounds), self.clock_s
+        order = self._random.permutation(len(self._variants))
+        blocks = {self._variants[i]: self._block(self._variants[i], index) for i in order}
+        self._rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s, load_average=None))
+
+    def _block(self, variant: Variant, index: int) -> Block:
+        alone = variant in ("plain", "base")
+        ranks = (self._ranks[index % len(self._ranks)],) if alone else self._ranks
+        steps = self._steps(variant, index % len(self._ranks) if alone else None)
+        self.clock_s += float(steps.max(axis=0).sum())
+        self.samples.append(Samples(variant, index, ranks, steps))
+        return Block(
+            variant=variant,
+            ranks=ranks,
+            step_time_s=tuple(steps.mean(axis=1).tolist()),
+            slowest_s=float(steps.max(axis=0).mean()),
+            num_steps=steps.shape[1],
+        )
+
+    def _steps(self, variant: Variant, alone: int | None) -> NDArray[np.float64]:
+        """Noisy step times in s, one row for each rank at work, one column for each step."""
+        random, noise = self._random, self._noise
+        costs = self._versus_costs if variant == "versus" else self._costs
+        num_steps = self._num_steps()
+        true_s = self._true_s(variant, costs, num_steps)
+        if alone is not None:
+            true_s = true_s[alone : alone + 1]
+        factor = math.exp(noise.block * random.standard_normal())
+        if random.random() < noise.preemption:
+            factor *= 1 + noise.preemption_size * random.exponential()
+        factor *= 1 + noise.drift_per_minute * self.clock_s / 60
+        return true_s * factor * np.exp(noise.step * random.standard_normal(num_steps))
+
+    def _true_s(self, variant: Variant, costs: StepCosts, num_steps: int) -> NDArray[np.float64]:
+        """Step times in s without noise, shape ``(world_size, num_steps)``."""
+        n = self._request.config.world_size
+        if variant == "replay":
+            return np.full((n, num_steps), costs.replay_s)
+        delay_s = np.repeat(costs.offsets(n)[:, None], num_steps, axis=1)
+        if costs.jitter_s:
+            delay_s[self._random.integers(n, size=num_steps), np.arange(num_steps)] += costs.jitter_s
+        if variant in ("plain", "base") or n == 1:
+            alone_s = costs.base_s if variant == "base" else costs.plain_s
+            assert alone_s is not None
+            return alone_s + delay_s
+        crowd_s = costs.plain_s + costs.contention_s
+        if variant == "crowd":
+            return crowd_s + delay_s
+        if variant == "local":
+            return crowd_s + costs.wrapper_s + delay_s
+        together_s = crowd_s + costs.wrapper_s + costs.exposed_s + delay_s.max(axis=0)
+        return np.broadcast_to(together_s, (n, num_steps))
+
+    def _num_steps(self) -> int:
+        asked = self._request.measure.steps
+        wanted = asked or max(MIN_BLOCK_STEPS, math.ceil(MIN_BLOCK_S / self._costs.plain_s))
+        return wanted if asked else min(wanted, self._max_block_steps)
+
+    def _phases(self) -> tuple[PhaseBlock, ...]:
+        """Five blocks of each variant; in ``local`` wrapper and contention slow all phases alike."""
+        costs = self._costs
+        blocks = [_phase_block("plain", costs.plain_s)]
+        if "local" in self._variants:
+            blocks.append(_phase_block("local", costs.plain_s + costs.contention_s + costs.wrapper_s))
+        return tuple(blocks * 5)
+
+    def result(self, *, memory_limit_bytes: int | None, epoch_samples: int | None) -> StepsResult:
+        """All that the worker would return.
+
+        ``epoch_samples``: of the training set; None for synthetic input.
+        """
+        request, costs, n = self._request, self._costs, self._request.config.world_size
+        versus = request.versus
+        assert self._stopped_by is not None
+        return StepsResult(
+            rounds=tuple(self._rounds),
+            stopped_by=self._stopped_by,
+            batch_size=request.config.batch_size,
+            global_batch_size=request.config.global_batch_size,
+            samples_per_step=request.config.global_batch_size,
+            epoch_samples=epoch_samples,
+            versus_samples_per_step=(
+                request.config.micro_batch(versus) * n * versus.gradient_accumulation if versus else None
+            ),
+            warmup_steps=5,
+            setup_s=0.5,
+            warmup_s=0.5,
+            measure_s=self.clock_s,
+            gradient_bytes=costs.gradient_bytes if n > 1 else None,
+            bucket_bytes=(costs.gradient_bytes,) if n > 1 else (),
+            missing={name: why for name, why in costs.missing.items() if name in request.variants},
+            phases=self._phases() if request.role == "scaling" else (),
+            peak_memory_bytes=(costs.memory_bytes,) * n,
+            device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
+            memory_limit_bytes=(memory_limit_bytes,) * n if memory_limit_bytes else None,
+            loss=1.0,
+        )
+
+
+def _phase_block(variant: Literal["plain", "local"], step_s: float) -> PhaseBlock:
+    shares: dict[Phase, float] = {
+        "data": 0.0,
+        "forward": 0.3,
+        "backward": 0.6,
+        "optimizer": 0.08,
+        "other": 0.02,
+    }
+    seconds = {name: share * step_s for name, share in shares.items()}
+    return PhaseBlock(variant=variant, seconds=seconds, num_steps=5)

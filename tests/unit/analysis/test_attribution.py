@@ -1,0 +1,76 @@
+"""What each knob does to the efficiency, alone and together, and what another workload does."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.attribution import attribution, between
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.testing import FakeRunner, run_all
+from tests.unit.studies import exactly, grid, planted, study
+
+
+def test_knobs_one_at_a_time_and_together() -> None:
+    costs = {
+        (8, 1): exactly(0.4),
+        (8, 4): exactly(0.5),
+        (128, 1): exactly(0.6),
+        (128, 4): exactly(0.9),
+    }
+    found = planted(costs, "batch_size", "gradient_accumulation").attribution
+    assert found is not None
+    assert found.default_efficiency.value == pytest.approx(0.4)
+    assert [(e.label, e.efficiency_ratio.value) for e in found.singles] == [
+        ("batch 128", pytest.approx(1.5)),
+        ("accumulation 4", pytest.approx(1.25)),
+    ]
+    (both,) = found.together
+    assert both.efficiency_ratio.value == pytest.approx(2.25)
+    assert both.interaction is not None
+    assert both.interaction.value == pytest.approx(0.9 * 0.4 / (0.6 * 0.5))
+
+
+def test_accumulation_of_the_same_passes_is_one_change_under_strong_scaling() -> None:
+    spec = study(
+        knobs={"batch_size": [8, 32], "gradient_accumulation": [1, 4]},
+        search={"method": "ablation"},
+        scaling={"mode": "strong"},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a cpu"))
+    found = attribution(
+        analyse(spec, run_all(FakeRunner(seed=3), [trial.request for trial in plan.trials()])[0])
+    )
+    assert found is not None
+    assert sorted(effect.label for effect in found.singles) == ["batch 32", "batch 32, accumulation 4"]
+    (both,) = found.together
+    assert both.changes == {"batch_size": 128, "gradient_accumulation": 4}
+    assert both.label == "batch 128, accumulation 4"
+    assert both.interaction is not None
+
+
+def test_an_interaction_holds_the_uncertainty_of_all_its_trials() -> None:
+    spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]})
+    found = attribution(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0]))
+    assert found is not None
+    (both,) = found.together
+    assert both.interaction is not None
+    assert both.interaction.relative_half_width > both.efficiency_ratio.relative_half_width
+
+
+def test_two_studies_tell_the_model_from_the_settings() -> None:
+    before = planted({(8,): exactly(0.2), (128,): exactly(0.4)}, "batch_size")
+    after = planted({(128,): exactly(0.8), (8,): exactly(0.3)}, "batch_size")
+    found = between(before, after)
+    assert found is not None
+    assert found.total.value == pytest.approx(4)
+    assert found.workload is not None
+    assert found.settings is not None
+    assert found.interaction is not None
+    assert (found.workload.value, found.settings.value) == pytest.approx((1.5, 2))
+    assert found.interaction.value == pytest.approx(4 / (1.5 * 2))
+    assert found.same_setting == "batch 8"
+    apart = between(before, planted({(64,): exactly(0.8), (256,): exactly(0.3)}, "batch_size"))
+    assert apart is not None
+    assert apart.workload is apart.settings is apart.interaction is None

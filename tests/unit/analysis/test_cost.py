@@ -1,0 +1,96 @@
+"""Device time, money and energy on one device and on several."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.cost import costs, works
+from raybench.testing import QUIET, FakeLearning, FakeRunner
+from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
+
+
+def test_costs_of_one_and_two_devices() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5, "runs": 4})
+    one, two = costs(found, works(50_000, 10))
+    million, epoch, run = two.costs
+    assert million.device_s.value == pytest.approx(2 * 1e6 / 5120)
+    assert one.costs[0].device_s.value == pytest.approx(1e6 / 3200)
+    assert million.money is not None
+    assert million.money.value == pytest.approx(2 * 1e6 / 5120 / 3600 * 1.5)
+    assert epoch.time_s.value == pytest.approx(50_000 / 5120)
+    assert run.time_s.value == pytest.approx(500_000 / 5120)
+    assert two.cost_ratio is not None
+    assert two.cost_ratio.value == pytest.approx(1.25)
+    assert two.saved_s is not None
+    assert two.saved_s.value == pytest.approx(4 * (500_000 / 3200 - 500_000 / 5120))
+    assert two.saved_money is not None
+    assert two.saved_money.value == pytest.approx(4 * 1.5 / 3600 * (500_000 / 3200 - 2 * 500_000 / 5120))
+    assert one.cost_ratio is one.saved_s is None
+
+
+def test_energy_is_that_of_the_counters() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
+    metered = [
+        record.model_copy(update={"result": record.steps.model_copy(update={"energy_joules": 6.4})})
+        for record in found.records
+        if record.steps is not None
+    ]
+    again = analyse(found.study, metered)
+    energies = [point.costs[0].energy_joules for point in costs(again, works())]
+    assert energies == [pytest.approx(6.4 * 1e6 / 32), pytest.approx(6.4 * 1e6 / 64)]
+
+
+REAL = {"name": "vision", "input": "real"}
+
+
+@pytest.mark.parametrize("records", ["steps and training", "steps alone"])
+def test_a_study_of_ones_own_that_trains_has_an_epoch_and_a_run(records: str) -> None:
+    """Their samples come from the records, of real input; the epochs from the study."""
+    spec = study(workload=REAL, knobs={"batch_size": [32]}, training={"epochs": 7})
+    measured, _ = grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=FakeLearning(num_train=5_000)))
+    if records == "steps and training":
+        measured += trained(spec, (1, 2), FakeLearning(num_train=5_000))
+    found = analyse(spec, measured)
+    assert found.epoch_samples == 5_000
+    assert [(work.name, work.samples) for work in found.work] == [
+        ("a million samples", 1e6),
+        ("an epoch of 5,000 samples", 5_000),
+        ("a run of 7 epochs", 35_000),
+    ]
+    one, two = found.costs
+    for point in (one, two):
+        rate = found.scaling(point.record).throughput_samples_per_s.value
+        assert [cost.time_s.value for cost in point.costs] == pytest.approx(
+            [1e6 / rate, 5e3 / rate, 35e3 / rate]
+        )
+    assert found.phases is not None
+
+
+def test_training_alone_tells_an_epochs_samples() -> None:
+    spec = study(workload=REAL, training={"epochs": 2})
+    found = analyse(spec, trained(spec, (1, 2), FakeLearning(num_train=1_001)))
+    assert found.epoch_samples == 1_001
+    assert found.costs == ()
+
+
+def test_real_input_without_training_has_an_epoch_but_no_run() -> None:
+    spec = study(workload=REAL, knobs={"batch_size": [32]})
+    found = analyse(spec, grid(spec, (1, 2))[0])
+    assert [work.name for work in found.work] == ["a million samples", "an epoch of 1,000 samples"]
+
+
+def test_synthetic_input_has_no_epoch_unless_the_study_says_its_samples() -> None:
+    for workload, names in (
+        ({"name": "vision"}, ["a million samples"]),
+        ({"name": "vision", "samples": 640}, ["a million samples", "an epoch of 640 samples"]),
+    ):
+        spec = study(workload=workload, knobs={"batch_size": [32]})
+        assert [work.name for work in analyse(spec, grid(spec, (1, 2))[0]).work] == names
+
+
+def test_the_samples_of_a_record_count_before_what_the_study_asks() -> None:
+    """A data set may have fewer."""
+    spec = study(workload={**REAL, "samples": 100_000}, knobs={"batch_size": [32]})
+    found = analyse(spec, grid(spec, (1, 2))[0])
+    assert found.epoch_samples == 1_000

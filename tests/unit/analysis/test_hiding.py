@@ -1,0 +1,30 @@
+"""From how much compute on communication is hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis.hiding import HIDDEN, passage
+from tests.unit.studies import exactly, planted
+
+
+def test_compute_that_hides_communication_is_interpolated() -> None:
+    # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
+    found = planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size")
+    (each,) = found.hiding
+    assert each.measure == "exposed communication"
+    assert each.compute_s == pytest.approx(0.010 * 4**0.625)
+    assert (each.below and each.below.batch_size, each.above and each.above.batch_size) == (32, 128)
+
+
+def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
+    (never,) = planted({(32,): exactly(0.5), (128,): exactly(0.8, 0.04)}, "batch_size").hiding
+    assert never.compute_s is None
+    (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").hiding
+    assert always.compute_s is None
+    assert max(point.fraction.value for point in always.points) <= HIDDEN
+
+
+def test_the_last_passage_counts() -> None:
+    assert passage([(1, 0.04), (2, 0.06), (4, 0.02)]) == (pytest.approx(2 * 2**0.25), 1)
+    assert passage([(1, 0.02), (2, 0.06)]) is None

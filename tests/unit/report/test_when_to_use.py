@@ -1,0 +1,22 @@
+"""Which number of devices to use, in a sentence."""
+
+from __future__ import annotations
+
+from raybench.report.when_to_use import when_to_use
+from tests.unit.studies import SIXTEEN_TENTHS, exactly, planted
+
+
+def test_below_the_crossover_one_device_is_both_faster_and_cheaper() -> None:
+    found = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    assert "Below about batch" in when_to_use(found)
+    assert "one device is both faster and cheaper" in when_to_use(found)
+
+
+def test_where_several_devices_are_slower_one_is_to_be_used() -> None:
+    slow = planted({(8,): exactly(0.3)}, "batch_size")
+    assert when_to_use(slow).startswith("Use one device: 2 devices (batch 8, fp32) are slower, 0.60x")
+
+
+def test_several_devices_cost_device_time_where_they_are_faster() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
+    assert "1.60x [1.60, 1.60] as fast, at +25% [25, 25] device time" in when_to_use(found)
