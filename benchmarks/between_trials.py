@@ -25,7 +25,8 @@ from raybench.plan.search import Search
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
-from raybench.run.execution import Execution
+from raybench.run.session import Session
+from raybench.run.study import run_study
 from raybench.spec.load import resolve
 
 TRIALS = 50
@@ -87,16 +88,17 @@ def main() -> None:
         plan = make_plan(study, runner.resources())
         with ResultsDirectory.create(Path(folder) / "out", study, environment.capture()) as store:
             try:
-                search = Search(plan, store.path / "optuna.log")
-                Execution(plan=plan, runner=runner, store=store, watcher=Silent(), search=search).run()
+                journal = store.path / "optuna.log"
+                run_study(Session(plan=plan, runner=runner, store=store, watcher=Silent(), journal=journal))
             finally:
                 runner.close()
     costs, outside, set_up = [], [], []
     for (before, _), (after, outcome), start in zip(
         runner.ends, runner.ends[1:], runner.starts[1:], strict=False
     ):
-        found = outcome.steps
+        found = outcome.result
         assert found is not None, outcome.reason
+        assert found.kind == "steps"
         costs.append((after - before - found.warmup_s - found.measure_s) * 1e3)
         outside.append((start - before) * 1e3)
         set_up.append(found.setup_s * 1e3)

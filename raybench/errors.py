@@ -19,7 +19,7 @@ class RequestError(RaybenchError):
 
 
 class NotYetError(RequestError):
-    """The contract names it, this version does not have it: refused with that word, never ignored."""
+    """docs/contract.md names it, this version does not have it: refused with that word, never ignored."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: not there yet in this version")

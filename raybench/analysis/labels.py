@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
-from raybench.records.requests import Configuration
+from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Placement, Study
 
@@ -39,6 +39,20 @@ def difference_words(study: Study, config: Configuration) -> str:
         if config.environment.get(name) != value
     }
     return setting_words(config.setting, different, variables)
+
+
+def trial_words(study: Study, request: TrialRequest) -> str:
+    """A trial while the study runs: its devices and the knobs that the study explores."""
+    config = request.config
+    knobs = list(study.knobs.explored()) or ["batch_size"]
+    if request.kind == "probe":
+        knobs = ["batch_size", *(name for name in knobs if name in Setting.MEMORY_KNOBS)]
+    knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
+    place = "" if len(study.scaling.placement) == 1 else f" {placement_words(config.placement)}"
+    seeds = study.training.seeds if study.training else ()
+    seed = f", seed {config.seed}" if request.kind == "training" and len(seeds) > 1 else ""
+    words = setting_words(config.setting, knobs, _explored_variables(study, config))
+    return f"{devices_words(config.world_size)}{place}, {words}{seed}"
 
 
 def knob_words(name: str, value: KnobValue) -> str:

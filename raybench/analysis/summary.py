@@ -1,4 +1,4 @@
-"""One row a record: the columns of ``summary.csv``, as CONTRACT.md fixes them."""
+"""One row a record: the columns of ``summary.csv``, as docs/contract.md has them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TrialSummary:
     varying: dict[str, KnobValue]
 
     def row(self) -> dict[str, KnobValue]:
-        """The values by column, in CONTRACT.md's order."""
+        """The values by column, in the order of docs/contract.md."""
         row: dict[str, KnobValue] = {}
         for each in fields(self):
             if each.name == "varying":

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from raybench.analysis import analyse
-from raybench.analysis.comparison import Side, headline_in_common
+import typer
+
+from raybench.commands.exit_codes import DONE, SLOWER
 from raybench.errors import RequestError
-from raybench.records.store import ResultsDirectory
-from raybench.report.tables.comparison import print_comparison
-from raybench.report.wording import times
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-DONE, SLOWER = 0, 1
+    from raybench.analysis.comparison import Side
 
 
-def compare(directories: Sequence[Path], console: Console, *, fail_if_slower: bool = False) -> int:
+def compare(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR DIR...", help="Results directories.")],
+    fail_if_slower: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-slower", help="Exit 1 where a default is slower than the first DIR's, noise apart."
+        ),
+    ] = False,
+) -> None:
+    """Results side by side: hardware, interconnect, versions, workloads, days."""
+    from raybench.commands.console import make_console
+
+    raise typer.Exit(compare_directories(directories, make_console(), fail_if_slower=fail_if_slower))
+
+
+def compare_directories(
+    directories: Sequence[Path], console: Console, *, fail_if_slower: bool = False
+) -> int:
     """Print the comparison; 1 where ``fail_if_slower`` and one is.
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, or nothing to fail by.
     """
+    from raybench.analysis.comparison import headline_in_common
+    from raybench.report.tables.comparison import print_comparison
+    from raybench.report.wording import times
+
     resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
@@ -54,6 +73,10 @@ def compare(directories: Sequence[Path], console: Console, *, fail_if_slower: bo
 
 
 def _side(directory: Path, name: str) -> Side:
+    from raybench.analysis import analyse
+    from raybench.analysis.comparison import Side
+    from raybench.records.store import ResultsDirectory
+
     with ResultsDirectory.open_readonly(directory) as store:
         results = analyse(store.study(), list(store.latest().values()))
         return Side(name, results, store.environment())

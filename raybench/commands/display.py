@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,7 +13,6 @@ from rich.text import Text
 from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
-PIPED_WIDTH = 100
 
 
 @dataclass
@@ -113,39 +107,3 @@ class Display:
         if state.best:
             lines.append(f"  best so far: {state.best}")
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
-
-
-@contextmanager
-def own_output(log: Path) -> Iterator[Console]:
-    """A console on what was stdout, while everything else that is printed goes to ``log``.
-
-    File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
-    that it starts. Both are back at the end, so that a traceback is seen.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved_out, saved_err = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    mine = os.fdopen(os.dup(saved_out), "w", encoding=sys.stdout.encoding or "utf-8", errors="replace")
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    os.close(target)
-    try:
-        yield make_console(mine)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        mine.flush()
-        os.dup2(saved_out, 1)
-        os.dup2(saved_err, 2)
-        for descriptor in (saved_out, saved_err):
-            os.close(descriptor)
-        mine.close()
-
-
-def make_console(file: Any = None) -> Console:
-    """A console as wide as the terminal; piped, of a fixed width."""
-    console = Console(file=file, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False)
-    return console

@@ -1,22 +1,34 @@
-"""What of this machine raybench can use, what is missing, and the command that mends it."""
+"""The command ``doctor``: what there is, what is missing, and the command that mends it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from raybench.machine import checks
-from raybench.machine.checks import Check, Status
+from raybench.commands.console import make_console
 
-__all__ = ["Check", "Status", "examine", "render"]
+if TYPE_CHECKING:
+    from raybench.machine.checks import Check, Status
 
 _COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 
+def doctor() -> None:
+    """What this machine has, what is missing, and the command that mends it."""
+    found = examine()
+    render(found, make_console())
+    raise typer.Exit(int(any(check.status == "missing" for check in found)))
+
+
 def examine(all_reduce: bool = True) -> list[Check]:
     """Every check, in the order of ``render``. With ``all_reduce`` two workers start, for some 5 s."""
+    from raybench.machine import checks
+    from raybench.machine.checks import Check
+
     looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
         ("Python", checks.python),
         ("packages", checks.packages),

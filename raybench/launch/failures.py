@@ -6,7 +6,7 @@ import re
 
 import ray
 
-from raybench.worker.communicators import is_echo
+from raybench.worker.failures import is_echo
 
 LONGEST_REASON = 300  # characters
 _EXIT_DETAIL = re.compile(r"Worker exit detail: (.*?)(?:\. |\.$|\n|$)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
@@ -14,11 +16,12 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     devices = resources.num_devices
     _refuse_too_little(study, resources)
     listed = _world_sizes(study, devices)
+    target = choice.target_world_size(study, listed)
     plan = Plan(
-        study=study,
+        study=_resolved(study, resources, listed, target),
         device=resources.device,
         world_sizes=listed,
-        target=choice.target_world_size(study, listed),
+        target=target,
         num_devices=devices,
         left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
     )
@@ -32,6 +35,18 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     _refuse_no_room(plan)
     _refuse_faults(plan)
     return plan
+
+
+def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], target: int) -> Study:
+    """The study as it is run here: what the results directory keeps."""
+    scaling = {"world_sizes": world_sizes, "target_world_size": target}
+    return study.model_copy(
+        update={
+            "scaling": study.scaling.model_copy(update=scaling),
+            "resources": study.resources.model_copy(update={"device": resources.device}),
+            "data": str(Path(study.data).expanduser().resolve()) if study.data else None,
+        }
+    )
 
 
 def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,15 +14,14 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from raybench.analysis.objectives import MAXIMIZED, objective_value
+from raybench.analysis import choice
+from raybench.analysis.objectives import MAXIMIZED
+from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.spec.knobs import MAX, KnobValue, Setting, settled
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-ENVIRONMENT_PREFIX = "environment."
-FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in one knob
 STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
@@ -40,9 +38,8 @@ class Search:
     """
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
-        self._plan, self._study_spec = plan, plan.study
-        self._default = plan.default().setting
-        self._space = self._spaces()
+        self._study = plan.study
+        self._space = SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
         self._random = random.Random(plan.study.seed)
@@ -50,7 +47,7 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        self._optuna = optuna.create_study(sampler=self._sampler(len(objectives)), directions=directions)
+        self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = (
             None
@@ -59,12 +56,8 @@ class Search:
                 study_name=plan.study.name, storage=_storage(journal), directions=directions
             )
         )
-        for parameters in self._first_row():
+        for parameters in self._space.first_row():
             self._optuna.enqueue_trial(parameters)
-
-    def use(self, plan: Plan) -> None:
-        """Take the plan with what the probes found in the place of "max", before the first suggestion."""
-        self._plan = plan
 
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every combination is."""
@@ -74,26 +67,28 @@ class Search:
             if attempt and attempt % MAX_REPEATS == 0:
                 self._optuna.enqueue_trial(self._any_unseen())
             trial = self._optuna.ask()
-            parameters = {name: trial.suggest_categorical(name, list(c)) for name, c in self._space.items()}
-            known = self._known.get(self._key(parameters))
+            parameters = {
+                name: trial.suggest_categorical(name, list(c)) for name, c in self._space.values.items()
+            }
+            known = self._known.get(self._space.key(parameters))
             if known is not None:
                 self._tell(trial, known)
                 continue
-            too_large = self._does_not_fit(parameters)
+            too_large = self._space.does_not_fit(parameters, self._known.values())
             if too_large is not None:
                 trial.set_user_attr("state", "oom")
                 trial.set_user_attr("reason", too_large)
                 self._optuna.tell(trial, state=TrialState.PRUNED)
                 self._write_down(trial.number)
                 continue
-            suggestion = self._suggestion(trial.number, parameters)
+            suggestion = self._space.suggestion(trial.number, parameters)
             self._asked[trial.number] = trial
             return suggestion
         return None
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
         """What became of a suggestion."""
-        self._known[self._key(self._parameters(suggestion))] = record
+        self._known[self._space.key(self._space.parameters(suggestion))] = record
         trial = self._asked.pop(suggestion.number, None)
         if trial is not None:
             self._tell(trial, record)
@@ -103,7 +98,7 @@ class Search:
         trial.set_user_attr("state", record.state)
         if record.reason:
             trial.set_user_attr("reason", record.reason)
-        values = objective_values(record, self._plan)
+        values = choice.objective_values(self._study, record)
         if values is not None:
             self._optuna.tell(trial, values)
         else:
@@ -115,160 +110,53 @@ class Search:
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
-    def _sampler(self, num_objectives: int) -> optuna.samplers.BaseSampler:
+    def _sampler(self) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(
-            seed=self._study_spec.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
+            seed=self._study.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
         )
 
-    def _spaces(self) -> dict[str, tuple[KnobValue, ...]]:
-        explored = dict(self._study_spec.knobs.explored())
-        if self._plan.target == 1:  # one device: what cannot matter there is one suggestion, not several
-            explored = {k: v for k, v in explored.items() if k not in Setting.ONE_DEVICE_INDIFFERENT}
-        elif "strategy" in explored:  # single has one device, and every curve measures that
-            default = self._default.strategy
-            others = [each for each in explored.pop("strategy") if each not in ("single", default)]
-            if others:
-                explored["strategy"] = (default, *others)
-        for name, values in self._study_spec.environment.items():
-            if len(values) > 1:
-                explored[ENVIRONMENT_PREFIX + name] = values
-        return explored
-
-    def _first_row(self) -> list[dict[str, KnobValue]]:
-        """The default, every other batch size, then the other knobs' values one at a time.
-
-        The knobs with the fewest values first, and no more than leaves the sampler its share.
-        """
-        default = {name: values[0] for name, values in self._space.items()}
-        knobs = sorted(self._space, key=lambda name: (name != "batch_size", len(self._space[name])))
-        changed = [{**default, name: value} for name in knobs for value in self._space[name][1:]]
-        batches = len(self._space.get("batch_size", (None,))) - 1
-        share = int(FIRST_ROW_SHARE * self._study_spec.search.trials) - 1
-        return [default, *changed[: max(batches, share)]]
-
-    def _unseen(self) -> Iterator[dict[str, KnobValue]]:
+    def _unseen(self) -> Iterator[Parameters]:
         """The combinations that are not known and may fit. Lazily: a space may have a million."""
-        for values in itertools.product(*self._space.values()):
-            parameters = dict(zip(self._space, values, strict=True))
-            if self._is_open(parameters):
-                yield parameters
+        return (parameters for parameters in self._space.points() if self._is_open(parameters))
 
-    def _any_unseen(self) -> dict[str, KnobValue]:
+    def _any_unseen(self) -> Parameters:
         """One of them, at random; the first where most are known. There must be one."""
         for _ in range(MAX_DRAWS):
-            parameters = {name: self._random.choice(values) for name, values in self._space.items()}
+            parameters = {name: self._random.choice(values) for name, values in self._space.values.items()}
             if self._is_open(parameters):
                 return parameters
         return next(self._unseen())
 
-    def _is_open(self, parameters: dict[str, KnobValue]) -> bool:
-        return self._key(parameters) not in self._known and self._does_not_fit(parameters) is None
-
-    def _does_not_fit(self, parameters: dict[str, Any]) -> str | None:
-        """Why it does not: a trial was out of memory that wanted no more than this one, or no batch fits."""
-
-        first = self._first_values()
-        batch = self._batch(parameters)
-        if batch is None:
-            return "no batch fits in memory"
-        for record in self._known.values():
-            if record.state != "oom":
-                continue
-            found = record.config.setting
-            alike = all(
-                getattr(found, knob) == parameters.get(knob, first[knob]) for knob in Setting.MEMORY_KNOBS
-            )
-            if alike and batch >= found.batch_size:
-                return f"at least as large as {record.trial_id}, which did not fit"
-        return None
-
-    def _batch(self, parameters: dict[str, Any]) -> int | None:
-        """The batch that the parameters amount to; None: "max", where none fits."""
-        listed = parameters.get("batch_size", self._study_spec.knobs.values("batch_size")[0])
-        if listed != MAX:
-            return int(listed)
-        setting = self._setting({**parameters, "batch_size": MAX})
-        return None if setting is None else setting.batch_size
-
-    def _setting(self, parameters: dict[str, Any]) -> Setting | None:
-        """The parameters' knobs and the first values of the others, a number in the place of "max"."""
-        knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        return settled({**self._first_values(), **knobs}, self._plan.largest)
-
-    def _first_values(self) -> dict[str, KnobValue]:
-        """The default's value of every knob; "max" is left as it is."""
-        first = {name: self._study_spec.knobs.values(name)[0] for name in Setting.model_fields}
-        return {**first, "strategy": self._default.strategy}
-
-    def _suggestion(self, number: int, parameters: dict[str, Any]) -> Suggestion:
-        variables = {
-            k.removeprefix(ENVIRONMENT_PREFIX): v
-            for k, v in parameters.items()
-            if k.startswith(ENVIRONMENT_PREFIX)
-        }
-        setting = self._setting(parameters)
-        assert setting is not None  # what does not fit is not suggested
-        return Suggestion(number, setting, {**self._plan.environments()[0], **variables})
-
-    def _parameters(self, suggestion: Suggestion) -> dict[str, KnobValue]:
-        """The suggestion as a point of the space; knobs without effect at their first value."""
-        setting = suggestion.setting
-        without = setting.indifferent(self._plan.target)
-        return {
-            name: suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
-            if name.startswith(ENVIRONMENT_PREFIX)
-            else self._space[name][0]
-            if name in without
-            else getattr(setting, name)
-            for name in self._space
-        }
-
-    def _key(self, parameters: dict[str, Any]) -> tuple[Any, ...]:
-        """The same for two points that are one trial: "max" is the number that it stands for."""
-        fits = self._setting(parameters) is not None
-        point = self._parameters(self._suggestion(0, parameters)) if fits else parameters
-        return tuple(sorted((name, repr(value)) for name, value in point.items()))
+    def _is_open(self, parameters: Parameters) -> bool:
+        return (
+            self._space.key(parameters) not in self._known
+            and self._space.does_not_fit(parameters, self._known.values()) is None
+        )
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what an earlier run found out, in its order."""
         for record in records:
-            if record.request.role == "search" and record.request.kind != "probe":
-                suggestion = Suggestion(
-                    record.suggestion or 0, record.config.setting, record.config.environment
-                )
-                parameters = self._parameters(suggestion)
-                self._known[self._key(parameters)] = record
-                self._optuna.add_trial(self._frozen(parameters, record))
-                self._write_down(-1)
+            if record.request.kind != "steps" or record.request.role != "search":
+                continue
+            parameters = self._space.parameters(Suggestion.of(record))
+            self._known[self._space.key(parameters)] = record
+            self._optuna.add_trial(self._frozen(parameters, record))
+            self._write_down(-1)
 
-    def _categories(self, parameters: dict[str, KnobValue]) -> dict[str, KnobValue]:
-        """As Optuna lists them: a batch that the study does not list was found for "max"."""
-        return {
-            name: value if name != "batch_size" or value in self._space[name] else MAX
-            for name, value in parameters.items()
-        }
-
-    def _frozen(self, parameters: dict[str, KnobValue], record: TrialRecord) -> optuna.trial.FrozenTrial:
-        values = objective_values(record, self._plan)
+    def _frozen(self, parameters: Parameters, record: TrialRecord) -> optuna.trial.FrozenTrial:
+        values = choice.objective_values(self._study, record)
         state = (
             TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
         )
         return optuna.trial.create_trial(
-            params=self._categories(parameters),
+            params=self._space.categories(parameters),
             distributions={
-                name: CategoricalDistribution(list(values)) for name, values in self._space.items()
+                name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()
             },
             values=values,
             state=state,
             user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},
         )
-
-
-def objective_values(record: TrialRecord, plan: Plan) -> list[float] | None:
-    """The record's value for each objective of the study, or None where it lacks one."""
-    price = plan.study.cost.price_per_device_hour
-    values = [objective_value(record, name, price) for name in plan.study.search.objectives]
-    return None if None in values else [value for value in values if value is not None]
 
 
 def _storage(journal: Path) -> JournalStorage:

@@ -72,6 +72,20 @@ class Plan:
         """Whether the group has more workers than there are devices."""
         return self.group_size > self.num_devices
 
+    @property
+    def study_in_numbers(self) -> Study:
+        """The study, with what is known in the place of ``batch_size = "max"``."""
+        return self.study.model_copy(update={"knobs": self.knobs}) if self.study.knobs.has_max else self.study
+
+    @property
+    def curve_sizes(self) -> list[int]:
+        """The world size of each trial of a curve."""
+        return [size for size in self.world_sizes for _ in choice.placements(self.study, size)]
+
+    def explored_memory_knobs(self) -> list[str]:
+        """The knobs that change memory and have more than one value."""
+        return [name for name in self.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
+
     def environments(self) -> list[dict[str, str]]:
         """Every combination of the process knobs, the default first."""
         names = list(self.study.environment)

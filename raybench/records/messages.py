@@ -39,7 +39,7 @@ class GroupInfo:
             missing = [rank for rank in placement if rank not in everyone]
             if missing or len(placement) != world_size:
                 raise ValueError(f"placement {list(placement)}: the group has ranks 0 to {len(everyone) - 1}")
-            return placement
+            return tuple(sorted(placement))  # as torch orders the ranks of a group
         if world_size > len(everyone):
             raise ValueError(f"world size {world_size}: the group has {len(everyone)} workers")
         if placement == "pack":

@@ -27,6 +27,7 @@ from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
+from raybench.records.samples import write_step_times
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
 from raybench.spec.toml import flat, received, to_toml
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from raybench.records.messages import Samples  # brings numpy, which reading does not need
 
 STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
-EPOCHS, CHECKPOINTS = "epochs.csv", "checkpoints"
+EPOCHS, CHECKPOINTS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "optuna.log"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 # How long to wait, not what to measure: a study that goes on may have them changed.
@@ -143,7 +144,7 @@ class ResultsDirectory:
         path = self.path / ENVIRONMENT
         try:
             data = json.loads(path.read_bytes())
-            _refuse_newer(path, data.pop("schema_version", None))
+            _refuse_other_version(path, data.pop("schema_version", None))
             return Environment.model_validate(data)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, OSError):
@@ -185,7 +186,7 @@ class ResultsDirectory:
         try:
             path.unlink(missing_ok=True)  # of an earlier attempt
             if samples:
-                _write_samples(path, samples)
+                write_step_times(path, samples)
         except OSError as error:
             raise StoreError(
                 f"{_cannot(path, 'be written', error)}: "
@@ -266,7 +267,7 @@ def _record(path: Path, number: int, line: bytes) -> TrialRecord:
         version = data["schema_version"]
     except (ValueError, KeyError, TypeError):
         raise StoreError(f"{path}: line {number} is damaged, no record") from None
-    _refuse_newer(path, version)
+    _refuse_other_version(path, version)
     try:
         return TrialRecord.from_json(data)
     except ValidationError as error:
@@ -275,10 +276,15 @@ def _record(path: Path, number: int, line: bytes) -> TrialRecord:
         raise StoreError(f"{path}: line {number} is damaged: {place}: {first['msg']}") from None
 
 
-def _refuse_newer(path: Path, version: Any) -> None:
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+def _refuse_other_version(path: Path, version: Any) -> None:
+    if isinstance(version, int) and version < SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: schema_version {received(version)}, this raybench reads up to {SCHEMA_VERSION}; "
+            f"{path}: schema_version {version}, from before requests had kinds; this raybench reads "
+            f"{SCHEMA_VERSION}: measure again, or use the raybench that wrote it"
+        )
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}; "
             "use the raybench that wrote it, or a newer one"
         )
 
@@ -321,42 +327,6 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_samples(path: Path, samples: Sequence[Samples]) -> None:
-    """Columns variant, round, rank, step, step_time_s; whole or not at all."""
-    import numpy as np
-    import pyarrow as pa  # 0.2 s that commands without samples do not pay
-    import pyarrow.parquet as pq
-
-    def repeated(values: Any, per: Sequence[int]) -> Any:
-        return np.repeat(np.asarray(values), per)
-
-    sizes = [block.step_time_s.size for block in samples]
-    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in samples]
-    steps = [
-        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks)) for block in samples
-    ]
-    table = pa.table(
-        {
-            "variant": pa.array(repeated([block.variant for block in samples], sizes)).dictionary_encode(),
-            "round": pa.array(repeated(np.asarray([block.round for block in samples], np.int32), sizes)),
-            "rank": pa.array(np.concatenate(ranks)),
-            "step": pa.array(np.concatenate(steps)),
-            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in samples])),
-        }
-    )
-    path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _cannot(path: Path, what: str, error: OSError) -> str:

@@ -25,7 +25,7 @@ def to_markdown(table: Table) -> str:
 
 
 def summary_csv(summaries: Sequence[TrialSummary]) -> str:
-    """``summary.csv``: CONTRACT.md's columns, empty where unknown or inapplicable."""
+    """``summary.csv``: the columns of docs/contract.md, empty where unknown or inapplicable."""
     rows = [summary.row() for summary in summaries]
     text = io.StringIO()
     if rows:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import Configuration
 from raybench.workloads.protocol import Workload, collate_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -57,6 +57,7 @@ class SyntheticBatches:
     """One batch, made once: input costs nothing, as with a perfect loader."""
 
     warm = 0
+    epoch_samples = None  # there is no data set
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -74,6 +75,7 @@ class RealBatches:
         self._epoch = 0
         self._iterator: Iterator[Any] = iter(())
         self.warm = loader.num_workers * PREFETCH_FACTOR
+        self.epoch_samples = len(loader.dataset)  # type: ignore[arg-type]  # of all ranks
 
     def next(self) -> Any:
         """The next full batch of the rank's share."""
@@ -115,31 +117,31 @@ def loader_context(workers: int) -> Any:
 
 
 def make_batches(
-    workload: Workload, request: TrialRequest, size: int, rank: int, device: torch.device
-) -> Batches:
+    workload: Workload, config: Configuration, size: int, rank: int, device: torch.device
+) -> SyntheticBatches | RealBatches:
     """Batches of ``size`` samples for ``rank`` of the trial's ranks; the same seed gives the same ones.
 
     Raises ``InvalidTrialError`` where the data set has not one full batch for each rank.
     """
-    setting = request.config.setting
+    setting = config.setting
 
     def place(batch: Any) -> Any:
         return on_device(batch, device, setting.channels_last)
 
-    if request.config.workload.input == "synthetic":
-        generator = torch.Generator().manual_seed(request.config.seed * 1_000_003 + rank)
+    if config.workload.input == "synthetic":
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + rank)
         return SyntheticBatches(place(workload.batch(size, generator)))  # type: ignore[attr-defined]
     dataset = workload.dataset("train")  # type: ignore[attr-defined]
-    share = len(dataset) // request.config.world_size
+    share = len(dataset) // config.world_size
     if share < size:
         raise InvalidTrialError(
-            f"batch {size}: each of {request.config.world_size} ranks has {share} samples of the {len(dataset)}"
+            f"batch {size}: each of {config.world_size} ranks has {share} samples of the {len(dataset)}"
         )
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
-        num_replicas=request.config.world_size,
+        num_replicas=config.world_size,
         rank=rank,
-        seed=request.config.seed,
+        seed=config.seed,
         drop_last=True,
     )
     loader: DataLoader[Any] = DataLoader(

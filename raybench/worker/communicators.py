@@ -8,19 +8,18 @@ the trial may.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+from raybench.worker.failures import AgreedFailure, RankFailure
 
 CONTROL_TIMEOUT = timedelta(days=1)
 COALESCED_BYTES = 25 * 2**20
 
-Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 Made = TypeVar("Made")
 
 
@@ -54,14 +53,8 @@ class Team:
 
     def agree(self, failure: BaseException | None) -> None:
         """Raise on every rank if any has failed; costs nothing but the trial."""
-        mine = (
-            None
-            if failure is None
-            else (type(failure).__name__, describe(failure), is_out_of_memory(failure))
-        )
-        failures = [
-            (rank, *found) for rank, found in zip(self.ranks, self.gather(mine), strict=True) if found
-        ]
+        own = None if failure is None else RankFailure.of(failure, self.ranks[self.rank])
+        failures = [reported for reported in self.gather(own) if reported is not None]
         if failures:
             raise AgreedFailure(failures) from failure
 
@@ -80,37 +73,6 @@ class Team:
         dist._broadcast_coalesced(  # type: ignore[attr-defined]
             self.data, list(tensors), COALESCED_BYTES, 0
         )
-
-
-class AgreedFailure(Exception):
-    """A failure that every rank of the team knows of; the groups are still good."""
-
-    def __init__(self, failures: Sequence[tuple[int, str, str, bool]]) -> None:
-        self.out_of_memory = any(memory for _, _, _, memory in failures)
-        self.invalid = any(name == "InvalidTrialError" for _, name, _, _ in failures)
-        rank, _, text, _ = next((found for found in failures if found[3]), failures[0])
-        super().__init__(text if self.invalid else f"rank {rank}: {text}")
-
-
-def describe(error: BaseException) -> str:
-    """One line: the type and the message's first line."""
-    lines = str(error).strip().splitlines()
-    if type(error).__name__ == "InvalidTrialError":
-        return lines[0]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that memory ran out, on a GPU or on a CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def is_echo(text: str) -> bool:
-    """Whether an error only says that another rank is gone."""
-    signs = ("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe")
-    return any(sign in text for sign in signs)
 
 
 class Communicators:
@@ -156,63 +118,3 @@ class Communicators:
 def _set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:
     public = getattr(dist.distributed_c10d, "set_timeout", None)  # from torch 2.13 on
     (public or dist.distributed_c10d._set_pg_timeout)(timeout, group)
-
-
-def compression_hook(name: str) -> Hook | None:
-    """DDP's communication hook for the knob ``gradient_compression``; None: DDP's own all-reduce."""
-    hooks: dict[str, Hook | None] = {
-        "none": None,
-        "fp16": default_hooks.fp16_compress_hook,
-        "bf16": default_hooks.bf16_compress_hook,
-    }
-    return hooks[name]
-
-
-def no_transfer(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
-    """A communication hook that sends nothing: buckets are filled, hooks run, nothing travels."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
-@dataclass(frozen=True)
-class _ReplayBucket:
-    """What a communication hook asks of DDP's bucket, without DDP."""
-
-    _buffer: torch.Tensor
-    _index: int
-    _last: bool
-
-    def buffer(self) -> torch.Tensor:
-        return self._buffer
-
-    def index(self) -> int:
-        return self._index
-
-    def is_last(self) -> bool:
-        return self._last
-
-
-class Replay:
-    """The all-reduces of a step, as DDP would send them, with no compute beside them."""
-
-    def __init__(
-        self, bucket_bytes: Sequence[int], team: Team, device: torch.device, hook: Hook | None, state: Any
-    ) -> None:
-        last = len(bucket_bytes) - 1
-        self._group, self._hook, self._state = team.data, hook, state
-        self._buckets = [
-            _ReplayBucket(torch.zeros(size // 4, dtype=torch.float32, device=device), index, index == last)
-            for index, size in enumerate(bucket_bytes)
-        ]
-
-    def step(self) -> None:
-        """Send every bucket, then wait for all."""
-        if self._hook is not None:
-            futures = [self._hook(self._state, bucket) for bucket in self._buckets]
-            for future in futures:
-                future.wait()
-            return
-        works = [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
-        for work in works:
-            work.wait()

@@ -6,7 +6,7 @@ import copy
 
 import torch
 
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.cache import Kept
@@ -30,22 +30,17 @@ def limits_of_ranks(
     return known[ranks]
 
 
-def refuse_without_room(request: TrialRequest, workload: Workload, team: Team, kept: Kept) -> None:
+def refuse_without_room(config: Configuration, workload: Workload, team: Team, kept: Kept) -> None:
     """``refuse_too_large`` by the limits that are known, once for each model of a worker group.
 
     A CPU gives memory that it has not, and the system kills whoever uses it.
     """
-    limits, model = kept.memory_limits.get(team.ranks), request.config.workload.model_dump_json()
-    key = f"{model} {request.config.optimizer.model_dump_json()} {request.config.setting.strategy} {request.config.world_size}"
+    limits, setting, world_size = kept.memory_limits.get(team.ranks), config.setting, config.world_size
+    model, optimizer = config.workload.model_dump_json(), config.optimizer.model_dump_json()
+    key = f"{model} {optimizer} {setting.strategy} {world_size}"
     if limits is None or key in kept.sized:
         return
-    refuse_too_large(
-        workload,
-        request.config.optimizer,
-        request.config.setting,
-        request.config.world_size,
-        limits[team.rank],
-    )
+    refuse_too_large(workload, config.optimizer, setting, world_size, limits[team.rank])
     kept.sized.add(key)
 
 

@@ -14,17 +14,19 @@ import ray.train
 import ray.train.torch
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
 
 from raybench.records.messages import Member, Outcome, Progress
-from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 from raybench.worker.cache import Kept
-from raybench.worker.communicators import Communicators, is_echo
-from raybench.worker.steps.trial import RankResult, measure_trial
+from raybench.worker.communicators import Communicators
+from raybench.worker.failures import is_echo
+from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.training.trial import train_trial
+from raybench.worker.trials import run_trial
 from raybench.worker.watchdog import Watchdog
 
+REQUEST: TypeAdapter[TrialRequest] = TypeAdapter(TrialRequest)
 PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
 
 
@@ -56,7 +58,8 @@ def _one_trial(
     kept: Kept,
     mailbox: Any,
 ) -> None:
-    request, ranks = TrialRequest.model_validate(task["request"]), tuple(task["ranks"])
+    request: TrialRequest = REQUEST.validate_python(task["request"])
+    ranks = tuple(task["ranks"])
     last = monotonic() - PROGRESS_EVERY_S
 
     def on_progress(progress: Progress) -> None:
@@ -67,11 +70,8 @@ def _one_trial(
 
     began = perf_counter()
     with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
-        if request.training is None:
-            result = measure_trial(request, ranks, communicators, device, kept, on_progress)
-        else:
-            places = _checkpoints(task.get("checkpoints"), request)
-            result = train_trial(request, ranks, communicators, device, kept, on_progress, places)
+        places = _checkpoints(task.get("checkpoints"), request)
+        result = run_trial(request, ranks, communicators, device, kept, on_progress, places)
         if result is not None and result.broken:
             _leave(result, mailbox, communicators, device, perf_counter() - began)
         results: list[RankResult | None] | None = (
@@ -88,7 +88,7 @@ def _one_trial(
 
 def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | None:
     """Where this trial's checkpoints are; each can be read as a ``ray.train.Checkpoint``."""
-    if folder is None:
+    if folder is None or request.kind != "training":
         return None
 
     def finish(path: Path) -> None:
@@ -108,7 +108,7 @@ def _leave(
     """Free the ranks that still wait in the team's groups."""
     if device.type == "cuda":
         # whoever waits in an NCCL kernel waits for ever: the group ends here, and the reason goes first
-        ray.get(mailbox.reply.remote(Outcome(_state(result.state), seconds, result.reason)))
+        ray.get(mailbox.reply.remote(Outcome(result.state, seconds, result.reason)))
         os._exit(1)
     communicators.drop_team()
 
@@ -121,26 +121,9 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
         # a rank that was thrown out of a collective only says so; the one that failed by itself knows why
         order = {"oom": 0, "invalid": 1, "crashed": 2}
         cause = min(failed, key=lambda found: (order[found.state], is_echo(found.reason or "")))
-        return Outcome(_state(cause.state), seconds, cause.reason, ranks=ranks)
-    numbers = next(result for result in present if result.steps or result.training)
-    return Outcome(
-        "complete",
-        seconds,
-        measurement=numbers.steps,
-        training=numbers.training,
-        samples=numbers.samples,
-        ranks=ranks,
-    )
-
-
-def _state(name: str) -> State:
-    states: dict[str, State] = {
-        "oom": "oom",
-        "invalid": "invalid",
-        "crashed": "crashed",
-        "complete": "complete",
-    }
-    return states[name]
+        return Outcome(cause.state, seconds, cause.reason, ranks=ranks)
+    complete = next(result for result in present if result.result is not None)
+    return Outcome("complete", seconds, result=complete.result, samples=complete.samples, ranks=ranks)
 
 
 def _introduce(communicators: Communicators, mailbox: Any, device: torch.device) -> tuple[Member, ...]:

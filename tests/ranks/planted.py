@@ -283,7 +283,7 @@ class Faulty:
             if self._fault == "nan":
                 return loss * math.nan
             if self._fault == "memory":
-                raise MemoryError("tests.ranks.planted: no memory")
+                raise MemoryError("planted: no memory")
             if self._fault == "error":
                 raise ValueError(f"planted on rank {dist.get_rank()}")
         return loss

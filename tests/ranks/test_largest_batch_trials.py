@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from raybench.spec.study import Study
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import BOTH, serve_trial
 
 MIB = 2**20
 LEFT_MIB = 600  # planted: what the host has left for two ranks
@@ -43,8 +43,6 @@ def _plan(workload: dict[str, Any]) -> Plan:
 
 def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) -> list[TrialRecord]:
     """On each rank: probe after probe, as an execution asks for them; every rank hears each outcome."""
-    from raybench.worker import serve
-
     plan, records = _plan(workload), list[TrialRecord]()
     (combination,) = plan.combinations()
     while True:
@@ -53,14 +51,7 @@ def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) ->
         if found.next_batch is None:
             return records
         request = plan.probe(combination, found.next_batch)
-        outcomes: list[Outcome | None] = []
-        mailbox = SimpleNamespace(
-            reply=SimpleNamespace(remote=outcomes.append),
-            progress=SimpleNamespace(remote=lambda progress: None),
-        )
-        task = {"request": request.model_dump(mode="json"), "ranks": (0, 1)}
-        serve._one_trial(task, communicators, torch.device("cpu"), kept, mailbox)
-        told = outcomes or [None]
+        told: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, kept)] or [None]
         dist.broadcast_object_list(told, src=0, group=communicators.control)
         assert told[0] is not None
         records.append(told[0].to_record(request, study="hungry", suggestion=None, started_at="now"))
@@ -121,16 +112,14 @@ def _memory(records: list[TrialRecord]) -> None:
     assert 0.85 < found.fitting.share <= 0.9
     assert {record.state for record in records} == {"complete"}  # nothing was tried that would not fit
     for record in records:
-        measurement = record.steps
-        assert measurement is not None
-        assert measurement.rounds == ()
-        taken, limits = measurement.device_memory_bytes, measurement.memory_limit_bytes
+        assert record.probe is not None
+        taken, limits = record.probe.device_memory_bytes, record.probe.memory_limit_bytes
         assert taken is not None
         assert limits is not None
         assert max(taken) < min(limits)
         # half of what is left for each rank, beside what it has
         assert all(LEFT_MIB * MIB / 2 < limit < 3 * LEFT_MIB * MIB for limit in limits)
-    largest = {record.config.batch_size: record.steps for record in records}[found.batch_size or 0]
+    largest = {record.config.batch_size: record.probe for record in records}[found.batch_size or 0]
     assert largest is not None
     assert largest.fixed_memory_bytes is not None
     assert largest.device_memory_bytes is not None

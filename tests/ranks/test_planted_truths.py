@@ -17,19 +17,19 @@ from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.trial import measure_trial
 from tests.ranks.planted import BENCH, MAX_RANKS, Plant, align_blocks
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import ALL, run_trials
+from tests.unit import studies
 
 # One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
 # again in fresh ranks. A measurement that is wrong is wrong every time.
 ATTEMPTS = 3
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 # The machine has a share of its own beside what is planted: Python, the optimizer, the real all-reduces,
 # late wake-ups. The workload's own clock sees it (0.1 to 0.5 ms a step on idle cores, more on busy ones) and
 # it is added to the truth; what it cannot see there, such as the own share's skew, is granted with this
@@ -63,7 +63,7 @@ def _gain_plant(ratio: float) -> Plant:
     )
 
 
-def _request(plant: Plant, stamps: str, **fields: Any) -> TrialRequest:
+def _request(plant: Plant, stamps: str, **fields: Any) -> StepsRequest:
     given: dict[str, Any] = {
         "role": "search",
         "workload": plant.spec(stamps),
@@ -74,10 +74,10 @@ def _request(plant: Plant, stamps: str, **fields: Any) -> TrialRequest:
         # as many rounds that plain is on every rank as often as on the others
         "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=8, warmup_steps=2),
     }
-    return TrialRequest.model_validate(given | fields)
+    return studies.request(**(given | fields))
 
 
-def _requests(stamps: str) -> dict[str, TrialRequest]:
+def _requests(stamps: str) -> dict[str, StepsRequest]:
     requests = {name: _request(plant, stamps) for name, plant in PLANTS.items()}
     requests["all"] = requests["all"].model_copy(
         update={
@@ -90,7 +90,7 @@ def _requests(stamps: str) -> dict[str, TrialRequest]:
         STRONG, stamps, scaling="strong", setting=setting, variants=("base", *ALL[:-1])
     )
     for name, ratio in GAINS.items():
-        setting = requests["null"].setting
+        setting = requests["null"].config.setting
         requests[name] = _request(
             _gain_plant(ratio),
             stamps,
@@ -102,23 +102,20 @@ def _requests(stamps: str) -> dict[str, TrialRequest]:
     return requests
 
 
-def _measure(requests: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, dict[str, Any]]]:
+def _measure(requests: dict[str, StepsRequest]) -> dict[str, tuple[Any, dict[str, Any]]]:
     """On each rank: every trial's result, and the machine's own share of its steps."""
     torch.set_num_threads(1)
     align_blocks()
     communicators, found = Communicators("gloo"), {}
-    for name, asked in requests.items():
-        request = TrialRequest.model_validate(asked)
-        ranks = tuple(range(request.config.world_size))
-        result = measure_trial(request, ranks, communicators, torch.device("cpu"), Kept(), lambda _: None)
+    for name, request in requests.items():
+        (result,) = run_trials([request], communicators, Kept())
         found[name] = (result, BENCH.own_s)
     communicators.drop_team()
     return found
 
 
-def _records(world_size: int, requests: dict[str, TrialRequest]) -> dict[str, TrialRecord]:
-    asked = {name: request.model_dump(mode="json") for name, request in requests.items()}
-    by_rank = run_ranks(_measure, world_size, asked)
+def _records(world_size: int, requests: dict[str, StepsRequest]) -> dict[str, TrialRecord]:
+    by_rank = run_ranks(_measure, world_size, requests)
     records = {}
     for name, request in requests.items():
         results = [found[name][0] for found in by_rank]
@@ -134,7 +131,7 @@ def _records(world_size: int, requests: dict[str, TrialRequest]) -> dict[str, Tr
             ranks=tuple(range(world_size)),
             started_at="",
             wall_time_s=0.0,
-            measurement=results[0].steps,
+            result=results[0].result,
         )
     return records
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,24 +12,25 @@ from torch import nn
 
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.analysis.diagnosis.stability import findings
-from raybench.analysis.strategies import loss_parity
+from raybench.analysis.loss_parity import loss_parity
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.testing import to_record
 from raybench.worker.cache import Kept
-from raybench.worker.communicators import Communicators, Hook, Team, no_transfer
+from raybench.worker.communicators import Communicators, Team
+from raybench.worker.strategies.hooks import Hook, no_transfer
 from raybench.worker.strategies.models import Bench
 from raybench.worker.strategies.stepper import Lane, sample_weight
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import ALL, BOTH, CPU, SHORT, serve_trial
+from tests.unit import studies
 
-CPU, BOTH, TIMEOUT_S = torch.device("cpu"), (0, 1), 60.0
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
-SHORT: tuple[Variant, ...] = ("plain", "synced")
+TIMEOUT_S = 60.0
 # Float32, sums of up to 16 samples in another order: a few units in the last of 24 bits.
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
@@ -90,7 +90,7 @@ class _Residual:
             inputs, targets = inputs[1:], targets[1:]
         if self._fault and lane == self._lane and self._calls > self._after:
             if self._fault == "memory":
-                raise MemoryError("tests.ranks.planted: no memory")
+                raise MemoryError("planted: no memory")
             if dist.get_rank() == 1:
                 raise ValueError("planted on rank 1")
         return nn.functional.mse_loss(model(inputs), targets)
@@ -111,12 +111,14 @@ def silent() -> _Residual:
     return _Silent()
 
 
-def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
+def _request(workload: dict[str, Any] | None = None, **fields: Any) -> StepsRequest:
     setting = fields.pop("setting", {})
     whole = setting.get("strategy", "ddp") == "ddp"
     given: dict[str, Any] = {
         "role": "scaling",
-        "workload": FactorySpec.model_validate({"factory": "test_strategies:residual"} | (workload or {})),
+        "workload": FactorySpec.model_validate(
+            {"factory": "tests.ranks.test_strategies:residual"} | (workload or {})
+        ),
         "optimizer": OptimizerSpec(learning_rate=0.05, momentum=0.9),
         "setting": Setting(**({"batch_size": 8} | setting)),
         "world_size": 2,
@@ -125,14 +127,16 @@ def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequ
             half_width=0.001, steps=3, min_rounds=3, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S
         ),
     }
-    return TrialRequest.model_validate(given | fields)
+    return studies.request(**(given | fields))
 
 
 FSDP = {"strategy": "fsdp"}
-TRIALS: dict[str, TrialRequest] = {
+TRIALS: dict[str, StepsRequest] = {
     "ddp": _request(),
     "ddp silent": _request(
-        {"factory": "test_strategies:silent"}, optimizer=OptimizerSpec(learning_rate=1e-5), variants=SHORT
+        {"factory": "tests.ranks.test_strategies:silent"},
+        optimizer=OptimizerSpec(learning_rate=1e-5),
+        variants=SHORT,
     ),
     "ddp dropout": _request({"dropout": 0.3}),
     "ddp batch norm": _request({"norm": "batch"}, setting={"gradient_accumulation": 2}),
@@ -176,18 +180,13 @@ Two = tuple[dict[str, Outcome], list[dict[str, bool]]]  # of each trial; of each
 
 
 def _everything(
-    asked: dict[str, tuple[dict[str, Any], tuple[int, ...]]],
+    asked: list[StepsRequest],
 ) -> tuple[list[Outcome], dict[str, bool]]:
-    from raybench.worker import serve
-
-    outcomes: list[Outcome] = []
-    mailbox = SimpleNamespace(
-        reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
-    )
+    outcomes = list[Outcome]()
     torch.set_num_threads(1)
     communicators, kept = Communicators("gloo"), Kept()
-    for request, ranks in asked.values():
-        serve._one_trial({"request": request, "ranks": ranks}, communicators, CPU, kept, mailbox)
+    for request in asked:
+        outcomes += serve_trial(request, BOTH, communicators, kept)
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
     close = {
@@ -201,8 +200,7 @@ def _everything(
 
 @pytest.fixture(scope="module")
 def two() -> Two:
-    asked = {name: (request.model_dump(mode="json"), BOTH) for name, request in TRIALS.items()}
-    by_rank = run_ranks(_everything, 2, asked)
+    by_rank = run_ranks(_everything, 2, list(TRIALS.values()))
     outcomes = dict(zip(TRIALS, by_rank[0][0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
@@ -229,7 +227,7 @@ def _samples(number: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _lane(strategy: str, team: Team, batches: list[Any], accumulation: int = 1) -> tuple[Workload, Lane]:
-    spec = FactorySpec.model_validate({"factory": "test_strategies:residual"})
+    spec = FactorySpec.model_validate({"factory": "tests.ranks.test_strategies:residual"})
     workload = build(spec, None)
     torch.manual_seed(5)
     setting = Setting.model_validate(
@@ -305,8 +303,8 @@ def test_gradients_are_those_of_one_device(two: Two) -> None:
 
 def _complete(outcome: Outcome) -> StepsResult:
     assert outcome.state == "complete", outcome.reason
-    assert outcome.steps is not None
-    return outcome.steps
+    assert isinstance(outcome.result, StepsResult)
+    return outcome.result
 
 
 SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change", "ddp silent")]

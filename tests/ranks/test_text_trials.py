@@ -6,28 +6,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.measurements import StepsResult
+from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.trial import RankResult, measure_trial
+from raybench.worker.outcome import RankResult
 from raybench.workloads import build, check
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import ALL, SHORT, run_trials
+from tests.unit import studies
 
 pytestmark = pytest.mark.slow
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SMALL = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 500}
 
 
 def request_for(
     data: Path, workload: TextSpec | CausalLMSpec, variants: tuple[Variant, ...] = ALL, **setting: Any
-) -> TrialRequest:
+) -> StepsRequest:
     """Three rounds of two steps on two ranks."""
-    return TrialRequest(
+    return studies.request(
         role="scaling" if variants == ALL else "search",
         workload=workload,
         optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3),
@@ -39,15 +40,12 @@ def request_for(
     )
 
 
-def rank_measures(*requests: TrialRequest) -> list[RankResult]:
+def rank_measures(*requests: StepsRequest) -> list[RankResult]:
     """Trials in a row in the same process."""
-    communicators, kept = Communicators("gloo"), Kept()
-    results = [
-        measure_trial(request, (0, 1), communicators, torch.device("cpu"), kept, lambda progress: None)
-        for request in requests
-    ]
+    communicators = Communicators("gloo")
+    results = run_trials(requests, communicators, Kept())
     communicators.drop_team()
-    return [result for result in results if result is not None]
+    return results
 
 
 def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeypatch):
@@ -60,17 +58,18 @@ def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeyp
     check(encoder, str(data_dir))  # as the command does, before there are ranks
     requests = [
         request_for(data_dir, encoder, gradient_accumulation=2),
-        request_for(data_dir, distilbert, ("plain", "synced"), workers=1, static_graph=True),
+        request_for(data_dir, distilbert, SHORT, workers=1, static_graph=True),
         request_for(data_dir, decoder),
-        request_for(data_dir, synthetic, ("plain", "synced"), precision="bf16"),
+        request_for(data_dir, synthetic, SHORT, precision="bf16"),
     ]
     ranks = run_ranks(rank_measures, 2, *requests)
     for results in ranks:
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 4
     mean = build(encoder, str(data_dir)).tokens_per_sample()  # type: ignore[attr-defined]
     assert 20 < mean < 128
-    measured = [result.steps for result in ranks[0]]
-    assert all(measurement is not None and len(measurement.rounds) == 3 for measurement in measured)
+    measured = [result.result for result in ranks[0]]
+    assert all(isinstance(each, StepsResult) and len(each.rounds) == 3 for each in measured)
+    assert [measurement.epoch_samples for measurement in measured] == [400, 400, None, None]
     assert [measurement.samples_per_step for measurement in measured] == [32, 16, 16, 16]
     tokens = [measurement.tokens_per_step for measurement in measured]
     assert tokens == pytest.approx([32 * mean, 16 * mean, 16 * 32, 16 * 32])

@@ -9,22 +9,23 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.knobs import Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.trial import RankResult
+from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import STATE, Checkpoints
 from raybench.worker.training.epochs import shuffled
-from raybench.worker.training.trial import train_trial
+from raybench.worker.trials import run_trial
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trainable import clouds
+from tests.ranks.trials import BOTH, CPU
+from tests.unit import studies
 
-CPU = torch.device("cpu")
 NUM_TRAIN, NUM_TEST = 50, 23
 RANDOM: dict[str, Any] = {"train": 54, "dropout": 0.3, "shaken": True, "batch_norm": True}
 
@@ -35,16 +36,15 @@ def request_for(
     workload: dict[str, Any] | None = None,
     setting: dict[str, Any] | None = None,
     **training: Any,
-) -> TrialRequest:
+) -> TrainingRequest:
     strategy = "single" if world_size == 1 else "ddp"
-    return TrialRequest(
-        role="verification",
-        workload=FactorySpec(factory="tests.ranks.trainable:clouds", input="real", **(workload or {})),
-        optimizer=OptimizerSpec(name="sgd", learning_rate=0.2, momentum=0.9),
-        setting=Setting(**({"strategy": strategy, "batch_size": batch_size} | (setting or {}))),
-        world_size=world_size,
-        variants=(),
-        measure=MeasureSpec(timeout_seconds=60),
+    return TrainingRequest(
+        config=studies.config(
+            workload=FactorySpec(factory="tests.ranks.trainable:clouds", input="real", **(workload or {})),
+            optimizer=OptimizerSpec(name="sgd", learning_rate=0.2, momentum=0.9),
+            setting=Setting(**({"strategy": strategy, "batch_size": batch_size} | (setting or {}))),
+            world_size=world_size,
+        ),
         training=TrainingSpec(**({"epochs": 3, "timeout_seconds": 60.0} | training)),
     )
 
@@ -54,7 +54,7 @@ class StopError(Exception):
 
 
 # By name: what is asked, and after which epoch the trial is broken off.
-ASKED: dict[str, TrialRequest] = {
+ASKED: dict[str, TrainingRequest] = {
     "alone": request_for(1, 16),
     "together": request_for(2, 8),  # 50 samples in steps of 16: the last has 2
     "accumulated": request_for(2, 4, setting={"gradient_accumulation": 2}),  # its last micro-batches: empty
@@ -81,10 +81,10 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
     ) -> RankResult | None:
         request, kept = ASKED[name], Kept()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
-        ranks = (0, 1)[: request.config.world_size]
+        ranks = BOTH[: request.config.world_size]
         if limits:
             kept.memory_limits[ranks] = limits
-        return train_trial(request, ranks, communicators, CPU, kept, on_progress, checkpoints)
+        return run_trial(request, ranks, communicators, CPU, kept, on_progress, checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -127,8 +127,8 @@ def trained(ranks: list[dict[str, RankResult | None]], name: str) -> TrainingRes
     result = ranks[0][name]
     assert result is not None
     assert (result.state, result.reason) == ("complete", None)
-    assert result.training is not None
-    return result.training
+    assert isinstance(result.result, TrainingResult)
+    return result.result
 
 
 def losses(result: TrainingResult) -> list[tuple[float, float | None]]:

@@ -7,7 +7,6 @@ process's own in the place of Ray's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,25 +15,25 @@ import torch.distributed as dist
 
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators, Team
-from raybench.worker.steps.trial import Trial
+from raybench.worker.steps.trial import StepsTrial
 from raybench.worker.strategies.models import Bench, Lane
 from raybench.workloads import build
 from tests.ranks import planted
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import ALL, BOTH, CPU, SHORT, serve_trial
+from tests.unit import studies
 
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 TIMEOUT_S = 60.0
-CPU = torch.device("cpu")
 
 
-def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequest:
+def _request(workload: dict[str, Any] | None = None, **fields: Any) -> StepsRequest:
     given: dict[str, Any] = {
         "role": "search",
         "workload": FactorySpec.model_validate({"factory": "tests.ranks.planted:faulty"} | (workload or {})),
@@ -46,7 +45,7 @@ def _request(workload: dict[str, Any] | None = None, **fields: Any) -> TrialRequ
             half_width=0.001, steps=3, min_rounds=4, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S
         ),
     }
-    return TrialRequest.model_validate(given | fields)
+    return studies.request(**(given | fields))
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,14 @@ class Served:
 
 
 def _serve(
-    asked: dict[str, tuple[dict[str, Any], tuple[int, ...]]], looked_into: dict[str, dict[str, Any]]
+    asked: list[tuple[StepsRequest, tuple[int, ...]]], looked_into: dict[str, StepsRequest]
 ) -> tuple[list[Outcome], list[list[int]], dict[str, dict[str, Any]]]:
     """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
-    from raybench.worker import serve
-
-    outcomes: list[Outcome] = []
-    mailbox = SimpleNamespace(
-        reply=SimpleNamespace(remote=outcomes.append), progress=SimpleNamespace(remote=lambda progress: None)
-    )
+    outcomes = list[Outcome]()
     torch.set_num_threads(1)
     communicators, kept, threads = Communicators("gloo"), Kept(), []
-    for request, ranks in asked.values():
-        task = {"request": request, "ranks": ranks}
-        serve._one_trial(task, communicators, CPU, kept, mailbox)
+    for request, ranks in asked:
+        outcomes += serve_trial(request, ranks, communicators, kept)
         threads.append(sorted(planted.SEEN_THREADS))
     insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
     communicators.drop_team()
@@ -81,12 +74,10 @@ def _serve(
 
 def _served(
     world_size: int,
-    requests: dict[str, tuple[TrialRequest, tuple[int, ...]]],
-    looked_into: dict[str, TrialRequest] | None = None,
+    requests: dict[str, tuple[StepsRequest, tuple[int, ...]]],
+    looked_into: dict[str, StepsRequest] | None = None,
 ) -> Served:
-    asked = {name: (request.model_dump(mode="json"), ranks) for name, (request, ranks) in requests.items()}
-    looked = {name: request.model_dump(mode="json") for name, request in (looked_into or {}).items()}
-    by_rank = run_ranks(_serve, world_size, asked, looked)
+    by_rank = run_ranks(_serve, world_size, list(requests.values()), looked_into or {})
     outcomes = dict(zip(requests, by_rank[0][0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
@@ -96,14 +87,12 @@ def _served(
 
 def _complete(outcome: Outcome) -> StepsResult:
     assert outcome.state == "complete", outcome.reason
-    assert outcome.steps is not None
-    return outcome.steps
+    assert isinstance(outcome.result, StepsResult)
+    return outcome.result
 
 
-BOTH = (0, 1)
-SHORT: tuple[Variant, ...] = ("plain", "synced")
 # two ranks step 1 (bare) + 4 (warm-up) times before the rounds, then 4 times in a block
-FAULTS: dict[str, TrialRequest] = {
+FAULTS: dict[str, StepsRequest] = {
     "error_first": _request({"fault": "error", "ranks": [1]}),
     "memory_one": _request({"fault": "memory", "ranks": [1]}),
     "memory_all": _request({"fault": "memory", "ranks": [0, 1]}),
@@ -123,7 +112,7 @@ OPTIMIZERS = {
     "adam": OptimizerSpec(name="adam", learning_rate=0.001),
     "adamw": OptimizerSpec(name="adamw", learning_rate=0.001, weight_decay=0.01),
 }
-SETTINGS: dict[str, TrialRequest] = {
+SETTINGS: dict[str, StepsRequest] = {
     "uncopyable": _request({"kind": "uncopyable"}),
     "buffers": _request({"kind": "buffers"}),
     "static_graph": _request(setting=Setting(batch_size=8, static_graph=True)),
@@ -147,7 +136,7 @@ SETTINGS: dict[str, TrialRequest] = {
 }
 
 # with the number of tensors in the optimizer's state
-INSIDES: dict[str, tuple[TrialRequest, int]] = {
+INSIDES: dict[str, tuple[StepsRequest, int]] = {
     "sgd": (_request(), 0),
     "momentum": (_request(optimizer=OPTIMIZERS["momentum"]), 4),
     "adam": (_request(optimizer=OPTIMIZERS["adam"]), 12),  # two moments and a count for each
@@ -165,7 +154,7 @@ INSIDES: dict[str, tuple[TrialRequest, int]] = {
 @pytest.fixture(scope="module")
 def two() -> Served:
     """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
-    asked: dict[str, tuple[TrialRequest, tuple[int, ...]]] = {}
+    asked: dict[str, tuple[StepsRequest, tuple[int, ...]]] = {}
     for name, request in FAULTS.items():
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(), BOTH)
@@ -188,7 +177,7 @@ def two() -> Served:
 )
 def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Served) -> None:
     failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
-    assert (failed.state, failed.reason, failed.steps) == (state, reason, None)
+    assert (failed.state, failed.reason, failed.result) == (state, reason, None)
     assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
     found = _complete(after)
     assert len(found.rounds) == 4
@@ -274,14 +263,13 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
 
-def _look_inside(asked: dict[str, Any], communicators: Communicators) -> dict[str, Any]:
+def _look_inside(request: StepsRequest, communicators: Communicators) -> dict[str, Any]:
     """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
-    request, team = TrialRequest.model_validate(asked), communicators.team(BOTH, TIMEOUT_S)
+    team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
-    trial = Trial(request, team, CPU, Kept())
+    trial = StepsTrial(request, team, CPU, Kept())
     trial.run(lambda _: None)
-    bench = trial._bench
-    assert bench is not None
+    bench = trial._models.main
     assert bench.real is not None
     seen = _storage(bench) | _equal_weights(bench.real, team) | _gradients(request, bench, team)
     del bench
@@ -330,13 +318,14 @@ def _equal_weights(real: Lane, team: Team) -> dict[str, Any]:
     }
 
 
-def _gradients(request: TrialRequest, bench: Bench, team: Team) -> dict[str, Any]:
+def _gradients(request: StepsRequest, bench: Bench, team: Team) -> dict[str, Any]:
     """Of DDP over the ranks' batches, and of one bare model over all of them at once."""
     assert bench.real is not None
     workload = build(request.config.workload, None)
     mine = bench.real.batches.next()
     every = [
-        make_batches(workload, request, request.config.batch_size, rank, CPU).next() for rank in range(2)
+        make_batches(workload, request.config, request.config.batch_size, rank, CPU).next()
+        for rank in range(2)
     ]
     assert torch.equal(every[team.rank][0], mine[0])
     assert not torch.equal(every[0][0], every[1][0])

@@ -11,36 +11,35 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 import torch.distributed as dist
 from PIL import Image
 
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.measurements import StepsResult
+from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
 from raybench.worker.cache import Kept
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.trial import RankResult, measure_trial
+from raybench.worker.outcome import RankResult
 from raybench.workloads import build
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import ALL, CPU, SHORT, run_trials
+from tests.unit import studies
 
 pytestmark = pytest.mark.slow
-SEARCH: tuple[Variant, ...] = ("plain", "synced")
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
-CPU = torch.device("cpu")
 
 
 def request_for(
     data: Path | None,
-    variants: tuple[Variant, ...] = SEARCH,
+    variants: tuple[Variant, ...] = SHORT,
     setting: dict[str, Any] | None = None,
     **workload: Any,
-) -> TrialRequest:
+) -> StepsRequest:
     """A small model on few images; three rounds of two steps."""
     fields = {"model": "shufflenet_v2_x0_5", "input": "real", "samples": 200} | workload
-    return TrialRequest(
+    return studies.request(
         role="scaling" if variants == ALL else "search",
         workload=VisionSpec(name="vision", **fields),
         optimizer=OptimizerSpec(),
@@ -58,18 +57,15 @@ def loaders() -> list[psutil.Process]:
     return [child for server in servers for child in server.children()]
 
 
-def rank_measures(*requests: TrialRequest) -> tuple[list[RankResult], int]:
+def rank_measures(*requests: StepsRequest) -> tuple[list[RankResult], int]:
     """Trials in a row in the same process; how many loader processes were left 5 s after."""
     communicators = Communicators("gloo")
-    results = [
-        measure_trial(request, (0, 1), communicators, CPU, Kept(), lambda progress: None)
-        for request in requests
-    ]
+    results = [result for request in requests for result in run_trials([request], communicators, Kept())]
     deadline = time.monotonic() + 5
     while loaders() and time.monotonic() < deadline:
         time.sleep(0.05)
     communicators.drop_team()
-    return [result for result in results if result is not None], len(loaders())
+    return results, len(loaders())
 
 
 ONE_LOADER = {"workers": 1, "channels_last": True}
@@ -86,7 +82,7 @@ def two(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, l
             Image.new("RGB", (20, 20)).save(folder / "train" / name / f"{number}.png")
     of_folder: dict[str, Any] = {"data_set": "image_folder", "image_size": 16, "samples": None}
     workers = [{"workers": number} for number in (0, 1)]
-    asked: dict[str, tuple[Any, list[TrialRequest]]] = {
+    asked: dict[str, tuple[Any, list[StepsRequest]]] = {
         "read": (rank_measures, [request_for(data_dir, setting=s, data_set=name) for name, s in READ]),
         "normalised": (
             rank_measures,
@@ -106,7 +102,7 @@ def two(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, l
     return {name: [answers[place] for answers in by_rank] for place, name in enumerate(asked)}
 
 
-def rank_answers(calls: list[tuple[Any, list[TrialRequest]]]) -> list[Any]:
+def rank_answers(calls: list[tuple[Any, list[StepsRequest]]]) -> list[Any]:
     return [function(*requests) for function, requests in calls]
 
 
@@ -115,30 +111,31 @@ def test_real_images_are_measured_and_loaders_end(two):
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 3
         assert left == 0
     for result in two["read"][0][0]:
-        assert result.steps is not None
-        assert len(result.steps.rounds) == 3
-        assert result.steps.samples_per_step == 16
-        assert result.steps.loss is not None
+        assert isinstance(result.result, StepsResult)
+        assert len(result.result.rounds) == 3
+        assert result.result.samples_per_step == 16
+        assert result.result.epoch_samples == 200
+        assert result.result.loss is not None
 
 
 def test_a_model_with_batch_normalisation_has_all_five_variants(two):
     results, _ = two["normalised"][0]
     for leader in results:
         assert (leader.state, leader.reason) == ("complete", None)
-        assert leader.steps is not None
-        assert leader.steps.missing == {}
-        for round_ in leader.steps.rounds:
+        assert isinstance(leader.result, StepsResult)
+        assert leader.result.missing == {}
+        for round_ in leader.result.rounds:
             assert {block.variant for block in round_.blocks} == set(ALL)
-        means = [block.seconds for block in leader.steps.phases]
+        means = [block.seconds for block in leader.result.phases]
         assert all(
             mean[phase] > 0 for mean in means for phase in ("data", "forward", "backward", "optimizer")
         )
 
 
-def rank_reads_an_epoch(request: TrialRequest) -> list[list[float]]:
+def rank_reads_an_epoch(request: StepsRequest) -> list[list[float]]:
     """For each of two epochs, a number for each image that this rank has seen."""
     batches = make_batches(
-        build(request.config.workload, request.config.data), request, 8, dist.get_rank(), CPU
+        build(request.config.workload, request.config.data), request.config, 8, dist.get_rank(), CPU
     )
     share = request.config.workload.samples // 2  # type: ignore[union-attr]
     epochs = []
@@ -164,12 +161,12 @@ def test_fewer_images_than_a_batch_make_the_trial_invalid(two):
             assert result.reason == "batch 64: each of 2 ranks has 50 samples of the 100"
 
 
-def rank_loses_its_images(*requests: TrialRequest) -> list[RankResult]:
+def rank_loses_its_images(*requests: StepsRequest) -> list[RankResult]:
     """Every image of the folder breaks once the listing has been made."""
-    workload = build(requests[0].workload, requests[0].data)
+    workload = build(requests[0].config.workload, requests[0].config.data)
     assert len(workload.dataset("train"))  # type: ignore[attr-defined]
     dist.barrier()
-    for file in Path(requests[0].data or "").rglob("*.png"):
+    for file in Path(requests[0].config.data or "").rglob("*.png"):
         file.write_bytes(b"broken")
     dist.barrier()
     return rank_measures(*requests)[0]

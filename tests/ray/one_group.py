@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from raybench import study
-from raybench.commands import scaling as conduct
+from raybench.commands import scaling_run
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.plan.trials import Plan
@@ -38,7 +38,7 @@ def main() -> int:
         shared[0].checkpoints = checkpoints
         return shared[0]
 
-    conduct._runner = runner
+    scaling_run._runner = runner
     for arguments in commands:
         sys.argv[1:] = arguments
         try:

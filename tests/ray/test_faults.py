@@ -71,7 +71,7 @@ def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
     assert command.wait() == 0, command.output
     found = {
-        record["request"]["setting"]["batch_size"]: record
+        record["request"]["config"]["setting"]["batch_size"]: record
         for record in read_records(tmp_path)
         if record["request"]["role"] == "scaling"
     }
@@ -97,9 +97,7 @@ def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     # a death and a hang end the group, what is agreed on or freed does not
     assert groups[faulty.KILLED] < groups[faulty.HUNG] < groups[faulty.OUT_OF_MEMORY] == groups[9]
     assert found[faulty.RAISES]["wall_time_s"] < 8  # the other rank was freed, it did not wait
-    assert all(
-        (record["measurement"] is None) == (record["state"] != "complete") for record in found.values()
-    )
+    assert all((record["result"] is None) == (record["state"] != "complete") for record in found.values())
     assert command.survivors(10) == []
 
 
@@ -124,7 +122,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert after[: len(kept)] == kept
     ids = [record["trial_id"] for record in after]
     assert len(ids) == len(set(ids))
-    assert {record["request"]["setting"]["batch_size"] for record in after} == {8, 9}
+    assert {record["request"]["config"]["setting"]["batch_size"] for record in after} == {8, 9}
     assert (tmp_path / "out" / "report" / "report.html").exists()
 
 
@@ -169,7 +167,7 @@ def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
         (4, "spread"): [0, 1, 2, 3],
     }
     for record in records:
-        for round_ in record["measurement"]["rounds"]:
+        for round_ in record["result"]["rounds"]:
             for block in round_["blocks"]:
                 expected = 1 if block["variant"] == "plain" else record["request"]["world_size"]
                 assert len(block["ranks"]) == expected

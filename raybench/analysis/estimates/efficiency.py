@@ -117,7 +117,7 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
 
 
 def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
-    """The word for an efficiency, as CONTRACT.md has it; None without one."""
+    """The word for an efficiency, as docs/contract.md has it; None without one."""
     if speedup is None or efficiency is None:
         return None
     if speedup.value < 1:

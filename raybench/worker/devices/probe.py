@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import psutil
 import torch
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.flop_counter import FlopCounterMode
 
 from raybench.machine import host as machine
-from raybench.worker.strategies.stepper import AUTOCAST, Lane
-
-PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
-PEAK_REPEATS = 7
-NANOSECONDS = 1e-9
 
 
 class DeviceProbe:
@@ -161,63 +152,7 @@ def _status_bytes(name: str) -> int | None:
     return None
 
 
-def load_average() -> float | None:
-    """Runnable processes, mean over a minute."""
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None
-
-
-def count_flops(lane: Lane) -> float:
-    """Floating-point operations of one step of ``lane`` (a real step is run), as torch counts them."""
-    with FlopCounterMode(display=False) as counter:
-        lane.step()
-    return float(counter.get_total_flops())
-
-
-def matrix_peak_flops_per_s(device: torch.device, precision: str) -> float:
-    """The best of several square matrix products on this device alone, 2 n³ operations each."""
-    side = PEAK_SIDE_CUDA if device.type == "cuda" else PEAK_SIDE_CPU
-    kind = AUTOCAST.get(precision, torch.float32)
-    left = torch.randn(side, side, device=device).to(kind)
-    right = torch.randn(side, side, device=device).to(kind)
-    best = float("inf")
-    for _ in range(PEAK_REPEATS):
-        synchronize(device)
-        began = perf_counter()
-        torch.matmul(left, right)
-        synchronize(device)
-        best = min(best, perf_counter() - began)
-    return 2 * side**3 / best
-
-
 def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def logging_data(module: DistributedDataParallel) -> dict[str, Any]:
-    """What DDP's own logger knows, unedited."""
-    data: dict[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    return data
-
-
-def bucket_bytes(data: dict[str, Any]) -> tuple[int, ...]:
-    """Sizes of the buckets that are really sent, in the order in which they are sent."""
-    text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
-    return tuple(int(size) for size in text.replace(",", " ").split())
-
-
-def logger_times(data: dict[str, Any]) -> dict[str, float] | None:
-    """The averages that DDP's logger samples, in s; None where it has sampled none."""
-    names = {
-        "avg_forward_compute_s": "avg_forward_compute_time",
-        "avg_backward_compute_s": "avg_backward_compute_time",
-        "avg_backward_comm_s": "avg_backward_comm_time",
-        "avg_overlap_s": "avg_backward_compute_comm_overlap_time",
-    }
-    if not data.get("avg_backward_comm_time"):
-        return None
-    return {mine: float(data.get(theirs, 0)) * NANOSECONDS for mine, theirs in names.items()}

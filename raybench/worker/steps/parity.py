@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from raybench.records.measurements import LossParity
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.cache import Kept
-from raybench.worker.communicators import Team, describe
+from raybench.worker.communicators import Team
+from raybench.worker.failures import describe
 from raybench.worker.strategies.data_parallel import joined
 from raybench.worker.strategies.models import Bench
 from raybench.worker.strategies.sharding import copy_weights, gathered
@@ -95,7 +95,14 @@ class _Pieces:
 
 
 def loss_parity(
-    request: TrialRequest, workload: Workload, bench: Bench, team: Team, kept: Kept, step_s: float | None
+    config: Configuration,
+    workload: Workload,
+    bench: Bench,
+    team: Team,
+    kept: Kept,
+    *,
+    step_s: float | None,
+    max_seconds: float,
 ) -> tuple[LossParity | None, str | None]:
     """Train anew, on all ranks under the strategy and on the leader alone; or why that was not possible.
 
@@ -105,26 +112,26 @@ def loss_parity(
     if step_s is None:
         return None, "the model does not fit on one device"
     assert bench.real is not None
-    pieces = team.size * request.config.setting.gradient_accumulation
-    share = MAX_SHARE * request.measure.max_seconds
+    pieces = team.size * config.setting.gradient_accumulation
+    share = MAX_SHARE * max_seconds
     steps = max(LEAST_STEPS, min(STEPS, int(share / (pieces * step_s))))
-    with _own_generators(bench.device):
-        initial, alone = (_new_model(request, workload, kept) for _ in range(2))
-        may_differ = _may_differ(initial, request.config.setting)
+    with own_generators(bench.device):
+        initial, alone = (_new_model(config, workload, kept) for _ in range(2))
+        may_differ = _may_differ(initial, config.setting)
         failure: Exception | None = None
         reference = _Steps([], [])
         try:
             if team.leads:
-                reference = _reference(request, workload, alone, team.size, steps, bench.device)
+                reference = _reference(config, workload, alone, team.size, steps, bench.device)
         except Exception as error:
             failure = error
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
             return None, f"one device could not take the samples of all: {failures[0]}"
-        losses, gradient = _strategy(request, workload, initial, bench, team, steps)
+        losses, gradient = _strategy(config, workload, initial, bench, team, steps)
     return (
         LossParity(
-            samples_per_step=request.config.global_batch_size,
+            samples_per_step=config.global_batch_size,
             losses=_finite(losses),
             reference_losses=_finite(team.gather(reference.losses)[0]),
             gradient_difference=_difference(gradient, reference.gradient),
@@ -134,35 +141,7 @@ def loss_parity(
     )
 
 
-def compression_error(bench: Bench, team: Team) -> float | None:
-    """|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms.
-
-    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A
-    collective call.
-    """
-    assert bench.real is not None
-    team.same_weights(bench.real.tensors())
-    batch = bench.real.batches.next()
-    with _own_generators(bench.device):
-        found = []
-        for lane in (bench.real, bench.bare):
-            torch.manual_seed(team.rank)
-            lane.optimizer.zero_grad(set_to_none=True)
-            lane.backward(batch)
-            found.append(_gradient(lane.module))
-            lane.optimizer.zero_grad(set_to_none=True)
-    compressed, exact = found
-    dist.all_reduce(exact, group=team.data)
-    exact /= team.size
-    error = float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
-    return error if math.isfinite(error) else None
-
-
-def _gradient(module: nn.Module) -> torch.Tensor:
-    return torch.cat([gradient.flatten().float() for gradient in _gradients(module)])
-
-
-def _gradients(module: nn.Module) -> Iterator[torch.Tensor]:
+def gradients(module: nn.Module) -> Iterator[torch.Tensor]:
     """Of each trained parameter; zeros where it has none."""
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -170,7 +149,7 @@ def _gradients(module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _reference(
-    request: TrialRequest,
+    config: Configuration,
     workload: Workload,
     module: nn.Module,
     world_size: int,
@@ -178,15 +157,15 @@ def _reference(
     device: torch.device,
 ) -> _Steps:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
-    accumulation = request.config.setting.gradient_accumulation
-    sources = {rank: _source(request, workload, rank, device) for rank in range(world_size)}
-    setting = request.config.setting.model_copy(update={"gradient_accumulation": world_size * accumulation})
-    pieces = _Pieces(sources, accumulation, request.config.seed)
-    return _run(request, workload, module.to(device), pieces, setting, device, steps, keep=True)
+    accumulation = config.setting.gradient_accumulation
+    sources = {rank: _source(config, workload, rank, device) for rank in range(world_size)}
+    setting = config.setting.model_copy(update={"gradient_accumulation": world_size * accumulation})
+    pieces = _Pieces(sources, accumulation, config.seed)
+    return _run(config, workload, module.to(device), pieces, setting, device, steps, keep=True)
 
 
 def _strategy(
-    request: TrialRequest,
+    config: Configuration,
     workload: Workload,
     initial: nn.Module,
     bench: Bench,
@@ -195,24 +174,24 @@ def _strategy(
 ) -> tuple[list[float], list[torch.Tensor]]:
     """The measured lane's module with new weights and a new optimizer; the gradient is the leader's."""
     assert bench.real is not None
-    device, together = bench.device, request.config.setting.strategy == "dp"
+    device, together = bench.device, config.setting.strategy == "dp"
     copy_weights(initial, bench.real.module)
     ranks = range(team.size) if together else [team.rank]
     mine: _Steps | None = None
     if team.leads or not together:
-        sources = {rank: _source(request, workload, rank, device) for rank in ranks}
+        sources = {rank: _source(config, workload, rank, device) for rank in ranks}
         pieces = _Pieces(
             sources,
-            request.config.setting.gradient_accumulation,
-            request.config.seed,
+            config.setting.gradient_accumulation,
+            config.seed,
             together=together,
         )
         mine = _run(
-            request,
+            config,
             workload,
             bench.real.module,
             pieces,
-            request.config.setting,
+            config.setting,
             device,
             steps,
             keep=team.leads,
@@ -224,7 +203,7 @@ def _strategy(
 
 
 def _run(
-    request: TrialRequest,
+    config: Configuration,
     workload: Workload,
     module: nn.Module,
     pieces: Batches,
@@ -237,11 +216,11 @@ def _run(
 ) -> _Steps:
     """Losses of every step, and where it is to ``keep`` the first gradient."""
     recorded, gradient = _Recorded(workload), list[torch.Tensor]()
-    optimizer = make_optimizer(workload, request.config.optimizer, module)
+    optimizer = make_optimizer(workload, config.optimizer, module)
     lane = Lane(module, optimizer, recorded, pieces, setting, device, autocast=autocast)
 
     def look(*_: Any) -> None:  # when the gradients are averaged, and no longer scaled as fp16 needs it
-        for mine in _gradients(module):
+        for mine in gradients(module):
             whole = gathered(mine, keep=keep)
             if keep:
                 gradient.append(whole.to("cpu", copy=True))
@@ -272,14 +251,14 @@ def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(loss if math.isfinite(loss) else None for loss in losses)
 
 
-def _new_model(request: TrialRequest, workload: Workload, kept: Kept) -> nn.Module:
-    return kept.model(workload, request.config.workload.model_dump_json(), request.config.seed).train()
+def _new_model(config: Configuration, workload: Workload, kept: Kept) -> nn.Module:
+    return kept.model(workload, config.workload.model_dump_json(), config.seed).train()
 
 
-def _source(request: TrialRequest, workload: Workload, rank: int, device: torch.device) -> Batches:
+def _source(config: Configuration, workload: Workload, rank: int, device: torch.device) -> Batches:
     """The rank's batches, read in this process: a loader's own processes would draw otherwise."""
-    quiet = request.model_copy(update={"setting": request.config.setting.model_copy(update={"workers": 0})})
-    return make_batches(workload, quiet, request.config.batch_size, rank, device)
+    here = config.model_copy(update={"setting": config.setting.model_copy(update={"workers": 0})})
+    return make_batches(workload, here, config.batch_size, rank, device)
 
 
 def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
@@ -294,7 +273,7 @@ def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
 
 
 @contextmanager
-def _own_generators(device: torch.device) -> Iterator[None]:
+def own_generators(device: torch.device) -> Iterator[None]:
     """Leave torch's generators as they were."""
     devices: Sequence[torch.device] = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

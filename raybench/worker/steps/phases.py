@@ -12,6 +12,7 @@ from raybench.records.measurements import Phase, PhaseBlock
 from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import synchronize
 from raybench.worker.devices.stopwatch import stopwatch
+from raybench.worker.strategies.models import Bench
 from raybench.worker.strategies.stepper import Lane
 
 NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
@@ -19,9 +20,28 @@ MAX_SHARE = 0.25  # of the trial's time
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
+Lanes = dict[Literal["plain", "local", "synced"], Lane]
+
+
+def phases_of_trial(
+    bench: Bench, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
+) -> tuple[PhaseBlock, ...]:
+    """Phases of the bare model, and of the twin or the real thing. A collective call."""
+    lanes: Lanes = {}
+    if has_plain:
+        lanes["plain"] = bench.bare
+    if bench.local is not None:
+        lanes["local"] = bench.local
+    elif bench.real is not None and bench.setting.strategy != "dp":
+        if bench.setting.strategy == "ddp":
+            team.same_weights(bench.real.tensors())
+        lanes["synced"] = bench.real
+    return phase_blocks(team, lanes, bench.activate, bench.device, step_s=step_s, max_seconds=max_seconds)
+
+
 def phase_blocks(
     team: Team,
-    lanes: dict[Literal["plain", "local", "synced"], Lane],
+    lanes: Lanes,
     activate: Callable[[], None],
     device: torch.device,
     *,

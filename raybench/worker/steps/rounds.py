@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.statistics import relative_half_width
+from raybench.analysis.estimates.stopping import decide
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Block, Round
+from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.messages import Samples
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import DeviceProbe, load_average, synchronize
+from raybench.worker.devices.probe import DeviceProbe, synchronize
 from raybench.worker.devices.stopwatch import stopwatch
+from raybench.worker.steps.variant_run import VariantRun
 
 BLOCK_SECONDS = {"cpu": 0.15, "cuda": 0.3}  # a GPU's clock ramps
-HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}
 MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
 DISCARD_SECONDS, MAX_DISCARD = 0.02, 5
 PLAIN_SHARE = 0.20  # of the device time at most, from more than eight devices on
 MANY_DEVICES = 8
-PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
-LEAST_ROUNDS = 3
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class VariantRun:
-    """How a variant is run on this rank."""
-
-    variant: Variant
-    step: Callable[[], None]
-    activate: Callable[[], None] = lambda: None
-    loss: Callable[[], torch.Tensor | None] = lambda: None
-    alone: bool = False  # on one rank at a time, which changes from round to round
-    led: bool = False  # by the leader for all ranks, who sit still
-    free: bool = False  # ranks do not wait for each other
-    warm: int = 0  # batches that a loader may have ready after a pause
-    drifting: Callable[[], list[torch.Tensor]] | None = None  # what to make the same again before the block
-
-    @property
-    def changes_weights(self) -> bool:
-        """Whether ranks hold different weights afterwards."""
-        return self.alone or self.free
 
 
 @dataclass
@@ -61,7 +39,7 @@ class LoopResult:
 
     rounds: list[Round] = field(default_factory=list)
     samples: list[Samples] = field(default_factory=list)
-    stopped_by: Literal["half_width", "max_seconds", "steps"] = "max_seconds"
+    stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
     loss: float | None = None
     energy_joules: float | None = None  # of this rank's device, over all timed steps of synced
@@ -93,53 +71,21 @@ class Loop:
         self._steps = {run.variant: self._block_steps(run, step_seconds) for run in runs}
         self._discard = {run.variant: self._discarded(run, step_seconds) for run in runs}
         variants = [run.variant for run in runs]
-        # what the interval is asked of: the efficiency, or the gain of a confirmation
-        references: tuple[Variant, ...] = ("base", "versus", "plain")
-        self._reference = next((v for v in references if v in variants), None)
         self._measured: Variant = "synced" if "synced" in variants else "plain"
         self.result = LoopResult()
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent."""
         self._began = perf_counter()
-        ratios, devices = list[float](), list[int]()
+        rounds = self.result.rounds
         while True:
-            round_, elapsed = self._round()
-            self.result.rounds.append(round_)
-            ratio, device = self._ratio(round_)
-            ratios.append(ratio)
-            devices.append(device)
-            half_width = relative_half_width(ratios, devices) if len(ratios) >= LEAST_ROUNDS else None
-            self._on_round(len(ratios), half_width)
-            stop = self._stop(len(ratios), half_width, elapsed)
-            if stop:
-                self.result.stopped_by, self.result.seconds = stop, perf_counter() - self._began
+            round_, elapsed_s = self._round()
+            rounds.append(round_)
+            decision = decide(rounds, self._measure, self._device.type, elapsed_s)
+            self._on_round(len(rounds), decision.half_width)
+            if decision.stop:
+                self.result.stopped_by, self.result.seconds = decision.stop, perf_counter() - self._began
                 return self.result
-
-    def _stop(
-        self, rounds: int, half_width: float | None, elapsed: float
-    ) -> Literal["half_width", "max_seconds", "steps"] | None:
-        measure = self._measure
-        if measure.steps is not None:
-            return "steps" if rounds >= measure.min_rounds else None
-        if rounds >= LEAST_ROUNDS and elapsed >= PATIENCE * measure.max_seconds:
-            return "max_seconds"
-        if rounds < measure.min_rounds:
-            return None
-        asked = measure.half_width or HALF_WIDTH[self._device.type]
-        if half_width is not None and half_width <= asked:
-            return "half_width"
-        return "max_seconds" if elapsed >= measure.max_seconds else None
-
-    def _ratio(self, round_: Round) -> tuple[float, int]:
-        """What the interval is of, and the first rank of the reference: its only one where it is alone."""
-        measured = round_.block(self._measured)
-        assert measured is not None
-        if self._reference is None or self._reference == self._measured:
-            return max(measured.step_time_s), measured.ranks[0]
-        reference = round_.block(self._reference)
-        assert reference is not None
-        return max(reference.step_time_s) / max(measured.step_time_s), reference.ranks[0]
 
     def _round(self) -> tuple[Round, float]:
         """One block of each variant; the elapsed time comes from the leader, so that all ranks stop alike."""
@@ -159,7 +105,7 @@ class Loop:
             Round(
                 blocks=blocks,
                 at_s=at_s,
-                load_average=load_average(),
+                load_average=_load_average(),
                 clock_mhz=tuple(report[3] for report in reports),
                 throttled=tuple(report[4] for report in reports),
             ),
@@ -248,3 +194,11 @@ class Loop:
     def _discarded(self, run: VariantRun, step_seconds: dict[Variant, float]) -> int:
         steps = math.ceil(DISCARD_SECONDS / step_seconds[run.variant])
         return max(1, min(steps, MAX_DISCARD)) + run.warm
+
+
+def _load_average() -> float | None:
+    """Runnable processes of this host, mean over a minute."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None

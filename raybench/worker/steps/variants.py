@@ -9,14 +9,17 @@ from typing import TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.records.requests import TrialRequest, Variant
+from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.batches import make_batches
-from raybench.worker.communicators import Replay, Team, describe, is_out_of_memory
+from raybench.worker.communicators import Team
 from raybench.worker.devices import probe as probing
-from raybench.worker.steps.rounds import VariantRun
-from raybench.worker.steps.warmup import warm_up
-from raybench.worker.strategies.models import Bench, Lane
-from raybench.workloads import Workload
+from raybench.worker.failures import describe, is_out_of_memory
+from raybench.worker.steps.replay import Replay
+from raybench.worker.steps.setup import TrialModels
+from raybench.worker.steps.variant_run import VariantRun, as_measured, plain, wrapped
+from raybench.worker.steps.warmup import WarmUp, warm_up
+from raybench.worker.strategies.ddp_report import bucket_bytes
+from raybench.worker.strategies.models import Lane
 
 Made = TypeVar("Made")
 
@@ -24,35 +27,29 @@ Made = TypeVar("Made")
 class Variants:
     """Makes the runs of a request; every method is a collective call."""
 
-    def __init__(
-        self,
-        request: TrialRequest,
-        workload: Workload,
-        team: Team,
-        device: torch.device,
-        bench: Bench,
-        versus: Bench | None,
-        missing: dict[Variant, str],
-    ) -> None:
-        self._request, self._workload, self._team, self._device = request, workload, team, device
-        self._bench, self._versus = bench, versus
-        self.missing = missing  # variants that could not be had, and why
+    def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: torch.device) -> None:
+        self._request, self._models, self._team, self._device = request, models, team, device
+        self._bench = models.main
+        self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
+        if models.too_large is not None:
+            self.missing["plain"] = models.too_large
 
-    def first(self) -> VariantRun:
-        """What is measured: the real thing, or the bare model on one device."""
-        is_plain = self._team.size == 1 and self._versus is None
-        return self._plain() if is_plain else self._wrapped("synced", self._bench)
+    def measured(self) -> VariantRun:
+        """The real thing, or the bare model on one device."""
+        if self._models.versus is not None:
+            return wrapped("synced", self._bench, self._team)
+        return as_measured(self._bench, self._team)
 
     def others(self) -> list[VariantRun]:
         """What else the request asks for, but for the twin and the replay, which come after the warm-up."""
         asked, runs = self._request.variants, list[VariantRun]()
         if self._team.size == 1:
-            return [] if self._versus is None else [self._wrapped("versus", self._versus)]
+            return self._versus()
         wants_bare = not {"plain", "base", "crowd"}.isdisjoint(asked)
         if wants_bare and "plain" not in self.missing and self._fits_beside():
             bare = self._bench.bare
             if "plain" in asked:
-                runs.append(self._plain())
+                runs.append(plain(self._bench))
             base = self._base() if "base" in asked else None
             if base is not None:
                 runs.append(base)
@@ -61,9 +58,11 @@ class Variants:
                 runs.append(replace(crowd, warm=bare.batches.warm))
         elif "base" in asked:
             self.missing["base"] = self.missing["plain"]
-        if self._versus is not None:
-            runs.append(self._wrapped("versus", self._versus))
-        return runs
+        return [*runs, *self._versus()]
+
+    def _versus(self) -> list[VariantRun]:
+        versus = self._models.versus
+        return [] if versus is None else [wrapped("versus", versus, self._team)]
 
     def _out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
         """The ranks' failures to make something for want of memory, and what this rank made.
@@ -94,34 +93,15 @@ class Variants:
             self.missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
         return not failures
 
-    def _plain(self) -> VariantRun:
-        bare = self._bench.bare
-        run = VariantRun("plain", bare.step, self._bench.activate, lambda: bare.loss, alone=True)
-        return replace(run, warm=bare.batches.warm)
-
-    def _wrapped(self, variant: Variant, bench: Bench) -> VariantRun:
-        """The real thing of ``bench``."""
-        lane, strategy = bench.wrap(self._team), bench.setting.strategy
-        led = strategy == "dp"
-        return VariantRun(
-            variant,
-            lane.step if self._team.leads or not led else lambda: None,
-            bench.activate,
-            lambda: lane.loss,
-            led=led,
-            warm=lane.batches.warm,
-            # dp's weights are on the leader only, and every rank of FSDP has shards of its own
-            drifting=lane.tensors if strategy == "ddp" else None,
-        )
-
     def _base(self) -> VariantRun | None:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
-        request = self._request
-        size = request.config.setting.batch_size // request.config.setting.gradient_accumulation
+        config = self._request.config
+        size = config.setting.batch_size // config.setting.gradient_accumulation
 
         def stepped() -> Lane:
-            one = request.model_copy(update={"world_size": 1})
-            lane = self._bench.with_batches(make_batches(self._workload, one, size, 0, self._device))
+            one = config.model_copy(update={"world_size": 1})
+            batches = make_batches(self._models.workload, one, size, 0, self._device)
+            lane = self._bench.with_batches(batches)
             lane.step()
             probing.synchronize(self._device)
             return lane
@@ -148,7 +128,7 @@ class Variants:
             local = VariantRun(
                 "local", lane.step, self._bench.activate, lambda: lane.loss, free=True, warm=lane.batches.warm
             )
-            return local, warm_up(self._team, [local], self._request.measure, self._device)[1]
+            return local, warm_up(self._team, [local], WarmUp.of(self._request.measure), self._device)[1]
 
         failures, made = self._out_of_memory(warmed)
         if failures or made is None:
@@ -165,9 +145,9 @@ class Variants:
             return runs
         if not isinstance(self._bench.real.module, DistributedDataParallel):
             return runs
-        sizes = probing.bucket_bytes(probing.logging_data(self._bench.real.module))
+        sizes = bucket_bytes(self._bench.real.module)
         replay = Replay(sizes, self._team, self._device, self._bench.hook, self._bench.hook_state)
         run = VariantRun("replay", replay.step)
-        _, found = warm_up(self._team, [run], self._request.measure, self._device)
+        _, found = warm_up(self._team, [run], WarmUp.of(self._request.measure), self._device)
         seconds.update(found)
         return [*runs, run]

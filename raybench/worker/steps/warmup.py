@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
@@ -12,7 +13,7 @@ from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import synchronize
-from raybench.worker.steps.rounds import VariantRun
+from raybench.worker.steps.variant_run import VariantRun
 
 REBUILT_AFTER = 3  # steps: DDP rebuilds its buckets before the second, the third is as all that follow
 WINDOW_STEPS = 3
@@ -20,8 +21,21 @@ STEADY = 0.05  # relative change between two windows
 MAX_SHARE = 0.25  # of the trial's time, for each variant
 
 
+@dataclass(frozen=True)
+class WarmUp:
+    """How long to warm up."""
+
+    fixed_steps: int | None  # None: until steady
+    max_seconds: float  # of the trial: a variant's warm-up takes a share of it at most
+
+    @classmethod
+    def of(cls, measure: MeasureSpec) -> WarmUp:
+        """As a study's ``[measure]`` asks for it."""
+        return cls(measure.warmup_steps, measure.max_seconds)
+
+
 def warm_up(
-    team: Team, runs: Sequence[VariantRun], measure: MeasureSpec, device: torch.device
+    team: Team, runs: Sequence[VariantRun], asked: WarmUp, device: torch.device
 ) -> tuple[int, dict[Variant, float]]:
     """Steps until steady, of the real thing, and the step time of each variant in s (the slowest rank's).
 
@@ -33,16 +47,16 @@ def warm_up(
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant in ("synced", "versus") or team.size == 1
-        steps, seconds[run.variant] = _warm(team, run, measure, device, until_steady)
+        steps, seconds[run.variant] = _warm(team, run, asked, device, until_steady)
         total += steps if run.variant in ("synced", "plain") and until_steady else 0
     return total, seconds
 
 
 def _warm(
-    team: Team, run: VariantRun, measure: MeasureSpec, device: torch.device, until_steady: bool
+    team: Team, run: VariantRun, asked: WarmUp, device: torch.device, until_steady: bool
 ) -> tuple[int, float]:
     began, before, steps = perf_counter(), 0.0, 0
-    fixed = measure.warmup_steps
+    fixed = asked.fixed_steps
     _steps(run, REBUILT_AFTER if fixed is None else max(fixed, 1), device)
     steps += REBUILT_AFTER if fixed is None else max(fixed, 1)
     while True:
@@ -52,7 +66,7 @@ def _warm(
         views = team.gather((median(times), perf_counter() - began))
         now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
         steady = before > 0 and abs(now / before - 1) <= STEADY
-        if not until_steady or fixed is not None or steady or elapsed > MAX_SHARE * measure.max_seconds:
+        if not until_steady or fixed is not None or steady or elapsed > MAX_SHARE * asked.max_seconds:
             return steps, now
         before = now
 

@@ -19,9 +19,10 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
-from raybench.worker.communicators import Hook, Team, compression_hook, no_transfer
+from raybench.worker.communicators import Team
 from raybench.worker.strategies.compiling import compile_module
 from raybench.worker.strategies.data_parallel import device_ids
+from raybench.worker.strategies.hooks import Hook, compression_hook, no_transfer
 from raybench.worker.strategies.repeated_blocks import checkpoint_blocks
 from raybench.worker.strategies.sharding import let_go, shard
 from raybench.worker.strategies.stepper import Lane, make_optimizer, sample_weight, share_state

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import GradientNorms
-from raybench.worker.communicators import Team, describe
+from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import give_back_memory
+from raybench.worker.failures import describe
 from raybench.worker.strategies.models import Bench
 from raybench.worker.strategies.sharding import gather_weights
 from raybench.worker.strategies.stepper import Lane
@@ -29,7 +30,7 @@ class NoiseProbe:
     """Looks at the gradients of a training trial after each of its epochs, on one rank."""
 
     def __init__(
-        self, request: TrialRequest, team: Team, workload: Workload, train: EpochBatches, bench: Bench
+        self, request: TrainingRequest, team: Team, workload: Workload, train: EpochBatches, bench: Bench
     ) -> None:
         self._request, self._team, self._workload = request, team, workload
         self._train, self._bench = train, bench

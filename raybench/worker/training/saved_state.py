@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
@@ -26,7 +26,7 @@ class SavedTraining:
     """
 
     def __init__(
-        self, request: TrialRequest, team: Team, device: torch.device, checkpoints: Checkpoints | None
+        self, request: TrainingRequest, team: Team, device: torch.device, checkpoints: Checkpoints | None
     ) -> None:
         """``checkpoints``: on the leader, where they are asked for."""
         self._request, self._team, self._device = request, team, device

@@ -13,15 +13,16 @@ import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import Progress
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, TrainingResult
 from raybench.worker.batches import on_device
 from raybench.worker.cache import Kept
-from raybench.worker.communicators import Communicators, Team, is_out_of_memory
+from raybench.worker.communicators import Team
 from raybench.worker.devices.probe import DeviceProbe, synchronize
+from raybench.worker.failures import is_out_of_memory
 from raybench.worker.model_memory import limits_of_ranks, refuse_without_room
+from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.steps.rank_report import all_known
-from raybench.worker.steps.trial import OnProgress, RankResult, carried_through
 from raybench.worker.strategies.models import Bench
 from raybench.worker.strategies.stepper import AUTOCAST, Lane, sample_weight
 from raybench.worker.training.checkpoints import Checkpoints
@@ -44,18 +45,17 @@ class RankFacts:
     utilization: float | None
 
 
-class Training:
+class TrainingTrial:
     """Everything that one rank holds while it trains."""
 
     def __init__(
         self,
-        request: TrialRequest,
+        request: TrainingRequest,
         team: Team,
         device: torch.device,
         kept: Kept,
         checkpoints: Checkpoints | None,
     ) -> None:
-        assert request.training is not None
         self._request, self._spec, self._team, self._device = request, request.training, team, device
         self._probe = DeviceProbe(device)
         self._saved = SavedTraining(request, team, device, checkpoints if self._spec.checkpoint else None)
@@ -70,9 +70,22 @@ class Training:
             self._missing["accuracy"] = "the workload has no metric(output, batch)"
         self._train, self._test = self._batches("train"), self._batches("test")
         self._steps_per_epoch = math.ceil(self._train.num_samples / request.config.global_batch_size)
-        refuse_without_room(request, self._workload, team, kept)
+        refuse_without_room(request.config, self._workload, team, kept)
         self._bench: Bench | None = self._make_bench(kept)
         self._noise = NoiseProbe(request, team, self._workload, self._train, self._bench)
+
+    @classmethod
+    def made_on_all_ranks(
+        cls,
+        request: TrainingRequest,
+        team: Team,
+        device: torch.device,
+        kept: Kept,
+        checkpoints: Checkpoints | None,
+    ) -> TrainingTrial:
+        """The trial of this rank; raises on every rank where it cannot be made on one. A collective call."""
+        limits_of_ranks(team, kept, DeviceProbe(device))
+        return team.agreed(lambda: cls(request, team, device, kept, checkpoints))
 
     def _refuse(self) -> None:
         """Raise ``InvalidTrialError`` for what cannot be trained."""
@@ -119,7 +132,7 @@ class Training:
             bench.drop_bare()
         return bench
 
-    def run(self, on_progress: OnProgress) -> TrainingResult:
+    def run(self, on_progress: OnProgress) -> RankResult:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank."""
         began = perf_counter()
         on_progress(Progress("set up"))
@@ -138,7 +151,7 @@ class Training:
                 self._epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         stop_watching()
-        return self._result(lane, set_up, resumed_after)
+        return RankResult("complete", result=self._result(lane, set_up, resumed_after))
 
     def release(self) -> None:
         """Drop the model before its process group goes."""
@@ -327,31 +340,6 @@ class Training:
             dist.all_reduce(low, dist.ReduceOp.MIN, group=self._team.data)
             largest = max(largest, float((high - low).abs().max())) if high.numel() else largest
         return largest
-
-
-def train_trial(
-    request: TrialRequest,
-    ranks: tuple[int, ...],
-    communicators: Communicators,
-    device: torch.device,
-    kept: Kept,
-    on_progress: OnProgress,
-    checkpoints: Checkpoints | None = None,
-) -> RankResult | None:
-    """``measure_trial`` for requests with ``training``; ``checkpoints`` are used on the team's leader."""
-    team = communicators.team(ranks, request.timeout_s)
-    if team is None:
-        return None
-
-    def trained(training: Training) -> RankResult:
-        result = training.run(on_progress if team.leads else lambda _: None)
-        return RankResult("complete", training=result if team.leads else None)
-
-    def made() -> Training:
-        limits_of_ranks(team, kept, DeviceProbe(device))
-        return team.agreed(lambda: Training(request, team, device, kept, checkpoints if team.leads else None))
-
-    return carried_through(made, trained, team, device)
 
 
 def _highest(values: Iterable[int | None]) -> int | None:

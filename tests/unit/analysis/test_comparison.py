@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
 from raybench.commands.compare import compare
-from raybench.commands.display import make_console
+from raybench.commands.console import make_console
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration

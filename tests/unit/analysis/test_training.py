@@ -1,30 +1,25 @@
 """What training trials amount to: parity of accuracy, times, files, tables, plots, and the time budget."""
 
 import csv
-from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis import Parity, analyse
+from raybench.analysis import analyse
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.training import TrainedRun, parity
+from raybench.analysis.training import Parity, TrainedRun, parity
 from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.records.trainings import Epoch, TrainingResult
 from raybench.report.answer import answer_of
 from raybench.report.document import draw_all, method_words
 from raybench.report.plots import values as plot_values
 from raybench.report.tables import training as training_tables
-from raybench.run.execution import Execution
 from raybench.testing import FakeLearning, FakeRunner, Noise, run_all, to_record
 from tests.unit.records.test_store import ENVIRONMENT
-from tests.unit.run.test_execution import ClockRunner, MemoryStore, Watched
 from tests.unit.studies import study
 
 REAL = {"name": "vision", "input": "real"}
@@ -43,7 +38,7 @@ def planned(devices: int = 2, **fields: object) -> Plan:
 def trained(learning: FakeLearning, devices: int = 2, **fields: object) -> tuple[Plan, list[TrialRecord]]:
     plan = planned(devices, **fields)
     runner = FakeRunner(noise=QUIET_ENOUGH, learning=learning, seed=4)
-    return plan, run_all(runner, [*plan.requests(), *plan.training()])[0]
+    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]
 
 
 def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun:
@@ -244,84 +239,3 @@ def test_epochs_csv_is_made_of_the_records_and_again_on_resume(tmp_path):
     path.unlink()
     ResultsDirectory.resume(tmp_path / "results").close()
     assert path.read_text() == written
-
-
-def execute(
-    plan: Plan, runner: FakeRunner, store: MemoryStore | None = None, **fields: object
-) -> tuple[Execution, MemoryStore, Watched]:
-    store, watched = store or MemoryStore(), Watched()
-    executed = Execution(plan, runner, store, watched, **fields)
-    executed.run()
-    return executed, store, watched
-
-
-def training(store: MemoryStore) -> list[TrialRequest]:
-    return [record.request for record in store.records if record.request.kind == "training"]
-
-
-@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}])
-def test_training_comes_after_everything_else_seed_by_seed(search):
-    plan = planned(search=search, knobs={"batch_size": [64, 16], "bucket_cap_mb": [25, 1]})
-    executed, store, watched = execute(plan, FakeRunner(noise=QUIET_ENOUGH))
-    roles = [record.request.role for record in store.records]
-    first = roles.index("verification")
-    assert set(roles[first:]) == {"verification"}
-    assert [(r.seed, r.world_size) for r in training(store)] == [(s, n) for s in (0, 1, 2) for n in (1, 2)]
-    assert executed.not_reached == []
-    assert watched.done[-1].startswith(
-        "  2 devices, batch 64, 25 MiB buckets, seed 2: epoch 4/4, test accura"
-    )
-
-
-def test_a_trained_study_is_not_trained_again():
-    plan, runner = planned(), FakeRunner(noise=QUIET_ENOUGH)
-    _, store, _ = execute(plan, runner)
-    asked = len(runner.requests)
-    execute(plan, runner, store)
-    assert len(runner.requests) == asked
-
-
-def test_training_that_would_take_too_long_is_named_and_not_begun(monkeypatch):
-    """Trials take 10 s each; with 64 s, two are measured, and a first pair is trained, and one more."""
-    plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = execute(plan, runner, budget=Budget(runner.now + 55))
-    assert [(r.seed, r.world_size) for r in training(store)] == [(0, 1), (0, 2), (1, 1)]
-    assert runner.now <= 1000 + 55
-    assert executed.not_reached == [
-        "3 training trials: 2 devices, batch 32, seed 1; 1 device, batch 32, seed 2; "
-        "2 devices, batch 32, seed 2"
-    ]
-
-
-def test_the_first_training_trial_is_expected_to_take_what_its_throughput_says(monkeypatch):
-    """A million samples an epoch at some thousand samples/s never fit into 100 s: none is begun."""
-    plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = execute(plan, runner, budget=Budget(runner.now + 100, epoch_samples=1e6))
-    assert training(store) == []
-    assert executed.not_reached[-1].startswith("6 training trials: 1 device, batch 32, seed 0; ")
-    assert len(store.records) == 2  # what training needs does not keep steps from being measured
-
-
-class Failing(FakeRunner):
-    def __init__(self, fails: Callable[[TrialRequest], bool]) -> None:
-        super().__init__(noise=QUIET_ENOUGH, fail=lambda r: ("oom", "no memory") if fails(r) else None)
-
-
-def test_a_failed_training_trial_costs_nothing_else():
-    plan, runner = planned(), Failing(lambda r: r.training is not None and (r.seed, r.world_size) == (1, 2))
-    _, store, _ = execute(plan, runner)
-    results = analyse(plan.study, store.records)
-    assert len(results.failed) == 1
-    assert results.training is not None
-    (comparison,) = results.training.comparisons
-    assert comparison.num_seeds == 2
-
-
-def test_each_epoch_is_told():
-    plan, told = planned(), list[Progress]()
-    runner = FakeRunner(noise=QUIET_ENOUGH, learning=FakeLearning(spread=0.0))
-    runner.run(plan.training()[0], told.append)
-    assert [each.detail for each in told if each.phase == "epoch"][:2] == [
-        "epoch 1/4, test accuracy 50.6%",
-        "epoch 2/4, test accuracy 69.2%",
-    ]

@@ -149,7 +149,7 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
 MANY = """
 import json, os, sys, tempfile, traceback
 from raybench import study
-from raybench.commands import scaling as conduct
+from raybench.commands import scaling_run
 
 found = []
 for arguments in json.load(sys.stdin):

@@ -47,7 +47,8 @@ def program(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = (
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
-        "from raybench.commands.display import Display, own_output\n" + textwrap.dedent(body)
+        "from raybench.commands.console import own_output\n"
+        "from raybench.commands.display import Display\n" + textwrap.dedent(body)
     )
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
@@ -108,7 +109,7 @@ def test_a_second_run_appends_to_the_log(tmp_path):
 
 
 STUDY = """
-from raybench.launch.runner import Progress
+from raybench.records.messages import Progress
 LONG = sys.argv[2]
 with own_output(Path(sys.argv[1])) as console, Display(console, quiet=len(sys.argv) > 3) as display:
     display.line("Ray dashboard: http://127.0.0.1:8265")
@@ -144,8 +145,8 @@ def on_a_terminal(body: str, *arguments: str) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom raybench.commands.display import Display, own_output\n"
-        + body
+        "import os, sys\nfrom pathlib import Path\nfrom raybench.commands.console import own_output\n"
+        "from raybench.commands.display import Display\n" + body
     )
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = subprocess.Popen(

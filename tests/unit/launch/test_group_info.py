@@ -27,7 +27,7 @@ UNEVEN = group("a", "a", "a", "b", "c", "c")
         (4, "spread", (0, 1, 4, 5)),
         (8, "spread", (0, 1, 2, 3, 4, 5, 6, 7)),
         (2, (3, 5), (3, 5)),
-        (3, (7, 0, 2), (7, 0, 2)),  # as they are: the order is the ring's
+        (3, (7, 0, 2), (0, 2, 7)),  # in torch's order, so that a record's places are the team's
     ],
 )
 def test_two_nodes_of_four(world_size, placement, expected):

@@ -10,9 +10,11 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from raybench.analysis.choice import objective_values
 from raybench.machine.resources import Resources
-from raybench.plan.search import Search, objective_values
-from raybench.plan.trials import Plan, Suggestion, make_plan
+from raybench.plan.resolve import make_plan
+from raybench.plan.search import Search
+from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
@@ -151,7 +153,7 @@ def test_values_are_those_of_the_objectives(tmp_path):
     assert [each.name for each in told.directions] == ["MAXIMIZE", "MAXIMIZE", "MINIMIZE"]
     for (_, record), trial in zip(found, told.trials, strict=True):
         throughput, efficiency, memory = trial.values
-        assert trial.values == objective_values(record, planned)
+        assert tuple(trial.values) == objective_values(planned.study, record)
         assert memory == record.steps.peak_memory_bytes[0]
         assert 0 < efficiency < 1
         assert throughput > record.config.global_batch_size  # a step takes less than a second
@@ -171,8 +173,8 @@ def test_several_objectives_leave_the_front(tmp_path):
 def test_cost_is_minimized_in_the_price_of_the_study():
     costly = plan(search={"objectives": ["cost_per_sample"]}, cost={"price_per_device_hour": 3.6})
     record = measured(costly, costly.default(), FakeRunner())
-    rate = objective_values(record, plan())
-    assert objective_values(record, costly) == [pytest.approx(2 * 0.001 / rate[0])]
+    rate = objective_values(plan().study, record)
+    assert objective_values(costly.study, record) == (pytest.approx(2 * 0.001 / rate[0]),)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
-from raybench.plan.trials import Plan, Suggestion, make_plan, powers_of_two
-from raybench.records.requests import TrialRequest
+from raybench.plan.resolve import make_plan, powers_of_two
+from raybench.plan.trials import Plan, Suggestion
+from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.spec import Setting
 from raybench.spec.knobs import Knobs
 from raybench.spec.load import load_study
@@ -29,6 +30,10 @@ def refused(devices: int = 4, device: str = "cpu", **fields: object) -> str:
     with pytest.raises(RequestError) as caught:
         plan(devices, device, **fields)
     return "\n".join(caught.value.problems)
+
+
+def requested(plan: Plan) -> list[StepsRequest]:
+    return [trial.request for trial in plan.trials()]
 
 
 def sizes(requests: Sequence[TrialRequest]) -> list[int]:
@@ -53,7 +58,7 @@ def test_listed_sizes_are_ascending_and_the_target_is_the_largest_unless_named()
     assert plan(scaling={"world_sizes": [4, 1, 2]}).target == 4
     named = plan(scaling={"world_sizes": [4, 1, 2], "target_world_size": 2})
     assert named.target == 2
-    assert named.search(named.default()).world_size == 2
+    assert named.search(named.default()).config.world_size == 2
     assert named.group_size == 4
 
 
@@ -103,7 +108,7 @@ GRID = {
 
 
 def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
-    requests = plan(4, knobs=GRID).requests()
+    requests = requested(plan(4, knobs=GRID))
     assert len({request.trial_id for request in requests}) == len(requests)
     for size in (2, 4):
         found = {
@@ -113,7 +118,7 @@ def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
         }
         assert found == set(itertools.product(*GRID.values()))
     alone = [request for request in requests if request.config.world_size == 1]
-    assert {(r.setting.batch_size, r.setting.precision) for r in alone} == {
+    assert {(r.config.setting.batch_size, r.config.setting.precision) for r in alone} == {
         (8, "fp32"),
         (8, "bf16"),
         (16, "fp32"),
@@ -124,9 +129,9 @@ def test_a_grid_has_every_combination_at_every_size_and_nothing_twice():
 
 
 def test_the_order_starts_each_group_once_and_makes_each_size_once():
-    requests = plan(
-        4, knobs={"batch_size": [8, 16]}, environment={"OMP_PROC_BIND": ["false", "true"]}
-    ).requests()
+    requests = requested(
+        plan(4, knobs={"batch_size": [8, 16]}, environment={"OMP_PROC_BIND": ["false", "true"]})
+    )
     environments = [request.config.environment["OMP_PROC_BIND"] for request in requests]
     assert [key for key, _ in itertools.groupby(environments)] == ["false", "true"]
     for _, together in itertools.groupby(
@@ -177,7 +182,7 @@ def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
     planned = plan(4, knobs=ABLATED, search={"method": "ablation"}, scaling={"mode": "strong"})
     assert changed(planned)[2] == (32, 4, "none")  # 4 passes of 8 samples
     assert changed(planned)[-1] == (128, 4, "fp16")
-    passes = {request.config.batch_size for request in planned.requests() if request.config.world_size == 4}
+    passes = {request.config.batch_size for request in requested(planned) if request.config.world_size == 4}
     assert passes == {2, 8}  # samples of one device and pass
 
 
@@ -204,11 +209,13 @@ def test_one_change_of_a_grid_is_one_difference_whatever_the_scaling():
         search={"method": "grid"},
         scaling={"mode": "strong"},
     )
-    default, *others = [r for r in planned.requests() if r.world_size == 2]
+    default, *others = [r for r in requested(planned) if r.config.world_size == 2]
     changes = {
-        (r.setting.batch_size, r.setting.gradient_accumulation): r.differences(default)
+        (r.config.setting.batch_size, r.config.setting.gradient_accumulation): r.config.differences(
+            default.config
+        )
         for r in others
-        if r.setting.gradient_compression == "none"
+        if r.config.setting.gradient_compression == "none"
     }
     assert changes == {
         (8, 4): {"gradient_accumulation": 4},  # the same step, smaller passes
@@ -242,7 +249,7 @@ def test_pack_and_spread_are_measured_at_every_size_but_one():
         (request.config.world_size, request.config.placement) for request in planned.curve(planned.default())
     ]
     assert asked == [(4, "spread"), (4, "pack"), (2, "spread"), (2, "pack"), (1, "pack")]
-    assert planned.search(planned.default()).placement == "spread"  # the first that is listed
+    assert planned.search(planned.default()).config.placement == "spread"  # the first that is listed
 
 
 def test_a_list_of_ranks_stands_for_its_own_length():
@@ -359,7 +366,7 @@ def test_ids_survive_the_study_file_of_a_results_directory(tmp_path):
     before = plan(4, **fields)
     (tmp_path / "study.toml").write_text(to_toml(before.study))
     again = make_plan(load_study(tmp_path / "study.toml"), Resources("cpu", 4, "a cpu"))
-    assert [r.trial_id for r in again.requests()] == [r.trial_id for r in before.requests()]
+    assert [r.trial_id for r in requested(again)] == [r.trial_id for r in requested(before)]
 
 
 @pytest.mark.parametrize(
@@ -426,12 +433,15 @@ def test_accumulation_divides_the_global_batch_too():
     with pytest.raises(ValidationError, match=r"4 x 4 \(received 8\)"):
         plan(4, scaling={"mode": "strong", "world_sizes": [1, 4]}, knobs=knobs)
     fine = plan(4, scaling={"mode": "strong"}, knobs={"batch_size": 16, "gradient_accumulation": 4})
-    assert [each.batch_size for each in fine.curve(fine.default())] == [1, 2, 4]
-    assert {each.global_batch_size for each in fine.curve(fine.default())} == {16}
+    assert [each.config.batch_size for each in fine.curve(fine.default())] == [1, 2, 4]
+    assert {each.config.global_batch_size for each in fine.curve(fine.default())} == {16}
 
 
 def test_weak_scaling_takes_any_batch():
-    assert plan(4, knobs={"batch_size": 7}).search(plan(4, knobs={"batch_size": 7}).default()).batch_size == 7
+    assert (
+        plan(4, knobs={"batch_size": 7}).search(plan(4, knobs={"batch_size": 7}).default()).config.batch_size
+        == 7
+    )
 
 
 def test_a_study_whose_every_setting_is_impossible_is_refused():
@@ -442,7 +452,7 @@ def test_a_study_whose_every_setting_is_impossible_is_refused():
 
 def test_some_impossible_settings_are_left_to_end_invalid():
     planned = plan(2, knobs={"precision": ["fp32", "tf32"]})
-    assert {each.setting.precision for each in planned.requests()} == {"fp32", "tf32"}
+    assert {each.config.setting.precision for each in requested(planned)} == {"fp32", "tf32"}
 
 
 # --- strategies
@@ -457,7 +467,7 @@ def asked_for(requests: Sequence[TrialRequest]) -> list[tuple[int, str]]:
 def test_single_is_the_one_device_of_every_strategy():
     planned = plan(4, "cuda", knobs={"strategy": STRATEGIES}, scaling={"mode": "strong"})
     others = ["dp", "ddp", "fsdp"]
-    assert asked_for(planned.requests()) == [
+    assert asked_for(requested(planned)) == [
         *((4, each) for each in others),
         *((2, each) for each in others),
         (1, "single"),
@@ -468,7 +478,7 @@ def test_single_is_the_one_device_of_every_strategy():
 
 def test_dp_on_cpus_is_left_to_end_invalid_and_is_no_default():
     planned = plan(2, knobs={"strategy": STRATEGIES})
-    assert (2, "dp") in asked_for(planned.requests())
+    assert (2, "dp") in asked_for(requested(planned))
     assert planned.default().setting.strategy == "ddp"
     assert refused(2, knobs={"strategy": "dp"}).startswith("knobs: strategy dp exists on GPUs only")
 
@@ -481,7 +491,7 @@ def test_single_alone_has_one_device():
 
 def test_only_ddp_has_the_variants_of_a_wrapper():
     planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
-    found = {r.setting.strategy: r.variants for r in planned.requests() if r.world_size == 2}
+    found = {r.config.setting.strategy: r.variants for r in requested(planned) if r.config.world_size == 2}
     assert found == {
         "ddp": ("base", "plain", "crowd", "local", "synced", "replay"),
         "fsdp": ("base", "plain", "synced"),
@@ -492,7 +502,7 @@ def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
     knobs = {"strategy": ["ddp", "fsdp"], "bucket_cap_mb": [1, 25], "fsdp_reshard": [False, True]}
     found = [
         request.config.setting
-        for request in plan(2, knobs=knobs).requests()
+        for request in requested(plan(2, knobs=knobs))
         if request.config.world_size == 2
     ]
     assert {(s.strategy, s.bucket_cap_mb, s.fsdp_reshard) for s in found} == {

@@ -19,7 +19,7 @@ from raybench.records import store
 from raybench.records.measurements import Block, Round, StepsResult
 from raybench.records.messages import Samples
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
@@ -40,15 +40,13 @@ ENVIRONMENT = Environment(
 
 
 def record(batch_size=8, state="complete", reason=None):
-    request = TrialRequest(
-        role="search",
+    config = Configuration(
         workload=STUDY.workload,
         optimizer=OptimizerSpec(),
         setting=Setting(batch_size=batch_size),
         world_size=2,
-        variants=("plain", "synced"),
-        measure=MeasureSpec(),
     )
+    request = StepsRequest(role="search", config=config, variants=("plain", "synced"), measure=MeasureSpec())
     block = Block(variant="synced", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
     measurement = StepsResult(
         rounds=(Round(blocks=(block,), at_s=0.0),),
@@ -69,7 +67,7 @@ def record(batch_size=8, state="complete", reason=None):
         reason=reason,
         started_at="2026-01-01T00:00:00Z",
         wall_time_s=1.5,
-        measurement=measurement if state == "complete" else None,
+        result=measurement if state == "complete" else None,
     )
 
 
@@ -197,6 +195,17 @@ def test_an_unwritable_directory(path):
         )
 
 
+def test_records_from_before_requests_had_kinds_are_refused_in_a_line(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+    trials = path / "trials.jsonl"
+    old = json.loads(trials.read_text()) | {"schema_version": 1}
+    trials.write_text(json.dumps(old) + "\n")
+    line = refused(ResultsDirectory.open_readonly, path)
+    assert "schema_version 1, from before requests had kinds" in line
+    assert "measure again" in line
+
+
 def test_a_newer_schema_in_a_line_or_in_the_environment(path):
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         results.append(record(8))
@@ -211,7 +220,7 @@ def test_a_newer_schema_in_a_line_or_in_the_environment(path):
             else lambda p: ResultsDirectory.open_readonly(p).environment()
         )
         line = refused(call, path)
-        assert f"schema_version {newer}, this raybench reads up to {SCHEMA_VERSION}" in line
+        assert f"schema_version {newer}, this raybench reads {SCHEMA_VERSION}" in line
         (path / name).write_text(old)
     ResultsDirectory.resume(path).close()  # and a refusal holds no lock
 

@@ -8,11 +8,12 @@ from raybench.errors import RequestError
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
+from raybench.records.requests import TrainingRequest
 from raybench.spec import TrainingSpec
 from raybench.spec.describe import fields, show
 from raybench.spec.load import resolve
 from raybench.spec.toml import to_toml
-from tests.unit.studies import request, study
+from tests.unit.studies import config, request, study
 
 REAL = {"name": "vision", "input": "real"}
 
@@ -93,17 +94,17 @@ def test_a_study_with_training_comes_back_from_its_toml():
 
 def test_the_default_is_trained_with_each_seed_on_every_world_size():
     requests = planned(knobs={"batch_size": [64, 32]}).training()
-    assert [(r.seed, r.world_size, r.setting.strategy) for r in requests] == [
+    assert [(r.config.seed, r.config.world_size, r.config.setting.strategy) for r in requests] == [
         (seed, size, "single" if size == 1 else "ddp") for seed in (0, 1) for size in (1, 2, 4)
     ]
-    assert {r.role for r in requests} == {"verification"}
-    assert {r.setting.batch_size for r in requests} == {64}
-    assert all(r.training is not None and r.training.seeds == (r.seed,) for r in requests)
+    assert {r.role for r in requests} == {"training"}
+    assert {r.config.setting.batch_size for r in requests} == {64}
+    assert all(r.training.seeds == (r.config.seed,) for r in requests)
 
 
 def test_one_device_is_trained_even_where_no_step_is_measured_on_it():
     requests = planned(scaling={"world_sizes": [2]}).training()
-    assert [r.world_size for r in requests] == [1, 2, 1, 2]
+    assert [r.config.world_size for r in requests] == [1, 2, 1, 2]
 
 
 def test_nothing_is_trained_without_the_table():
@@ -112,18 +113,18 @@ def test_nothing_is_trained_without_the_table():
 
 def test_the_reference_batch_is_one_devices():
     weak = planned(knobs={"batch_size": 16, "gradient_accumulation": 2}).training()
-    assert {(r.world_size, r.reference_batch, r.global_batch_size) for r in weak} == {
+    assert {(r.config.world_size, r.reference_batch, r.config.global_batch_size) for r in weak} == {
         (1, 32, 32), (2, 32, 64), (4, 32, 128)
     }  # fmt: skip
     strong = planned(scaling={"mode": "strong"}, knobs={"batch_size": 64}).training()
-    assert {(r.reference_batch, r.global_batch_size) for r in strong} == {(64, 64)}
+    assert {(r.reference_batch, r.config.global_batch_size) for r in strong} == {(64, 64)}
     own = planned(training={"reference_batch": 256}).training()
     assert {r.reference_batch for r in own} == {256}
 
 
 def test_the_id_covers_the_training_but_not_how_long_it_may_take():
     plain, patient, longer = (
-        request(workload=REAL, training=spec)
+        TrainingRequest(config=config(workload=REAL), training=spec)
         for spec in (TrainingSpec(), TrainingSpec(timeout_seconds=1.0), TrainingSpec(epochs=9))
     )
     assert plain.trial_id == patient.trial_id

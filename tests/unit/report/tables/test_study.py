@@ -42,7 +42,10 @@ def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() ->
         workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]}, training={"epochs": 7}
     )
     learning = FakeLearning(num_train=5_000)
-    records = [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *trained(spec, (1, 2), learning)]
+    records = [
+        *grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0],
+        *trained(spec, (1, 2), learning),
+    ]
     rows = cost_table(analyse(spec, records)).rows
     text = " ".join(cell for row in rows for cell in row)
     assert "an epoch of 5,000 samples" in text

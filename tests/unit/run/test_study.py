@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,102 +11,27 @@ from raybench.analysis.estimates.efficiency import Verdict, gain
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.resources import Resources
-from raybench.plan import budget
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo, Outcome, Progress, Samples
-from raybench.records.record import State, TrialRecord
+from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
-from raybench.run.execution import MAX_LOST_STARTS, Execution
+from raybench.run.session import MAX_LOST_STARTS
 from raybench.spec import Setting
 from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
 from tests.unit.studies import study
 
-QUIET_ENOUGH = Noise(block=0.005, step=0.002)
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25]}
 SEARCH = {"method": "optuna", "trials": 6}
-
-
-class MemoryStore:
-    """Records in a list; of several with one id the last counts."""
-
-    def __init__(self) -> None:
-        self.records: list[TrialRecord] = []
-
-    def append(self, record: TrialRecord, samples: tuple[Samples, ...] = ()) -> None:
-        self.records.append(record)
-
-    def latest(self) -> dict[str, TrialRecord]:
-        return {record.trial_id: record for record in self.records}
-
-
-@dataclass
-class Watched:
-    """What the user is told."""
-
-    stages: list[str] = field(default_factory=list)
-    trials: list[tuple[str, int, int | None, float | None]] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-    bests: list[str] = field(default_factory=list)
-
-    def stage(self, text: str) -> None:
-        self.stages.append(text)
-
-    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
-        self.trials.append((words, done, total, left_s))
-
-    def progress(self, progress: Progress) -> None:
-        pass
-
-    def trial_done(self, words: str) -> None:
-        self.done.append(words)
-
-    def best(self, words: str) -> None:
-        self.bests.append(words)
-
-
-class ClockRunner(FakeRunner):
-    """Trials take ``seconds`` on a clock that the execution reads."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) -> None:
-        super().__init__(noise=QUIET_ENOUGH)
-        self.now, self.seconds = 1000.0, seconds
-        monkeypatch.setattr(budget, "monotonic", lambda: self.now)
-
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
-        outcome = super().run(request, on_progress)
-        self.now += self.seconds
-        return Outcome(**{**vars(outcome), "wall_time_s": self.seconds})
-
-
-class Failing(FakeRunner):
-    """Raises ``error`` in place of its ``after``-th trial and all later ones."""
-
-    def __init__(self, after: int, error: Exception) -> None:
-        super().__init__(noise=QUIET_ENOUGH)
-        self.after, self.error = after, error
-
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
-        if len(self.requests) >= self.after:
-            raise self.error
-        return super().run(request, on_progress)
 
 
 def planned(devices: int = 2, **fields: object) -> Plan:
     given = {"knobs": KNOBS, "search": SEARCH, "measure": {"half_width": 0.02}} | fields
     return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
-
-
-def run(
-    plan: Plan, runner: FakeRunner | None = None, store: MemoryStore | None = None, **fields: object
-) -> tuple[Execution, MemoryStore, FakeRunner]:
-    runner, store = runner or FakeRunner(noise=QUIET_ENOUGH), store or MemoryStore()
-    executed = Execution(plan, runner, store, Watched(), **fields)
-    executed.run()
-    return executed, store, runner
 
 
 def roles(store: MemoryStore) -> list[str]:
@@ -145,10 +69,13 @@ def test_a_search_then_the_curves_then_the_confirmation():
     curve = [record.request for record in store.records if record.request.role == "scaling"]
     default = plan.default().setting
     confirmation = store.records[-1].request
-    assert [each.world_size for each in curve[:3]] == [4, 2, 1]  # the default first, at the target
-    assert [each.setting for each in curve[:2]] == [default] * 2
-    assert [each.world_size for each in curve[3:]] in ([4, 2], [4, 2, 1])  # 1: unless the default's serves
-    assert curve[3].setting == confirmation.setting != default
+    assert [each.config.world_size for each in curve[:3]] == [4, 2, 1]  # the default first, at the target
+    assert [each.config.setting for each in curve[:2]] == [default] * 2
+    assert [each.config.world_size for each in curve[3:]] in (
+        [4, 2],
+        [4, 2, 1],
+    )  # 1: unless the default's serves
+    assert curve[3].config.setting == confirmation.config.setting != default
     assert confirmation.versus == default
     assert executed.not_reached == executed.notes == []
     assert [record.trial_id for record in store.records] == [each.trial_id for each in runner.requests]
@@ -160,20 +87,19 @@ def test_the_user_is_told_each_stage_each_trial_and_the_best():
     watched = executed.watcher
     assert [text.split()[0] for text in watched.stages] == ["Searching", "Measuring", "Confirming"]
     assert len(watched.trials) == len(watched.done) == len(store.records)
-    words, done, total, left_s = watched.trials[3]
-    assert "2 devices" in words
-    assert "batch" in words
+    request, done, total, left_s = watched.trials[3]
+    assert (request.config.world_size, request.role) == (2, "search")
     assert (done, total) == (3, 6)
     assert left_s > 0
     assert watched.bests
-    assert all("samples/s" in best for best in watched.bests)
+    assert {record.request.role for record in watched.bests} == {"search"}
 
 
 def test_a_grid_measures_everything_once_then_confirms_its_best():
     plan = planned(4, search={"method": "grid"})
     _, store, runner = run(plan)
     assert roles(store) == ["scaling", "confirmation"]
-    requests = [request.trial_id for request in plan.requests()]
+    requests = [trial.request.trial_id for trial in plan.trials()]
     assert [record.trial_id for record in store.records[:-1]] == requests
     best = max(
         (r for r in store.records[:-1] if r.config.world_size == 4),
@@ -362,7 +288,8 @@ def test_a_trial_that_fails_does_not_end_the_study(state):
     assert failed
     assert all(record.reason == "planted" and record.steps is None for record in failed)
     assert roles(store) == ["search", "scaling", "confirmation"]
-    assert any("planted" in words for words in executed.watcher.done)
+    told = [record.reason for record, _ in executed.watcher.done]
+    assert "planted" in told
 
 
 def test_a_study_whose_every_trial_fails_ends_with_that():
@@ -449,7 +376,9 @@ def test_what_a_retry_finds_can_win():
 
     plan = planned(knobs={"batch_size": 64, "bucket_cap_mb": ["default", 1, 25]})
     crash = FakeRunner(
-        costs, QUIET_ENOUGH, fail=lambda each: ("crashed", "x") if each.setting.bucket_cap_mb == 25 else None
+        costs,
+        QUIET_ENOUGH,
+        fail=lambda each: ("crashed", "x") if each.config.setting.bucket_cap_mb == 25 else None,
     )
     _, store, _ = run(plan, crash)
     run(plan, FakeRunner(costs, QUIET_ENOUGH), store, retry=frozenset({"crashed"}))

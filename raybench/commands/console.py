@@ -1,0 +1,50 @@
+"""Where the user reads: a console of raybench's own, apart from what Ray and others print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+PIPED_WIDTH = 100
+
+
+@contextmanager
+def own_output(log: Path) -> Iterator[Console]:
+    """A console on what was stdout, while everything else that is printed goes to ``log``.
+
+    File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
+    that it starts. Both are back at the end, so that a traceback is seen.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved_out, saved_err = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    stream = os.fdopen(os.dup(saved_out), "w", encoding=sys.stdout.encoding or "utf-8", errors="replace")
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield make_console(stream)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        stream.flush()
+        os.dup2(saved_out, 1)
+        os.dup2(saved_err, 2)
+        for descriptor in (saved_out, saved_err):
+            os.close(descriptor)
+        stream.close()
+
+
+def make_console(file: Any = None) -> Console:
+    """A console as wide as the terminal; piped, of a fixed width."""
+    console = Console(file=file, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False)
+    return console

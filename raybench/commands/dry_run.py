@@ -1,0 +1,75 @@
+"""What ``scaling --dry-run`` prints: the plan, with nothing started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from raybench.commands.display import clock_words
+from raybench.plan.trials import Plan
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """World sizes, trials, the values to explore, the time."""
+    for line in plan_lines(plan):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The same, line by line."""
+    study = plan.study
+    yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
+    yield from left_out_words(plan)
+    if study.knobs.has_max:
+        yield _largest_batch_words(plan)
+    yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
+    for request in plan.training():
+        config = request.config
+        yield f"training: {request.trial_id}  world size {config.world_size}  seed {config.seed}"
+    explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
+    for name, values in explored.items():
+        yield f"  {name}: {', '.join(map(str, values))}"
+    if study.time_budget_seconds:
+        yield f"time budget: {clock_words(study.time_budget_seconds)}"
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """A line where "all" world sizes leave some out."""
+    if not plan.left_out:
+        return []
+    sizes = ", ".join(map(str, plan.left_out))
+    return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
+
+
+def _largest_batch_words(plan: Plan) -> str:
+    number = len(plan.combinations())
+    each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
+    return (
+        f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
+        f"up to {plan.study.search.max_batch_size:,}{each}"
+    )
+
+
+def _search_lines(plan: Plan) -> Iterator[str]:
+    trials, sizes = plan.study.search.trials, len(plan.curve(plan.default()))
+    yield f"search: {trials} suggestions at world size {plan.target}, chosen by Optuna"
+    yield f"scaling curve: {sizes} trials for each of the default and the best"
+    yield "confirmation: the best against the default, interleaved"
+
+
+def _grid_lines(plan: Plan) -> Iterator[str]:
+    study, more = plan.study, ""
+    requests = [trial.request for trial in plan.trials()]
+    if study.knobs.has_max:  # the ids of those come with their numbers
+        listed = study.knobs.values("batch_size")
+        requests = [request for request in requests if request.config.setting.batch_size in listed]
+        more = ", those of batch_size max"
+    yield (
+        f"{study.search.method}: {len(requests)} trials{more}, "
+        "then the confirmation of the best against the default"
+    )
+    for request in requests:
+        knobs = {name: getattr(request.config.setting, name) for name in study.knobs.explored()}
+        shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
+        yield f"  {request.trial_id}  world size {request.config.world_size}  {shown}"

@@ -1,0 +1,35 @@
+"""The commands ``list`` and ``show``: the studies that come with raybench, and what a study says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from raybench.commands.scaling import StudyName
+from raybench.spec.load import find_study, load_study, question, studies
+
+
+def list_() -> None:
+    """The studies that come with raybench."""
+    names = studies()
+    width = max(map(len, names), default=0)
+    for name, path in names.items():
+        typer.echo(f"{name:{width}}  {question(path)}")
+
+
+def show(
+    study: StudyName = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="With the study's own small sizes.")] = False,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="As it would be on this device.")] = "cpu",
+    fields: Annotated[bool, typer.Option("--fields", help="Every field, its meaning and unit.")] = False,
+) -> None:
+    """A study with all its defaults, or every field that a study may have."""
+    from raybench.spec import describe
+
+    if fields:
+        for row in describe.fields():
+            default = "" if row.default is None else f" [{row.default}]"
+            typer.echo(f"{row.name}: {row.type}{default}\n    {row.meaning}")
+        return
+    typer.echo(describe.show(load_study(find_study(study), device=device, smoke=smoke)), nl=False)

@@ -1,0 +1,76 @@
+"""What is said while a study runs: the session's events in words, for the display."""
+
+from __future__ import annotations
+
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.labels import trial_words
+from raybench.analysis.largest_batch import Probe, probe_of
+from raybench.commands.display import Display
+from raybench.records.messages import Progress
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
+from raybench.report.wording import times
+from raybench.spec.study import Study
+
+GIBIBYTE = 2**30
+
+
+class StudyProgress:
+    """The ``Watcher`` of a run: puts its events into words, and shows them."""
+
+    def __init__(self, study: Study, display: Display) -> None:
+        self._study, self._display = study, display
+
+    def stage(self, text: str) -> None:
+        """What the study is at."""
+        self._display.stage(text)
+
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+        """A trial begins."""
+        self._display.trial(trial_words(self._study, request), done=done, total=total, left_s=left_s)
+
+    def progress(self, progress: Progress) -> None:
+        """The trial's phase."""
+        self._display.progress(progress)
+
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
+        """A trial has ended."""
+        self._display.trial_done(f"  {result_words(self._study, record, scaling)}")
+
+    def best(self, record: TrialRecord, scaling: Scaling) -> None:
+        """The best so far."""
+        self._display.best(f"{trial_words(self._study, record.request)}: {rate_words(scaling)}")
+
+
+def result_words(study: Study, record: TrialRecord, scaling: Scaling | None) -> str:
+    """The trial and what came out; ``scaling`` is that of a complete trial of steps."""
+    return f"{trial_words(study, record.request)}: {_outcome_words(record, scaling)}"
+
+
+def _outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
+    if record.state != "complete":
+        return f"{record.state}: {record.reason}"
+    if record.request.kind == "probe":
+        return _probe_words(probe_of(record))
+    if record.training is not None:
+        last = record.training.epochs[-1]
+        return f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
+    assert record.steps is not None
+    assert scaling is not None
+    rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
+    if record.config.world_size == 1:
+        return f"{rate}, {rounds}"
+    if record.request.role == "confirmation" or scaling.speedup is None:
+        return f"{rate} beside the default, {rounds}"
+    return f"{rate}, {times(scaling.speedup)}, {rounds}"
+
+
+def rate_words(scaling: Scaling) -> str:
+    """12,345 samples/s."""
+    return f"{scaling.throughput_samples_per_s.value:,.0f} samples/s"
+
+
+def _probe_words(probe: Probe) -> str:
+    memory = f"{probe.memory_bytes / GIBIBYTE:.2f} GiB" if probe.memory_bytes else "memory unknown"
+    share = "" if probe.share is None else f", {probe.share:.0%} of the memory"
+    return f"{'too large' if probe.failure else 'fits'} ({memory}{share})"

@@ -1,0 +1,129 @@
+"""The settings among which a search chooses: its parameters, and what a point of them stands for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from raybench.analysis import choice
+from raybench.plan.trials import Plan, Suggestion
+from raybench.records.record import TrialRecord
+from raybench.spec.knobs import MAX, KnobValue, Setting, settled
+
+ENVIRONMENT_PREFIX = "environment."
+FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in one knob
+
+Parameters = dict[
+    str, KnobValue
+]  # a point of the space: knobs and prefixed variables that have several values
+
+
+class SearchSpace:
+    """Every knob and variable with more than one value; the first of each list is the default's."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._study = plan, plan.study
+        self._default_strategy = plan.default().setting.strategy
+        self.values = self._explored()
+
+    def _explored(self) -> dict[str, tuple[KnobValue, ...]]:
+        explored = dict(self._study.knobs.explored())
+        if self._plan.target == 1:  # one device: what cannot matter there is one suggestion, not several
+            explored = {k: v for k, v in explored.items() if k not in Setting.ONE_DEVICE_INDIFFERENT}
+        elif "strategy" in explored:  # single has one device, and every curve measures that
+            default = self._default_strategy
+            others = [each for each in explored.pop("strategy") if each not in ("single", default)]
+            if others:
+                explored["strategy"] = (default, *others)
+        for name, values in self._study.environment.items():
+            if len(values) > 1:
+                explored[ENVIRONMENT_PREFIX + name] = values
+        return explored
+
+    def first_row(self) -> list[Parameters]:
+        """The default, every other batch size, then the other knobs' values one at a time.
+
+        The knobs with the fewest values first, and no more than leaves the sampler its share.
+        """
+        default = {name: values[0] for name, values in self.values.items()}
+        knobs = sorted(self.values, key=lambda name: (name != "batch_size", len(self.values[name])))
+        changed = [{**default, name: value} for name in knobs for value in self.values[name][1:]]
+        batches = len(self.values.get("batch_size", (None,))) - 1
+        share = int(FIRST_ROW_SHARE * self._study.search.trials) - 1
+        return [default, *changed[: max(batches, share)]]
+
+    def points(self) -> Iterator[Parameters]:
+        """Every combination. Lazily: a space may have a million."""
+        for values in itertools.product(*self.values.values()):
+            yield dict(zip(self.values, values, strict=True))
+
+    def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
+        """What a point stands for; it must be one that fits."""
+        variables = {
+            name.removeprefix(ENVIRONMENT_PREFIX): str(value)
+            for name, value in parameters.items()
+            if name.startswith(ENVIRONMENT_PREFIX)
+        }
+        setting = self._setting(parameters)
+        assert setting is not None  # what does not fit is not suggested
+        return Suggestion(number, setting, {**choice.default_environment(self._study), **variables})
+
+    def parameters(self, suggestion: Suggestion) -> Parameters:
+        """The suggestion as a point; knobs without effect at their first value."""
+        without = suggestion.setting.indifferent(self._plan.target)
+        point: Parameters = {}
+        for name, values in self.values.items():
+            if name.startswith(ENVIRONMENT_PREFIX):
+                point[name] = suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
+            else:
+                point[name] = values[0] if name in without else getattr(suggestion.setting, name)
+        return point
+
+    def categories(self, parameters: Parameters) -> Parameters:
+        """The point in listed values only: a batch that the study does not list was found for "max"."""
+        return {
+            name: value if name != "batch_size" or value in self.values[name] else MAX
+            for name, value in parameters.items()
+        }
+
+    def key(self, parameters: Parameters) -> tuple[Any, ...]:
+        """The same for two points that are one trial: "max" is the number that it stands for."""
+        fits = self._setting(parameters) is not None
+        point = self.parameters(self.suggestion(0, parameters)) if fits else parameters
+        return tuple(sorted((name, repr(value)) for name, value in point.items()))
+
+    def does_not_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> str | None:
+        """Why it does not: one of ``known`` that wanted no more was out of memory, or no batch fits."""
+        first = self._first_values()
+        batch = self._batch(parameters)
+        if batch is None:
+            return "no batch fits in memory"
+        for record in known:
+            if record.state != "oom":
+                continue
+            tried = record.config.setting
+            alike = all(
+                getattr(tried, knob) == parameters.get(knob, first[knob]) for knob in Setting.MEMORY_KNOBS
+            )
+            if alike and batch >= tried.batch_size:
+                return f"at least as large as {record.trial_id}, which did not fit"
+        return None
+
+    def _batch(self, parameters: Parameters) -> int | None:
+        """The batch that the parameters amount to; None: "max", where none fits."""
+        listed: Any = parameters.get("batch_size", self._study.knobs.values("batch_size")[0])
+        if listed != MAX:
+            return int(listed)
+        setting = self._setting({**parameters, "batch_size": MAX})
+        return None if setting is None else setting.batch_size
+
+    def _setting(self, parameters: Parameters) -> Setting | None:
+        """The parameters' knobs and the first values of the others, a number in the place of "max"."""
+        knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
+        return settled({**self._first_values(), **knobs}, self._plan.largest)
+
+    def _first_values(self) -> Parameters:
+        """The default's value of every knob; "max" is left as it is."""
+        first = {name: self._study.knobs.values(name)[0] for name in Setting.model_fields}
+        return {**first, "strategy": self._default_strategy}

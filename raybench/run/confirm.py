@@ -1,0 +1,30 @@
+"""The stage in which winners are measured against the default, interleaved, before they are called better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raybench.analysis import choice
+from raybench.plan.trials import Suggestion, Trial
+from raybench.records.record import TrialRecord
+from raybench.run.session import Session
+
+
+def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
+    """Every winner that is not the default, in the same rounds as the default."""
+    plan, default = session.plan, session.plan.default()
+    for winner in winners:
+        if choice.is_default(session.study, winner.config):
+            continue
+        if winner.config.environment != default.environment:
+            session.notes.append(
+                "the best suggestion differs in process knobs, which need other processes: "
+                "it cannot be measured interleaved with the default, and is not confirmed"
+            )
+            continue
+        request = plan.confirmation(Suggestion.of(winner), default)
+        if session.is_open(request) and not session.budget.has(session.confirmation_cost_s()):
+            session.not_reached.append("the confirmation of the best suggestion against the default")
+            return
+        session.watcher.stage("Confirming the best suggestion against the default, interleaved")
+        session.measure(Trial(request, winner.suggestion), done=0, total=1)

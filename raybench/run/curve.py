@@ -1,0 +1,47 @@
+"""The stages that measure settings over world sizes: the curves after a search, or every trial of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raybench.analysis import choice
+from raybench.analysis.labels import trial_words
+from raybench.plan.trials import Suggestion, Trial
+from raybench.records.record import TrialRecord
+from raybench.run.session import Session
+
+
+def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
+    """The default and the winners of a search at every world size.
+
+    The default first, at the target: were there time for one more trial only, it would be this one.
+    """
+    others = [record for record in winners if not choice.is_default(session.study, record.config)]
+    suggestions = [session.plan.default(), *map(Suggestion.of, others)]
+    trials = [
+        Trial(request, suggestion.number)
+        for suggestion in suggestions
+        for request in session.plan.curve(suggestion)
+    ]
+    measure_all(session, list({trial.request.trial_id: trial for trial in trials}.values()))
+
+
+def measure_all(session: Session, trials: Sequence[Trial]) -> None:
+    """The trials in their order, as far as the time allows; what it leaves out is named."""
+    if not trials:
+        return
+    sizes = ", ".join(str(size) for size in session.plan.world_sizes)
+    session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}")
+    for done, trial in enumerate(trials):
+        request = trial.request
+        if not session.is_open(request):
+            continue
+        assert request.kind == "steps"
+        cost_s = session.cost_s(request.role, request.config.world_size)
+        reserve_s = session.confirmation_cost_s() + session.training_reserve_s()
+        if not session.budget.has(cost_s + reserve_s):
+            rest = [each.request for each in trials[done:] if session.is_open(each.request)]
+            words = "; ".join(trial_words(session.study, each) for each in rest)
+            session.not_reached.append(f"{len(rest)} trials: {words}")
+            return
+        session.measure(trial, done=done, total=len(trials))

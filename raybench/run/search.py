@@ -1,0 +1,83 @@
+"""The stage in which Optuna suggests settings, each measured at the target world size."""
+
+from __future__ import annotations
+
+from raybench.analysis import choice
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.labels import devices_words
+from raybench.analysis.objectives import Candidate
+from raybench.plan.search import Search
+from raybench.plan.trials import Trial
+from raybench.records.record import TrialRecord
+from raybench.run.session import Session
+
+
+def search(session: Session) -> None:
+    """As many suggestions as the study asks for, those of an earlier run included."""
+    plan, trials = session.plan, session.plan.study.search.trials
+    optimizer = Search(plan, session.journal)
+    _try_again(session)
+    tried = _searched(session)
+    optimizer.restore(tried)
+    best = _Best(session)
+    for record in tried:
+        best.add(record)
+    session.watcher.stage(f"Searching for the best of {trials} suggestions at {devices_words(plan.target)}")
+    while len(tried) < trials:
+        # the first one shows what trials cost: until then the reserve is the worst case of each
+        reserve_s = session.search_reserve_s() if session.budget.knows else 0.0
+        expected_s = session.cost_s("search", plan.target) + reserve_s + session.training_reserve_s()
+        if not session.budget.has(expected_s):
+            session.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
+            return
+        suggestion = optimizer.ask()
+        if suggestion is None:
+            return
+        trial = Trial(plan.search(suggestion), suggestion.number)
+        record = session.measure(trial, done=len(tried), total=trials)
+        optimizer.tell(suggestion, record)
+        tried.append(record)
+        best.add(record)
+        best.announce()
+
+
+def _searched(session: Session) -> list[TrialRecord]:
+    return [
+        record
+        for record in session.records()
+        if record.request.kind == "steps" and record.request.role == "search"
+    ]
+
+
+def _try_again(session: Session) -> None:
+    """The suggestions that --retry names: Optuna does not suggest what it knows."""
+    again = [record for record in _searched(session) if session.is_open(record.request)]
+    if again:
+        session.watcher.stage(f"Trying {len(again)} suggestions again")
+    for done, record in enumerate(again):
+        if not session.budget.has(session.cost_s("search", session.plan.target)):
+            session.not_reached.append(f"{len(again) - done} suggestions to try again")
+            return
+        session.measure(Trial(record.request, record.suggestion), done=done, total=len(again))
+
+
+class _Best:
+    """The best suggestion so far; each record's value is worked out once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._candidates: list[Candidate] = []
+
+    def add(self, record: TrialRecord) -> None:
+        """One suggestion more; a failed one changes nothing."""
+        candidate = choice.candidate(self._session.study, record)
+        if candidate is not None:
+            self._candidates.append(candidate)
+
+    def announce(self) -> None:
+        """Tell the watcher; the reserve for what comes after the search depends on it."""
+        session = self._session
+        best = [each.record for each in choice.winners(session.study, self._candidates)]
+        session.best_differs = any(not choice.is_default(session.study, each.config) for each in best)
+        if len(best) == 1:
+            session.watcher.best(best[0], scaling(best[0]))

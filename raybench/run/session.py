@@ -1,0 +1,170 @@
+"""What the stages of a run share: the plan, and the way from a trial to its record on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from raybench.analysis import choice
+from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.errors import GroupLostError
+from raybench.launch import signals
+from raybench.launch.runner import TrialRunner
+from raybench.plan.budget import Budget
+from raybench.plan.trials import Plan, Trial
+from raybench.records.messages import Outcome, Progress, Samples
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import StepsRole, TrainingRequest, TrialRequest
+from raybench.spec.study import Study
+
+MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
+
+
+class Store(Protocol):
+    """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
+
+    def append(self, record: TrialRecord, samples: Sequence[Samples] = ()) -> None:
+        """Keep one record and its step times."""
+        ...
+
+    def latest(self) -> dict[str, TrialRecord]:
+        """The record that counts for each trial id."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who is told what goes on: ``commands.display.Display``, or nobody.
+
+    ``scaling`` is there for a complete trial of steps.
+    """
+
+    def stage(self, text: str) -> None: ...  # noqa: D102
+    def trial(  # noqa: D102
+        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None
+    ) -> None: ...
+    def progress(self, progress: Progress) -> None: ...  # noqa: D102
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
+    def best(self, record: TrialRecord, scaling: Scaling) -> None: ...  # noqa: D102
+
+
+@dataclass
+class Session:
+    """One run of a plan."""
+
+    plan: Plan
+    runner: TrialRunner
+    store: Store
+    watcher: Watcher
+    budget: Budget = field(default_factory=Budget)
+    retry: frozenset[State] = frozenset()  # trials that ended so are measured again
+    journal: Path | None = None  # of the search, for whoever looks on
+    best_differs: bool = False  # from the default, as far as is known
+    not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
+    notes: list[str] = field(default_factory=list)
+    _lost_starts: int = 0
+    _retried: set[str] = field(default_factory=set)
+
+    @property
+    def study(self) -> Study:
+        """The study, with what is known in the place of "max"."""
+        return self.plan.study_in_numbers
+
+    def records(self) -> list[TrialRecord]:
+        """The record that counts of each trial, in the order of their first attempts."""
+        return list(self.store.latest().values())
+
+    def is_open(self, request: TrialRequest) -> bool:
+        """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
+        known = self.store.latest().get(request.trial_id)
+        return known is None or (known.state in self.retry and known.trial_id not in self._retried)
+
+    def measure(self, trial: Trial, *, done: int, total: int | None) -> TrialRecord:
+        """The trial's record, from the disk where it is known already.
+
+        ``done`` of ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError``
+        when no worker group starts, ``RequestError`` for what cannot be placed or written.
+        """
+        request = trial.request
+        if not self.is_open(request):
+            return self.store.latest()[request.trial_id]
+        signals.check()
+        self._retried.add(request.trial_id)
+        left_s = self.expected_s(request, trials=total - done) if total else None
+        self.watcher.trial(request, done=done, total=total, left_s=left_s)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        outcome = self._outcome(request)
+        record = outcome.to_record(
+            request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=started
+        )
+        self.store.append(record, outcome.samples)
+        if record.steps is not None:
+            self.budget.took(request, outcome.wall_time_s)  # without the start of a worker group
+        self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
+        return record
+
+    def _outcome(self, request: TrialRequest) -> Outcome:
+        asked = [request.config.setting]
+        if request.kind == "steps" and request.versus is not None:
+            asked.append(request.versus)
+        fault = next(filter(None, (setting.fault(self.plan.device) for setting in asked)), None)
+        if fault is not None:
+            return Outcome("invalid", 0.0, fault)
+        while True:
+            try:
+                self.runner.start(self.plan.group_size, request.config.environment)
+                outcome = self.runner.run(request, self.watcher.progress)
+            except GroupLostError:
+                self._lost_starts += 1
+                if self._lost_starts >= MAX_LOST_STARTS:
+                    raise
+                continue
+            self._lost_starts = 0
+            return outcome
+
+    def cost_s(self, role: StepsRole, world_size: int) -> float:
+        """Expected seconds of a trial of steps."""
+        return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds)
+
+    def training_cost_s(self, request: TrainingRequest) -> float:
+        """Expected seconds of a training trial; 0 if unknown."""
+        return self.budget.training_cost(request, self.records())
+
+    def training_reserve_s(self) -> float:
+        """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
+
+        More would leave nothing measured where an epoch alone takes longer than the budget.
+        """
+        left_s = self.budget.left_s
+        if left_s is None:
+            return 0.0
+        needed_s = sum(self.training_cost_s(each) for each in self.plan.training() if self.is_open(each))
+        return min(needed_s, left_s / 2)
+
+    def search_reserve_s(self) -> float:
+        """Seconds to keep back for what comes after the search: the curves and the confirmation."""
+        curve_s = sum(self.cost_s("scaling", size) for size in self.plan.curve_sizes)
+        return 2 * curve_s + self.confirmation_cost_s() if self.best_differs else curve_s
+
+    def confirmation_cost_s(self) -> float:
+        """Expected seconds of a confirmation."""
+        return self.cost_s("confirmation", self.plan.target)
+
+    def expected_s(self, request: TrialRequest, trials: int) -> float | None:
+        """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
+        if request.kind == "training":
+            return trials * self.training_cost_s(request) or None
+        if not self.budget.knows:
+            return None
+        left_s = trials * self.cost_s(request.role, request.config.world_size)
+        if request.role == "search":
+            left_s += self.search_reserve_s()
+        return left_s if self.budget.left_s is None else min(left_s, self.budget.left_s)
+
+
+def winners(session: Session) -> list[TrialRecord]:
+    """The trials of the best suggestion, or of the Pareto front for several objectives."""
+    chosen = choice.choose(session.study, session.records(), session.plan.target)
+    return [candidate.record for candidate in chosen]

@@ -1,0 +1,22 @@
+"""The stage of whole epochs, on one device and on several."""
+
+from __future__ import annotations
+
+from raybench.analysis.labels import trial_words
+from raybench.plan.trials import Trial
+from raybench.run.session import Session
+
+
+def train(session: Session) -> None:
+    """Every training trial that there is time for; what is expected to take too long is named."""
+    requests = session.plan.training()
+    if any(session.is_open(request) for request in requests):
+        session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
+    late = list[str]()
+    for done, request in enumerate(requests):
+        if session.is_open(request) and not session.budget.has(session.training_cost_s(request)):
+            late.append(trial_words(session.study, request))
+        else:
+            session.measure(Trial(request), done=done, total=len(requests))
+    if late:
+        session.not_reached.append(f"{len(late)} training trials: {'; '.join(late)}")

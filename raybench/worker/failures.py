@@ -1,0 +1,56 @@
+"""What an error says: whether memory ran out, whether it only echoes another rank's, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from raybench.errors import InvalidTrialError
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """What one rank tells the others of its failure."""
+
+    rank: int  # of the worker group
+    text: str
+    out_of_memory: bool
+    invalid: bool  # the trial cannot be measured, whoever tries
+
+    @classmethod
+    def of(cls, error: BaseException, rank: int) -> RankFailure:
+        """The failure of ``rank`` that raised ``error``."""
+        return cls(rank, describe(error), is_out_of_memory(error), isinstance(error, InvalidTrialError))
+
+
+class AgreedFailure(Exception):
+    """A failure that every rank of the team knows of; the groups are still good."""
+
+    def __init__(self, failures: Sequence[RankFailure]) -> None:
+        self.out_of_memory = any(failure.out_of_memory for failure in failures)
+        self.invalid = any(failure.invalid for failure in failures)
+        told = next((failure for failure in failures if failure.out_of_memory), failures[0])
+        super().__init__(told.text if self.invalid else f"rank {told.rank}: {told.text}")
+
+
+def describe(error: BaseException) -> str:
+    """One line: the type and the message's first line; of an invalid trial the message alone."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, InvalidTrialError):
+        return lines[0]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out, on a GPU or on a CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def is_echo(text: str) -> bool:
+    """Whether an error only says that another rank is gone."""
+    signs = ("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe")
+    return any(sign in text for sign in signs)

@@ -1,0 +1,78 @@
+"""How a trial of any kind ends on one rank, and how one is run so that it ends without leaving anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from raybench.errors import InvalidTrialError
+from raybench.records.measurements import ProbeResult, StepsResult
+from raybench.records.messages import Progress, Samples
+from raybench.records.record import State
+from raybench.records.trainings import TrainingResult
+from raybench.worker.communicators import Team
+from raybench.worker.failures import AgreedFailure, describe, is_out_of_memory
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """How the trial ended on one rank; only the team's leader brings the result."""
+
+    state: State
+    reason: str | None = None
+    result: StepsResult | ProbeResult | TrainingResult | None = None
+    samples: tuple[Samples, ...] = ()
+    broken: bool = False  # failed where others may still wait: the team's groups are dead
+
+
+class Trial(Protocol):
+    """A trial of any kind on one rank."""
+
+    def run(self, on_progress: OnProgress) -> RankResult:
+        """Measure; every rank of the team calls it. Whatever fails is raised."""
+        ...
+
+    def release(self) -> None:
+        """Drop the models before their process group goes."""
+        ...
+
+
+def carried_through(
+    make: Callable[[], Trial], team: Team, device: torch.device, on_progress: OnProgress
+) -> RankResult:
+    """Make a trial, run it, and let go of what it held, however it ends; only the leader tells progress."""
+    trial: Trial | None = None
+    try:
+        trial = make()
+        result = trial.run(on_progress if team.leads else _untold)
+        return result if team.leads else RankResult(result.state)
+    except Exception as error:
+        return failed(error, team)
+    finally:
+        if trial is not None:
+            trial.release()
+        del trial
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def failed(error: Exception, team: Team) -> RankResult:
+    """How a trial ended that raised ``error`` on this rank."""
+    if isinstance(error, AgreedFailure):
+        state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
+        return RankResult(state, str(error))
+    if isinstance(error, InvalidTrialError):
+        return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
+    if type(error).__name__ == "FailOnRecompileLimitHit":
+        return RankResult("invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True)
+    state = "oom" if is_out_of_memory(error) else "crashed"
+    return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+
+
+def _untold(progress: Progress) -> None:
+    pass

@@ -1,0 +1,73 @@
+"""Floating-point operations: those of a step, and the most that a device does in a second."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from raybench.records.requests import Configuration
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Team
+from raybench.worker.devices.probe import synchronize
+from raybench.worker.strategies import compiling
+from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.stepper import AUTOCAST, Lane
+
+PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
+PEAK_REPEATS = 7
+
+
+def count_or_step(bench: Bench, config: Configuration, kept: Kept) -> None:
+    """A step of the bare model, its operations counted once for each batch, for the group's later trials."""
+    key, compiled = flops_key(config), bench.setting.compile
+    known = key in kept.flops
+    if not known:
+        with compiling.eager(compiled):
+            kept.flops[key] = _count_flops(bench.bare)
+    if known or compiled:
+        bench.bare.step()
+
+
+def flops_key(config: Configuration) -> str:
+    """What the operations of a step depend on."""
+    setting = config.setting
+    twice = setting.activation_checkpointing  # what is computed again is counted again
+    model = config.workload.model_dump_json()
+    return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
+
+
+def matrix_peak(precision: str, team: Team, kept: Kept, device: torch.device) -> float | None:
+    """In FLOP/s, measured on the leader while the others wait, once for each precision of a group.
+
+    None on the others. A collective call.
+    """
+    key, peaks = f"{precision} {torch.get_num_threads()}", kept.matrix_peaks
+    if key not in peaks and team.leads:
+        peaks[key] = _matrix_peak_flops_per_s(device, precision)
+    team.barrier()
+    return peaks.get(key)
+
+
+def _count_flops(lane: Lane) -> float:
+    """Floating-point operations of one step of ``lane`` (a real step is run), as torch counts them."""
+    with FlopCounterMode(display=False) as counter:
+        lane.step()
+    return float(counter.get_total_flops())
+
+
+def _matrix_peak_flops_per_s(device: torch.device, precision: str) -> float:
+    """The best of several square matrix products on this device alone, 2 n³ operations each."""
+    side = PEAK_SIDE_CUDA if device.type == "cuda" else PEAK_SIDE_CPU
+    kind = AUTOCAST.get(precision, torch.float32)
+    left = torch.randn(side, side, device=device).to(kind)
+    right = torch.randn(side, side, device=device).to(kind)
+    best = float("inf")
+    for _ in range(PEAK_REPEATS):
+        synchronize(device)
+        began = perf_counter()
+        torch.matmul(left, right)
+        synchronize(device)
+        best = min(best, perf_counter() - began)
+    return 2 * side**3 / best

@@ -1,0 +1,82 @@
+"""The result of a trial of steps, put together from what the rounds and the ranks brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.records.measurements import PhaseBlock, StepsResult
+from raybench.records.requests import StepsRequest, Variant
+from raybench.worker.steps.correctness import Correctness
+from raybench.worker.steps.rank_report import RankReport, all_known, energy_of_a_step, step_counts
+from raybench.worker.steps.rounds import LoopResult
+from raybench.worker.strategies.ddp_report import DDPReport
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long a trial took until its rounds began."""
+
+    setup: float
+    warmup: float
+
+
+@dataclass(frozen=True)
+class BesideRounds:
+    """What was looked at beside the rounds; empty or None where it was not."""
+
+    phases: tuple[PhaseBlock, ...]
+    matrix_peak_flops_per_s: float | None
+    flops_per_step: float | None
+    ddp: DDPReport | None
+    correctness: Correctness | None
+
+
+def steps_result(
+    request: StepsRequest,
+    loop: LoopResult,
+    reports: Sequence[RankReport],
+    beside: BesideRounds,
+    seconds: Seconds,
+    *,
+    warmup_steps: int,
+    leader_peaks: Sequence[int],
+    memory_limits: tuple[int, ...] | None,
+    missing: dict[Variant, str],
+    epoch_samples: int | None,
+    on_gpu: bool,
+) -> StepsResult:
+    """The result; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks of memory."""
+    config, counts = request.config, step_counts(request, reports)
+    ddp, correctness = beside.ddp, beside.correctness
+    peaks: Sequence[int | None] = leader_peaks or [report.memory.torch for report in reports]
+    return StepsResult(
+        rounds=tuple(loop.rounds),
+        stopped_by=loop.stopped_by,
+        batch_size=config.batch_size,
+        global_batch_size=config.global_batch_size,
+        samples_per_step=counts.samples,
+        tokens_per_step=counts.tokens,
+        versus_samples_per_step=counts.versus_samples,
+        epoch_samples=epoch_samples,
+        warmup_steps=warmup_steps,
+        setup_s=seconds.setup,
+        warmup_s=seconds.warmup,
+        measure_s=loop.seconds,
+        missing=missing,
+        phases=beside.phases,
+        loss=loop.loss,
+        matrix_peak_flops_per_s=beside.matrix_peak_flops_per_s,
+        flops_per_step=beside.flops_per_step,
+        peak_memory_bytes=all_known(peaks),
+        device_memory_bytes=all_known([report.memory.device for report in reports]),
+        memory_limit_bytes=memory_limits,
+        device_utilization=tuple(report.utilization for report in reports) if on_gpu else None,
+        energy_joules=energy_of_a_step(reports, loop.synced_steps),
+        bucket_bytes=ddp.bucket_bytes if ddp else (),
+        gradient_bytes=ddp.gradient_bytes if ddp else None,
+        ddp_logger=ddp.logger_times_s if ddp else None,
+        parity=correctness.parity if correctness else None,
+        parity_missing=correctness.parity_missing if correctness else None,
+        compression_error=correctness.compression_error if correctness else None,
+    )

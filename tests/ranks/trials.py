@@ -1,0 +1,51 @@
+"""Trials on ranks: run one after the other in the same processes, or served as a worker group serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+import torch
+
+from raybench.records.messages import Outcome
+from raybench.records.requests import TrialRequest, Variant
+from raybench.worker.cache import Kept
+from raybench.worker.communicators import Communicators
+from raybench.worker.outcome import RankResult
+from raybench.worker.trials import run_trial
+
+CPU, BOTH = torch.device("cpu"), (0, 1)
+ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "synced")
+
+
+def run_trials(
+    requests: Iterable[TrialRequest], communicators: Communicators, kept: Kept
+) -> list[RankResult]:
+    """On each rank: what every trial gave on this rank; each is on the first ranks of the group."""
+    results = [
+        run_trial(
+            request, tuple(range(request.config.world_size)), communicators, CPU, kept, lambda progress: None
+        )
+        for request in requests
+    ]
+    return [result for result in results if result is not None]
+
+
+def serve_trial(
+    request: TrialRequest, ranks: tuple[int, ...], communicators: Communicators, kept: Kept
+) -> list[Outcome]:
+    """On each rank: serve the trial as ``raybench.worker.serve`` does; rank 0 brings its outcome.
+
+    A mailbox of this process's own is in the place of Ray's.
+    """
+    from raybench.worker import serve
+
+    outcomes: list[Outcome] = []
+    mailbox = SimpleNamespace(
+        reply=SimpleNamespace(remote=outcomes.append),
+        progress=SimpleNamespace(remote=lambda progress: None),
+    )
+    task = {"request": request.model_dump(mode="json"), "ranks": ranks}
+    serve._one_trial(task, communicators, CPU, kept, mailbox)
+    return outcomes

@@ -1,0 +1,96 @@
+"""Whole runs on fake hardware: where records go, who is told, and runners that fail or have a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.plan import budget
+from raybench.plan.trials import Plan
+from raybench.records.messages import Outcome, Progress, Samples
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
+from raybench.run.session import Session
+from raybench.run.study import run_study
+from raybench.testing import FakeRunner, Noise
+
+QUIET_ENOUGH = Noise(block=0.005, step=0.002)
+
+
+class MemoryStore:
+    """Records in a list; of several with one id the last counts."""
+
+    def __init__(self) -> None:
+        self.records: list[TrialRecord] = []
+
+    def append(self, record: TrialRecord, samples: tuple[Samples, ...] = ()) -> None:
+        self.records.append(record)
+
+    def latest(self) -> dict[str, TrialRecord]:
+        return {record.trial_id: record for record in self.records}
+
+
+@dataclass
+class Watched:
+    """What the user is told."""
+
+    stages: list[str] = field(default_factory=list)
+    trials: list[tuple[TrialRequest, int, int | None, float | None]] = field(default_factory=list)
+    done: list[tuple[TrialRecord, Scaling | None]] = field(default_factory=list)
+    bests: list[TrialRecord] = field(default_factory=list)
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+        self.trials.append((request, done, total, left_s))
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
+        self.done.append((record, scaling))
+
+    def best(self, record: TrialRecord, scaling: Scaling) -> None:
+        self.bests.append(record)
+
+
+class ClockRunner(FakeRunner):
+    """Trials take ``seconds`` on a clock that the execution reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) -> None:
+        super().__init__(noise=QUIET_ENOUGH)
+        self.now, self.seconds = 1000.0, seconds
+        monkeypatch.setattr(budget, "monotonic", lambda: self.now)
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        outcome = super().run(request, on_progress)
+        self.now += self.seconds
+        return Outcome(**{**vars(outcome), "wall_time_s": self.seconds})
+
+
+class Failing(FakeRunner):
+    """Raises ``error`` in place of its ``after``-th trial and all later ones."""
+
+    def __init__(self, after: int, error: Exception) -> None:
+        super().__init__(noise=QUIET_ENOUGH)
+        self.after, self.error = after, error
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        if len(self.requests) >= self.after:
+            raise self.error
+        return super().run(request, on_progress)
+
+
+def run(
+    plan: Plan, runner: FakeRunner | None = None, store: MemoryStore | None = None, **fields: Any
+) -> tuple[Session, MemoryStore, FakeRunner]:
+    """The plan's whole study; ``fields`` are the session's."""
+    runner, store = runner or FakeRunner(noise=QUIET_ENOUGH), store or MemoryStore()
+    session = Session(plan, runner, store, **{"watcher": Watched(), **fields})
+    run_study(session)
+    return session, store, runner
