@@ -52,7 +52,8 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     if epoch_samples:
         found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
     if epoch_samples and epochs:
-        found.append(Work(f"a run of {epochs:g} epochs", epoch_samples * epochs))
+        number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+        found.append(Work(f"a run of {number}", epoch_samples * epochs))
     return tuple(found)
 
 

@@ -8,8 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.spec import Setting
 from raybench.testing import FakeHardware, FakeRunner
-from tests.unit.studies import grid, searched, study
-from tests.unit.studies import trained as trainings
+from tests.unit.studies import grid, searched, study, trained
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +38,10 @@ def wide() -> StudyResults:
 
 
 @pytest.fixture(scope="session")
-def trained() -> StudyResults:
+def trained_results() -> StudyResults:
     """Four epochs with three seeds on one device and on two, and nothing else."""
     spec = study(
         workload={"name": "vision", "input": "real"},
         training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
     )
-    return analyse(spec, trainings(spec, (1, 2)))
+    return analyse(spec, trained(spec, (1, 2)))
