@@ -27,16 +27,16 @@ def rounded_batch(batch: float) -> str:
     return f"{int(round(batch, -digits)):,}"
 
 
-def bound_words(found: Found) -> str:
+def bound_words(largest: Found) -> str:
     """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
-    if found.bound is Bound.UNFINISHED:
+    if largest.bound is Bound.UNFINISHED:
         return "not finished: larger ones may fit"
-    told = " ".join(found.reason.split())
-    if found.bound is Bound.LIMIT:
-        return f"stopped at the limit of {found.bound}, not at the memory: {told}"
-    if found.bound is Bound.MEMORY:
+    told = " ".join(largest.reason.split())
+    if largest.bound is Bound.LIMIT:
+        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
+    if largest.bound is Bound.MEMORY:
         return f"stopped at the memory: {told}"
-    return f"stopped by {found.bound}, not at the memory: {told}"
+    return f"stopped by {largest.bound}, not at the memory: {told}"
 
 
 def figures(value: float) -> str:
