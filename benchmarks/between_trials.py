@@ -21,7 +21,6 @@ from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.machine import environment
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
-from raybench.plan.search import Search
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory

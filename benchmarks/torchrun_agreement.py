@@ -24,7 +24,8 @@ from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
 from raybench.machine import gpus
-from raybench.records.requests import TrialRequest
+from raybench.records.measurements import StepsResult
+from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 BLOCKS = 5
@@ -66,15 +67,18 @@ def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -
     spec = MLPSpec(
         name="mlp", input_dim=options.width, hidden_dim=options.width, output_dim=options.width // 2
     )
-    request = TrialRequest(
-        role="search",
+    config = Configuration(
         workload=spec,
         optimizer=OptimizerSpec(),
         setting=Setting(batch_size=options.batch_size),
         world_size=options.world_size,
+        device="cuda" if device == "cuda" else "cpu",
+    )
+    request = StepsRequest(
+        role="search",
+        config=config,
         variants=("plain", "synced"),
         measure=MeasureSpec(steps=options.steps, min_rounds=BLOCKS),
-        device="cuda" if device == "cuda" else "cpu",
     )
     ratios = []
     with TemporaryDirectory() as folder, torchrun(spec, options, Path(folder)):
@@ -87,11 +91,11 @@ def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -
     return ratios
 
 
-def trial(runner: WorkerGroupRunner, request: TrialRequest) -> float:
+def trial(runner: WorkerGroupRunner, request: StepsRequest) -> float:
     """Median over rounds of the slowest rank's step time, in s."""
     outcome = runner.run(request, lambda progress: None)
-    assert outcome.steps is not None, outcome.reason
-    blocks = [round_.block("synced") for round_ in outcome.steps.rounds]
+    assert isinstance(outcome.result, StepsResult), outcome.reason
+    blocks = [round_.block("synced") for round_ in outcome.result.rounds]
     return statistics.median(max(block.step_time_s) for block in blocks if block is not None)
 
 

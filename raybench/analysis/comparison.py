@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.attribution import ModelChange, between
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment, comparable
@@ -51,6 +52,56 @@ class SameTrial:
         return self.speed.high < 1
 
 
+@dataclass(frozen=True)
+class FurtherSide:
+    """One study beside the first."""
+
+    side: Side
+    same_trials: tuple[SameTrial, ...]  # that both have; the first one's headline leads
+    headline: SameTrial | None  # of ``same_trials``; None: the first one's was not measured here
+    change: ModelChange | None  # None: both have one workload, or a default was not measured
+
+    @property
+    def name(self) -> str:
+        """What the study is called here."""
+        return self.side.name
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Several studies: in what they differ, and each further one beside the first."""
+
+    first: Side
+    others: tuple[FurtherSide, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All of them, the first one first."""
+        return self.first, *(other.side for other in self.others)
+
+
+def side_by_side(sides: Sequence[Side]) -> SideBySide:
+    """All that a comparison shows; the first of ``sides`` is what the others are compared with."""
+    first, *others = sides
+    return SideBySide(
+        first=first,
+        others=tuple(_beside(first, other) for other in others),
+        differences=tuple(differences(sides)),
+    )
+
+
+def _beside(first: Side, other: Side) -> FurtherSide:
+    common = tuple(same_trials(first, other))
+    other_workload = first.results.study.workload != other.results.study.workload
+    return FurtherSide(
+        side=other,
+        same_trials=common,
+        headline=_headline(first, common),
+        change=between(first.results, other.results) if other_workload else None,
+    )
+
+
 def differences(sides: Sequence[Side]) -> list[Difference]:
     """What is not the same on all sides: the studies' fields, then what changes timing of the machines."""
     studies = [dict(flat(side.results.study.model_dump(mode="json"))) for side in sides]
@@ -86,8 +137,12 @@ def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) ->
 
 def headline_in_common(first: Side, other: Side) -> SameTrial | None:
     """The first side's default at its target world size, where both measured it."""
+    return _headline(first, same_trials(first, other))
+
+
+def _headline(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
+    """Of the trials in common, of which the first side's headline leads."""
     headline = first.results.headline
-    common = same_trials(first, other)
     return common[0] if common and headline is not None and _same(common[0].record, headline) else None
 
 

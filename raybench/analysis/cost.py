@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import HOUR_S
@@ -40,7 +41,7 @@ class CostPoint:
     label: str
     costs: tuple[Cost, ...]  # one for each piece of work
     speedup: Estimate | None  # over one device
-    cost_ratio: Estimate | None  # device time over one device's: n / speed-up, paired as the speed-up is
+    cost_ratio: Estimate | None  # device time over one device's
     saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
     saved_money: Estimate | None
 
@@ -51,7 +52,8 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     if epoch_samples:
         found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
     if epoch_samples and epochs:
-        found.append(Work(f"a run of {epochs:g} epochs", epoch_samples * epochs))
+        number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+        found.append(Work(f"a run of {number}", epoch_samples * epochs))
     return tuple(found)
 
 
@@ -66,10 +68,33 @@ def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ..
     )
 
 
+def extra_device_time(results: MeasuredStudy) -> Estimate | None:
+    """Device time of a sample on the headline's devices over one device's, less one: 0.25 is 25% more.
+
+    None where the headline has no speed-up over one device, or has more workers than cores.
+    """
+    headline, found = results.headline, results.headline_scaling
+    if headline is None or found is None or headline.config.oversubscribed:
+        return None
+    speedup = _over_one_device(found, headline.config.world_size)
+    return _less(_device_time_ratio(speedup, headline.config.world_size), 1.0) if speedup else None
+
+
+def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
+    """The speed-up where it is one of several devices over one."""
+    one_device = found.baseline is not None and found.baseline.world_size == 1
+    return found.speedup if one_device and world_size > 1 else None
+
+
+def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
+    """Device time over one device's: n / speed-up, paired as the speed-up is."""
+    return inverse(speedup).scaled(world_size)
+
+
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
     found, size = results.scaling(record), record.config.world_size
     price = results.study.cost.price_per_device_hour
-    speedup = found.speedup if found.baseline and found.baseline.world_size == 1 and size > 1 else None
+    speedup = _over_one_device(found, size)
     every = tuple(_cost(record, found.throughput_samples_per_s, work, price) for work in pieces)
     run, runs = every[-1], results.study.cost.runs
     saved_s = saved_money = None
@@ -84,7 +109,7 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
         label=results.label(record),
         costs=every,
         speedup=speedup,
-        cost_ratio=inverse(speedup).scaled(size) if speedup else None,
+        cost_ratio=_device_time_ratio(speedup, size) if speedup else None,
         saved_s=saved_s,
         saved_money=saved_money,
     )

@@ -9,12 +9,13 @@ from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
-from raybench.analysis.cost import CostPoint, Work, costs, works
+from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, diagnose_configurations
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.efficiency import Gain, gain
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
@@ -53,6 +54,7 @@ class StudyResults(MeasuredStudy):
     phases: PhaseTable | None  # of the headline
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
+    extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     experiment: PublishedExperiment | None  # that the study repeats
@@ -86,6 +88,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         phases=phases,
         work=work,
         costs=costs(base, work),
+        extra_device_time=extra_device_time(base),
         strategies=compare_strategies(base),
         training=training,
         experiment=experiment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import accumulate
 from statistics import fmean
 
@@ -124,6 +125,24 @@ class TrainedRun:
 
 
 @dataclass(frozen=True)
+class EpochMeans:
+    """One epoch of all runs of a group: means over the seeds, as ``over_seeds`` has them.
+
+    ``None`` where no seed has the value. Accuracies are shares of 1, times in s.
+    """
+
+    epoch: int  # from 1
+    learning_rate: float  # of the first seed: it is the same for all
+    num_seeds: int
+    train_loss: Estimate | None
+    train_accuracy: Estimate | None
+    test_loss: Estimate | None
+    test_accuracy: Estimate | None
+    train_s: Estimate | None
+    evaluation_s: Estimate | None
+
+
+@dataclass(frozen=True)
 class TrainedGroup:
     """The runs of one strategy and world size, by seed."""
 
@@ -148,6 +167,13 @@ class TrainedGroup:
     def num_epochs(self) -> int:
         """Epochs of each run."""
         return len(self.runs[0].epochs)
+
+    @cached_property
+    def epochs(self) -> tuple[EpochMeans, ...]:
+        """Epoch by epoch, the first one first."""
+        return tuple(
+            _epoch_means([run.epochs[index] for run in self.runs]) for index in range(self.num_epochs)
+        )
 
     @property
     def epoch_time_s(self) -> Estimate:
@@ -201,6 +227,26 @@ class TrainingResults:
     noise_scale: tuple[float, float] | None  # after the first and after the last epoch, mean over runs
     reference_batch: int
     goodput: tuple[Goodput, ...]
+
+    @property
+    def runs(self) -> tuple[TrainedRun, ...]:
+        """Of all groups, one device first."""
+        return tuple(run for group in self.groups for run in group.runs)
+
+    @property
+    def spec(self) -> TrainingSpec:
+        """What was asked: the same of every run."""
+        return self.groups[0].runs[0].spec
+
+    @property
+    def weights_difference(self) -> float | None:
+        """The largest difference of a weight between two ranks at the end of a run; None: none is known."""
+        differences = (run.result.weights_difference for run in self.runs)
+        return max((each for each in differences if each is not None), default=None)
+
+    def comparison(self, group: TrainedGroup) -> Comparison | None:
+        """``group`` against one device; None of one device itself, or without it."""
+        return next((each for each in self.comparisons if each.group is group), None)
 
 
 def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
@@ -276,6 +322,25 @@ def over_seeds(values: Iterable[float | None]) -> Estimate | None:
 def ratio_over_seeds(values: Sequence[float]) -> Estimate:
     """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
     return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
+
+
+def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
+    """``epochs``: the same one of every seed."""
+
+    def mean(name: str) -> Estimate | None:
+        return over_seeds(getattr(epoch, name) for epoch in epochs)
+
+    return EpochMeans(
+        epoch=epochs[0].epoch,
+        learning_rate=epochs[0].learning_rate,
+        num_seeds=len(epochs),
+        train_loss=mean("train_loss"),
+        train_accuracy=mean("train_accuracy"),
+        test_loss=mean("test_loss"),
+        test_accuracy=mean("test_accuracy"),
+        train_s=mean("train_s"),
+        evaluation_s=mean("evaluation_s"),
+    )
 
 
 def _key(run: TrainedRun) -> tuple[int, str]:

@@ -40,8 +40,8 @@ def compare_directories(
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, or nothing to fail by.
     """
-    from raybench.analysis.comparison import headline_in_common
-    from raybench.report.tables.comparison import print_comparison
+    from raybench.analysis.comparison import side_by_side
+    from raybench.report.comparison import print_comparison
     from raybench.report.wording import times
 
     resolved = [directory.resolve() for directory in directories]
@@ -50,24 +50,26 @@ def compare_directories(
         raise RequestError(f"compare: two different results directories or more (received {told})")
     names = [directory.name for directory in resolved]
     unique = len(set(names)) == len(names)
-    sides = [
-        _side(directory, name if unique else str(directory))
-        for directory, name in zip(directories, names, strict=True)
-    ]
-    print_comparison(sides, console)
+    studies = side_by_side(
+        [
+            _side(directory, name if unique else str(directory))
+            for directory, name in zip(directories, names, strict=True)
+        ]
+    )
+    print_comparison(studies, console)
     if not fail_if_slower:
         return DONE
-    code, first = DONE, sides[0]
-    for other in sides[1:]:
-        found = headline_in_common(first, other)
-        if found is None:
+    code, first = DONE, studies.first
+    for other in studies.others:
+        headline = other.headline
+        if headline is None:
             raise RequestError(
                 f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
                 "world size too (received a directory without that trial)"
             )
-        if found.is_slower:
+        if headline.is_slower:
             code = SLOWER
-            words = f"{other.name} is slower than {first.name}: {times(found.speed)} ({found.label})"
+            words = f"{other.name} is slower than {first.name}: {times(headline.speed)} ({headline.label})"
             console.print(words, soft_wrap=True, highlight=False, markup=False)
     return code
 

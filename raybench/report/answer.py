@@ -11,7 +11,16 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
-from raybench.report.wording import PART_WORDS, interval, percent, rounded_batch, times
+from raybench.report.losses import certain, shares_of_step
+from raybench.report.wording import (
+    PART_WORDS,
+    epochs_words,
+    interval,
+    percent,
+    rounded_batch,
+    times,
+    times_over_seeds,
+)
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve, BatchPoint
@@ -69,22 +78,22 @@ def _missing_target(results: StudyResults) -> list[str]:
 
 def _speed(results: StudyResults) -> str:
     """The headline's speed-up, and the other end of the batches."""
-    headline, found = results.headline, results.headline_scaling
+    headline, scaling = results.headline, results.headline_scaling
     assert headline is not None
-    assert found is not None
+    assert scaling is not None
     config = headline.config
     mark = "oversubscribed, so not to be relied on: " if config.oversubscribed else ""
     of_all = "global " if config.scaling == "strong" else ""
     at = f"at {of_all}batch {config.setting.batch_size:,}"
     devices = devices_words(config.world_size)
-    rate = f"{interval(found.throughput_samples_per_s)} samples/s"
+    rate = f"{interval(scaling.throughput_samples_per_s)} samples/s"
     if config.world_size == 1:
         alone = "" if results.target_world_size > 1 else "; one device only, so nothing to scale over"
         return f"{mark}{devices}: {rate} {at}{alone}"
-    if found.speedup is None or found.baseline is None:
+    if scaling.speedup is None or scaling.baseline is None:
         return f"{mark}{devices}: {rate} {at}, with no smaller world size to compare with"
-    over = "" if found.baseline.world_size == 1 else f" over {devices_words(found.baseline.world_size)}"
-    words = f"{mark}{devices}: {times(found.speedup)}{over} {at}"
+    over = "" if scaling.baseline.world_size == 1 else f" over {devices_words(scaling.baseline.world_size)}"
+    words = f"{mark}{devices}: {times(scaling.speedup)}{over} {at}"
     others = [
         f"{times(point.speedup)} at {of_all}batch {point.batch_size:,}" for point in _further_batches(results)
     ]
@@ -109,14 +118,19 @@ def _further_batches(results: StudyResults) -> list[BatchPoint]:
 
 
 def _crossover(results: StudyResults) -> list[str]:
-    found = results.headline_scaling
-    if found is None or found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
+    scaling = results.headline_scaling
+    if (
+        scaling is None
+        or scaling.speedup is None
+        or scaling.baseline is None
+        or scaling.baseline.world_size > 1
+    ):
         return []
     for curve in results.batch_curves[:1]:
         words = _crossover_of(curve)
         if words:
             return [words]
-    if results.headline is not None and results.headline.config.world_size > 1 and found.speedup.high < 1:
+    if results.headline is not None and results.headline.config.world_size > 1 and scaling.speedup.high < 1:
         return ["slower than one"]
     return []
 
@@ -139,18 +153,13 @@ def _crossover_of(curve: BatchCurve) -> str:
 
 def _lost(results: StudyResults) -> list[str]:
     """The parts of the step that are lost, the largest first, as shares of the step."""
-    found = results.waterfall
-    if found is None or found.world_size == 1:
+    waterfall = results.waterfall
+    if waterfall is None or waterfall.world_size == 1:
         return []
-    total_s = found.step_time_s.value
-    shares = {
-        name: part.scaled(1 / total_s) for name, part in found.parts.present().items() if name != "ideal"
-    }
-    certain = {name: part for name, part in shares.items() if part.low > 0 and part.value >= LEAST_SHARE}
-    ordered = sorted(certain.items(), key=lambda item: -item[1].value)
-    if not ordered:
-        return _nothing_lost(shares)
-    return ["lost: " + ", ".join(f"{part.value:.0%} {PART_WORDS[name]}" for name, part in ordered)]
+    shares = shares_of_step(waterfall)
+    shares.pop(PART_WORDS["ideal"], None)
+    lost = [f"{share.value:.0%} {name}" for name, share in certain(shares, LEAST_SHARE)]
+    return ["lost: " + ", ".join(lost)] if lost else _nothing_lost(shares)
 
 
 def _nothing_lost(shares: dict[str, Estimate]) -> list[str]:
@@ -172,40 +181,22 @@ def _best(results: StudyResults) -> list[str]:
     among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
     if best.is_default:
         return [among]
-    value = _best_value(results)
-    return [f"{among}, {value}, not yet confirmed against the default"]
-
-
-def _best_value(results: StudyResults) -> str:
-    assert results.best is not None
-    row = next(row for row in results.summaries if row.trial_id == results.best.record.trial_id)
-    assert row.throughput_samples_per_s is not None
-    assert row.step_time_s is not None
-    assert row.step_time_low_s is not None
-    assert row.step_time_high_s is not None
-    samples = row.throughput_samples_per_s * row.step_time_s
-    low, high = samples / row.step_time_high_s, samples / row.step_time_low_s
-    rate = Estimate(row.throughput_samples_per_s, low, high, row.rounds or 0)
-    return f"{interval(rate)} samples/s"
+    rate = results.scaling(best.record).throughput_samples_per_s
+    return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
 
 
 def _training(results: StudyResults) -> list[str]:
     """Whether several devices reach the accuracy of one: of the largest world size, its first strategy."""
-    found = results.training
-    if found is None:
+    training = results.training
+    if training is None:
         return []
-    if found.comparisons:
-        most = max(found.comparisons, key=lambda each: each.group.world_size)
+    if training.comparisons:
+        most = max(training.comparisons, key=lambda each: each.group.world_size)
         return [f"trained {epochs_words(most.group.num_epochs)}: {parity_words(most)}"]
-    group = found.groups[0]
+    group = training.groups[0]
     accuracy = group.mean(lambda run: run.final_accuracy)
     words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy:.1%}"]
-
-
-def epochs_words(number: int) -> str:
-    """1 epoch, 3 epochs."""
-    return f"{number} epoch" if number == 1 else f"{number} epochs"
 
 
 def parity_words(comparison: Comparison) -> str:
@@ -213,7 +204,8 @@ def parity_words(comparison: Comparison) -> str:
     group, difference = comparison.group, comparison.difference_points
     who = f"{devices_words(group.world_size)} ({group.strategy}) and one"
     seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
-    speed = f", {times(comparison.epoch_speedup)} per epoch" if comparison.epoch_speedup else ""
+    speedup = comparison.epoch_speedup
+    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
     if difference is None:
         return f"{who} have no accuracies to compare{speed}"
     numbers = f"{difference.value:+.2f}"
@@ -230,10 +222,10 @@ def parity_words(comparison: Comparison) -> str:
 
 
 def _confirmed(confirmation: Confirmation) -> str:
-    found = confirmation.gain
-    amount = percent(found.gain, sign=True)
-    if found.verdict is Verdict.NONE:
+    gain = confirmation.gain
+    amount = percent(gain.gain, sign=True)
+    if gain.verdict is Verdict.NONE:
         return f"{confirmation.label}, no significant gain over the default ({amount})"
-    if found.verdict is Verdict.WORSE:
+    if gain.verdict is Verdict.WORSE:
         return f"{confirmation.label}, but measured again {amount} against the default: keep the default"
     return f"{confirmation.label}, {amount} over the default"

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from raybench.analysis.attribution import Attribution
 from raybench.analysis.diagnosis.configurations import Change, DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD, Status
+from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.answer import answer_of
-from raybench.report.tables import tables
+from raybench.report.contents import ReportTables
+from raybench.report.losses import certain, shares_of_step
+from raybench.report.tables.base import Table
 from raybench.report.when_to_use import when_to_use
 from raybench.report.wording import PART_WORDS, percent, times
 from raybench.spec.knobs import Setting
@@ -22,19 +24,18 @@ LEAST_SHARE = 0.02  # of the step; less is not worth a word
 MOST_CONFIGURATIONS = 20  # further ones are in the table only
 
 
-def diagnosis_markdown(results: StudyResults) -> str:
+def diagnosis_markdown(results: StudyResults, tables: ReportTables) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
-    found = results.configurations
     lines = [f"# Diagnosis: {results.study.name}", "", answer_of(results) + ".", ""]
-    lines += _status_lines(found)
-    for each in found[:MOST_CONFIGURATIONS]:
+    lines += _status_lines(tables.configurations)
+    for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each)
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
     lines += _finding_lines(results)
     if results.failed:
-        lines += ["## Trials without numbers", "", formats.to_markdown(tables.failures_table(results))]
+        lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -47,32 +48,10 @@ def grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
         yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
 
 
-def _status_lines(found: Sequence[DiagnosedConfiguration]) -> list[str]:
-    if not found:
+def _status_lines(table: Table) -> list[str]:
+    if not table.rows:
         return []
-    size = found[0].record.config.world_size
-    columns = ("configuration", "status", "speed-up", "efficiency", "n")
-    table = tables.Table(
-        "",
-        "",
-        tuple(tables.Column(name, name in ("speed-up", "efficiency", "n")) for name in columns),
-        tuple(
-            (
-                each.label,
-                str(each.status) if each.status else "no baseline",
-                times(each.scaling.speedup) if each.scaling.speedup else "",
-                percent(each.scaling.efficiency) if each.scaling.efficiency else "",
-                str(each.scaling.step_time_s.n),
-            )
-            for each in found
-        ),
-    )
-    words = (
-        f"On {devices_words(size)}, mean with 95% interval over n rounds. Excellent: efficiency at least "
-        f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
-        "A batch is a choice about speed alone: how many epochs it needs is another question."
-    )
-    return ["## Configurations", "", formats.to_markdown(table), words, ""]
+    return [f"## {table.title}", "", formats.to_markdown(table), table.caption, ""]
 
 
 def _configuration_lines(each: DiagnosedConfiguration) -> list[str]:
@@ -90,17 +69,13 @@ def _devices(each: DiagnosedConfiguration) -> str:
     return devices_words(each.record.config.world_size)
 
 
-def _lost_words(found: Waterfall | None) -> str:
+def _lost_words(waterfall: Waterfall | None) -> str:
     """The parts of the step that are certain, the largest first; the ideal part before them."""
-    if found is None or found.parts.ideal is None:
+    if waterfall is None or waterfall.parts.ideal is None:
         return ""
-    shares = {name: part.scaled(1 / found.step_time_s.value) for name, part in found.parts.present().items()}
-    ideal = shares.pop("ideal")
-    certain = sorted(
-        ((name, share) for name, share in shares.items() if share.low > 0 and share.value >= LEAST_SHARE),
-        key=lambda item: -item[1].value,
-    )
-    lost = [f"{percent(share)} {PART_WORDS[name]}" for name, share in certain]
+    shares = shares_of_step(waterfall)
+    ideal = shares.pop(PART_WORDS["ideal"])
+    lost = [f"{percent(share)} {name}" for name, share in certain(shares, LEAST_SHARE)]
     return ", ".join([f"{percent(ideal)} of the step is what one device needs", *lost])
 
 
@@ -132,17 +107,17 @@ def _change_words(change: Change) -> str:
     return knob_words(change.knob, change.value) if known else f"{change.knob}={change.value}"
 
 
-def _ranking_lines(found: Attribution | None) -> list[str]:
+def _ranking_lines(attribution: Attribution | None) -> list[str]:
     """The knobs by how much their best measured value changes the efficiency against the default."""
-    if found is None or not found.singles:
+    if attribution is None or not attribution.singles:
         return []
     lines = ["## What changes the efficiency most", ""]
     lines.append(
-        f"Against the default at {percent(found.default_efficiency)} on {devices_words(found.world_size)}, "
-        "one knob at a time, the largest effect first:"
+        f"Against the default at {percent(attribution.default_efficiency)} on "
+        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first:"
     )
     lines.append("")
-    for effect in found.singles:
+    for effect in attribution.singles:
         sure = "" if effect.efficiency_ratio.excludes(1.0) else " (no difference beyond the interval)"
         lines.append(
             f"- {effect.label}: {times(effect.efficiency_ratio)} the efficiency, "

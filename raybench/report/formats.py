@@ -6,9 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import TrialSummary
-from raybench.report.tables.tables import Table, scaling_table, suggestions_table
+from raybench.report.tables.base import Table
 from raybench.spec.knobs import KnobValue
 
 
@@ -35,11 +34,8 @@ def summary_csv(summaries: Sequence[TrialSummary]) -> str:
     return text.getvalue()
 
 
-def summary_tex(results: StudyResults) -> str:
-    """``summary.tex``: the scaling table for LaTeX with booktabs."""
-    table = scaling_table(results)
-    if not table.rows:
-        table = suggestions_table(results)
+def to_tex(table: Table, study: str) -> str:
+    """The table for LaTeX with booktabs, its caption after the study's name."""
     aligns = "".join("r" if column.right else "l" for column in table.columns)
     body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
     heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
@@ -48,7 +44,7 @@ def summary_tex(results: StudyResults) -> str:
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{tex_escape(results.study.name)}. {tex_escape(table.caption)}}}",
+            rf"\caption{{{tex_escape(study)}. {tex_escape(table.caption)}}}",
             rf"\begin{{tabular}}{{{aligns}}}",
             r"\toprule",
             heading,

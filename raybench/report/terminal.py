@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.labels import setting_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
-from raybench.report.tables.tables import in_order, mark
+from raybench.report.tables.base import NONE, Column, Table, devices, make_table
+from raybench.report.tables.search import batch_cell, share_cell
+from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import bound_words, figures, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-TERMINAL_WIDTH = 80
+TERMINAL_WIDTH, MOST_WIDTH = 80, 100
 MOST_TERMINAL_ROWS = 12
+
+
+def print_summary(results: StudyResults, console: Console) -> None:
+    """The table, then the answer in words."""
+    from rich.text import Text
+
+    for largest in results.largest:
+        share = share_cell(largest)
+        taken = f", {share} of the memory" if share else ""
+        setting = setting_words(largest.setting, ["strategy", "precision"])
+        told = f"{batch_cell(largest)}{taken}; {bound_words(largest)}"
+        console.print(Text(f"largest batch ({setting}): {told}"))
+    if results.records:
+        console.print(terminal_table(results, min(console.width, MOST_WIDTH)))
+    console.print(Text(answer_of(results), style="bold"))
 
 
 def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:
@@ -26,34 +42,66 @@ def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTa
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = RichTable(box=box.SIMPLE_HEAD, width=width, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("devices", justify="right", no_wrap=True)
-    table.add_column("setting", ratio=1, overflow="fold")
-    for heading in ("step time", "samples/s", "efficiency"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("n", justify="right", no_wrap=True)
+    table = _trials_table(results)
+    drawn = RichTable(box=box.SIMPLE_HEAD, width=width, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in table.columns:
+        if column.right:
+            drawn.add_column(column.heading, justify="right", no_wrap=True)
+        else:
+            drawn.add_column(column.heading, ratio=1, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    drawn.caption = table.caption or None
+    return drawn
+
+
+def _trials_table(results: StudyResults) -> Table:
+    """As many trials as a screen holds, those without numbers last."""
     shown = in_order(results, "scaling", "verification") or in_order(results, "search")
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
-    for record in shown:
-        found = results.scaling(record)
-        step_s = found.step_time_s
-        cells = (
-            str(record.config.world_size),
-            results.label(record) + mark(record),
-            f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}",
-            figures(found.throughput_samples_per_s.value),
-            percent(found.efficiency) if found.efficiency and record.config.world_size > 1 else "",
-            str(step_s.n),
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    for record in results.failed[:MOST_TERMINAL_ROWS]:
-        label = f"{results.label(record)}: {record.state}"
-        table.add_row(str(record.config.world_size), Text(label), *("–",) * 3, "")
-    left_out = len(results.records) - table.row_count
-    if left_out:
-        table.caption = f"{left_out} of {len(results.records)} trials more in the report"
-    return table
+    shown += results.failed[:MOST_TERMINAL_ROWS]
+    left_out = len(results.records) - len(shown)
+    caption = f"{left_out} of {len(results.records)} trials more in the report" if left_out else ""
+    return make_table("", caption, _trial_columns(results), shown)
+
+
+def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
+    """Of trials with step times and of failed ones."""
+
+    def setting(record: TrialRecord) -> str:
+        if record.steps is None:
+            return f"{results.label(record)}: {record.state}"
+        return label_and_mark(results, record)
+
+    def step_time(record: TrialRecord) -> str:
+        if record.steps is None:
+            return NONE
+        step_s = results.scaling(record).step_time_s
+        return f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}"
+
+    def rate(record: TrialRecord) -> str:
+        if record.steps is None:
+            return NONE
+        return figures(results.scaling(record).throughput_samples_per_s.value)
+
+    def efficiency(record: TrialRecord) -> str:
+        if record.steps is None:
+            return NONE
+        share = results.scaling(record).efficiency
+        return percent(share) if share and record.config.world_size > 1 else ""
+
+    def rounds(record: TrialRecord) -> str:
+        return "" if record.steps is None else str(results.scaling(record).step_time_s.n)
+
+    return [
+        Column("devices", devices, right=True),
+        Column("setting", setting),
+        Column("step time", step_time, right=True),
+        Column("samples/s", rate, right=True),
+        Column("efficiency", efficiency, right=True),
+        Column("n", rounds, right=True),
+    ]
 
 
 def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:
@@ -64,21 +112,6 @@ def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[Trial
         for record in shown
         if record.trial_id not in default and record.config.world_size == results.target_world_size
     ]
-    fastest = sorted(others, key=lambda record: -scaling(record).throughput_samples_per_s.value)
+    fastest = sorted(others, key=lambda record: -results.scaling(record).throughput_samples_per_s.value)
     first = [record for record in shown if record.trial_id in default][:MOST_TERMINAL_ROWS]
     return first + fastest[: max(MOST_TERMINAL_ROWS - len(first), 0)]
-
-
-def print_summary(results: StudyResults, console: Console) -> None:
-    """The table, then the answer in words."""
-    from rich.text import Text
-
-    for each in results.largest:
-        batch = "none" if each.batch_size is None else f"{each.batch_size:,}"
-        share = each.fitting.share if each.fitting else None
-        taken = "" if share is None else f", {share:.0%} of the memory"
-        setting = setting_words(each.setting, ["strategy", "precision"])
-        console.print(Text(f"largest batch ({setting}): {batch}{taken}; {bound_words(each)}"))
-    if results.records:
-        console.print(terminal_table(results, min(console.width, 100)))
-    console.print(Text(answer_of(results), style="bold"))

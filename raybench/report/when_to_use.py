@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from raybench.analysis.cost import inverse
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.wording import percent, rounded_batch, times
@@ -11,20 +9,16 @@ from raybench.report.wording import percent, rounded_batch, times
 
 def when_to_use(results: StudyResults) -> str:
     """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice."""
-    headline, found = results.headline, results.headline_scaling
-    if headline is None or found is None or found.speedup is None or found.baseline is None:
+    headline, scaling, more = results.headline, results.headline_scaling, results.extra_device_time
+    if headline is None or scaling is None or scaling.speedup is None or more is None:
         return ""
-    size = headline.config.world_size
-    if size == 1 or found.baseline.world_size != 1 or headline.config.oversubscribed:
-        return ""
-    many, ratio = devices_words(size), inverse(found.speedup).scaled(size)
-    more = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
+    many, speedup = devices_words(headline.config.world_size), scaling.speedup
     here = f"({results.headline_label})"
-    if found.speedup.low <= 1:
-        slower = "slower" if found.speedup.high < 1 else "not measurably faster"
-        words = f"Use one device: {many} {here} are {slower}, {times(found.speedup)}, and each sample takes "
+    if speedup.low <= 1:
+        slower = "slower" if speedup.high < 1 else "not measurably faster"
+        words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
         return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
-    words = f"Use {many} {here} where time counts: {times(found.speedup)} as fast, at "
+    words = f"Use {many} {here} where time counts: {times(speedup)} as fast, at "
     if more.low <= 0:
         return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
     cheap = f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts."

@@ -7,6 +7,7 @@ import math
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, Found
 
+MEBIBYTE = 2**20
 MOST_DECIMALS = 5
 LEAST_DURATION_S = 1e-9  # less is rounding
 PART_WORDS = {
@@ -26,16 +27,16 @@ def rounded_batch(batch: float) -> str:
     return f"{int(round(batch, -digits)):,}"
 
 
-def bound_words(found: Found) -> str:
+def bound_words(largest: Found) -> str:
     """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
-    if found.bound is Bound.UNFINISHED:
+    if largest.bound is Bound.UNFINISHED:
         return "not finished: larger ones may fit"
-    told = " ".join(found.reason.split())
-    if found.bound is Bound.LIMIT:
-        return f"stopped at the limit of {found.bound}, not at the memory: {told}"
-    if found.bound is Bound.MEMORY:
+    told = " ".join(largest.reason.split())
+    if largest.bound is Bound.LIMIT:
+        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
+    if largest.bound is Bound.MEMORY:
         return f"stopped at the memory: {told}"
-    return f"stopped by {found.bound}, not at the memory: {told}"
+    return f"stopped by {largest.bound}, not at the memory: {told}"
 
 
 def figures(value: float) -> str:
@@ -56,10 +57,25 @@ def times(estimate: Estimate) -> str:
     return f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
+def times_over_seeds(estimate: Estimate) -> str:
+    """A speed-up over seeds; of a single one without an interval: it has none."""
+    return times(estimate) if estimate.n > 1 else f"{estimate.value:.2f}x"
+
+
 def interval(estimate: Estimate, suffix: str = "") -> str:
     """A value with its interval, all with the digits that the interval's width leaves meaningful."""
     value, low, high = aligned(estimate.value, estimate.low, estimate.high)
     return f"{value}{suffix} [{low}, {high}]"
+
+
+def milliseconds(estimate: Estimate) -> str:
+    """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
+    return interval(estimate.scaled(1e3))
+
+
+def mebibytes(amount_bytes: int | None) -> str:
+    """An amount of memory in MiB, without the unit; empty where it is not known."""
+    return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
 
 
 def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
@@ -83,6 +99,11 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
 
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
+
+
+def epochs_words(number: int) -> str:
+    """1 epoch, 3 epochs."""
+    return f"{number} epoch" if number == 1 else f"{number} epochs"
 
 
 def duration_words(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Two studies that the tests of tables and of plots both read."""
+"""Studies that the tests of tables and of plots both read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.spec import Setting
 from raybench.testing import FakeHardware, FakeRunner
-from tests.unit.studies import grid, searched, study
+from tests.unit.studies import grid, searched, study, trained
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +35,13 @@ def wide() -> StudyResults:
     costs = FakeHardware(offset_s=(0, 0, 0, 0.002), jitter_s=0.001).costs
     runner = FakeRunner(costs, seed=4, memory_limit_bytes=(1 << 30) + (1 << 29))
     return analyse(spec, grid(spec, (1, 2, 4, 8), runner)[0])
+
+
+@pytest.fixture(scope="session")
+def trained_results() -> StudyResults:
+    """Four epochs with three seeds on one device and on two, and nothing else."""
+    spec = study(
+        workload={"name": "vision", "input": "real"},
+        training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
+    )
+    return analyse(spec, trained(spec, (1, 2)))

@@ -8,6 +8,9 @@ from typing import Any
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
 from raybench.records.messages import Samples
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, TrainingRequest, Variant
@@ -145,3 +148,20 @@ def trained(study: Study, sizes: Iterable[int], learning: FakeLearning | None = 
         for size in sizes
     ]
     return run_all(FakeRunner(learning=learning, seed=3), requests, study.name)[0]
+
+
+def planned_training(devices: int = 2, **fields: Any) -> Plan:
+    """A study of its own on real input that trains four epochs with three seeds."""
+    given = {
+        "workload": {"name": "vision", "input": "real"},
+        "training": {"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
+        "measure": {"half_width": 0.02},
+    } | fields
+    return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
+
+
+def trained_study(learning: FakeLearning, devices: int = 2, **fields: Any) -> tuple[Plan, list[TrialRecord]]:
+    """That study, its trials of steps and of training."""
+    plan = planned_training(devices, **fields)
+    runner = FakeRunner(noise=Noise(block=0.005, step=0.002), learning=learning, seed=4)
+    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]

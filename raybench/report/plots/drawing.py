@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.report.plots.values import Line
+from raybench.report.plots.lines import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,13 +141,13 @@ def log2_axis(axes: Axes, values: Sequence[int]) -> None:
 
 
 def far_apart(values: Sequence[int]) -> list[int]:
-    """The values whose labels have room beside each other, the largest kept."""
-    room = np.log2(max(values) / min(values)) / 10
-    kept: list[int] = []
+    """The values whose labels have room beside each other, the largest among them."""
+    least = np.log2(max(values) / min(values)) / 10
+    shown: list[int] = []
     for value in sorted(values, reverse=True):
-        if not kept or np.log2(kept[-1] / value) >= room:
-            kept.append(value)
-    return kept[::-1]
+        if not shown or np.log2(shown[-1] / value) >= least:
+            shown.append(value)
+    return shown[::-1]
 
 
 def log_y(axes: Axes, values: Sequence[float]) -> None:

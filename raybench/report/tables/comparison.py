@@ -1,106 +1,120 @@
-"""Tables of several studies side by side, for the terminal."""
+"""Tables of several studies side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from raybench.analysis.attribution import ModelChange, between
-from raybench.analysis.comparison import SameTrial, Side, differences, same_trials
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.attribution import ModelChange
+from raybench.analysis.comparison import Difference, FurtherSide, SameTrial, Side, SideBySide
 from raybench.analysis.labels import devices_words
 from raybench.analysis.summary import model_name
-from raybench.report.tables.tables import Column, Table, milliseconds
-from raybench.report.wording import figures, interval, percent, times
+from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.wording import figures, interval, milliseconds, percent, times
 from raybench.spec.toml import received
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
 
-NONE = "–"
+def comparison_tables(studies: SideBySide) -> list[Table]:
+    """All that have something to say, in order."""
+    tables = [sides_table(studies.sides), differences_table(studies)]
+    for other in studies.others:
+        tables += [same_trials_table(studies.first, other), change_table(studies.first, other)]
+    return [table for table in tables if table.rows]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A name, and what each study says."""
+
+    name: str
+    cells: tuple[str, ...]
 
 
 def sides_table(sides: Sequence[Side]) -> Table:
     """What each study measured and found at its default on its target world size."""
-    columns = [dict(_facts(side)) for side in sides]
-    rows = tuple((name, *(column[name] for column in columns)) for name in columns[0])
+    described = [dict(_description(side)) for side in sides]
+    rows = [_Row(name, tuple(side[name] for side in described)) for name in described[0]]
     caption = "The default of each study at its largest world size; means with 95% intervals over n rounds."
-    return Table("Side by side", caption, _columns(sides, ""), rows)
+    return make_table("Side by side", caption, _columns(sides), rows)
 
 
-def differences_table(sides: Sequence[Side]) -> Table:
+def differences_table(studies: SideBySide) -> Table:
     """What is not the same everywhere; empty where all is."""
-    rows = tuple(
-        (each.name, *(NONE if value is None else _plain(value) for value in each.values))
-        for each in differences(sides)
-    )
-    return Table("What differs", "", _columns(sides, ""), rows)
+    rows = [_Row(each.name, tuple(_values(each))) for each in studies.differences]
+    return make_table("What differs", "", _columns(studies.sides), rows)
 
 
-def same_trials_table(first: Side, other: Side) -> Table:
+def _columns(sides: Sequence[Side]) -> list[Column[_Row]]:
+    """A column of names, then one for each study."""
+    return [
+        Column("", lambda row: row.name),
+        *(_study_column(side, place) for place, side in enumerate(sides)),
+    ]
+
+
+def _study_column(side: Side, place: int) -> Column[_Row]:
+    return Column(side.name, lambda row: row.cells[place])
+
+
+_SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
+    Column("devices", lambda trial: devices_words(trial.record.config.world_size)),
+    Column("setting", lambda trial: trial.label),
+    Column("samples/s", lambda trial: times(trial.speed), right=True),
+    Column("efficiency", lambda trial: known(trial.efficiency, times, ""), right=True),
+    Column("verdict", lambda trial: _verdict(trial)),
+]
+
+
+def same_trials_table(first: Side, other: FurtherSide) -> Table:
     """The trials that both measured, with how much faster the second is; empty where they share none."""
-    rows = tuple(
-        (
-            devices_words(each.record.config.world_size),
-            each.label,
-            times(each.speed),
-            times(each.efficiency) if each.efficiency else "",
-            _verdict(each),
-        )
-        for each in same_trials(first, other)
-    )
     caption = (
         "The intervals hold the noise within each run, not what changes from one hour to another: repeat "
         "both before a small difference is believed."
     )
-    columns = (
-        Column("devices"),
-        Column("setting"),
-        Column("samples/s", True),
-        Column("efficiency", True),
-        Column("verdict"),
-    )
-    return Table(f"The same trials: {other.name} over {first.name}", caption, columns, rows)
+    title = f"The same trials: {other.name} over {first.name}"
+    return make_table(title, caption, _SAME_TRIAL_COLUMNS, other.same_trials)
 
 
-def change_table(first: Side, other: Side) -> Table:
+def _verdict(trial: SameTrial) -> str:
+    if not trial.speed.excludes(1.0):
+        return "no difference seen"
+    return "slower" if trial.is_slower else "faster"
+
+
+_CHANGE_COLUMNS: list[Column[tuple[str, str]]] = [
+    Column("part", lambda row: row[0]),
+    Column("effect", lambda row: row[1], right=True),
+]
+
+
+def change_table(first: Side, other: FurtherSide) -> Table:
     """How much of the change between two defaults came from the workload, and how much from the setting."""
-    title, found = f"From {first.name} to {other.name}", between(first.results, other.results)
-    if found is None or first.results.study.workload == other.results.study.workload:
-        return Table(title, "", (), ())
-    caption = f"Ratios of the efficiency on {devices_words(found.world_size)}; 1.00x is no change."
-    if found.same_setting:
-        caption += f" The workloads are compared at {found.same_setting}, which both studies measured."
+    title, change = f"From {first.name} to {other.name}", other.change
+    if change is None:
+        return empty_table(title)
+    caption = f"Ratios of the efficiency on {devices_words(change.world_size)}; 1.00x is no change."
+    if change.same_setting:
+        caption += f" The workloads are compared at {change.same_setting}, which both studies measured."
     else:
         caption += " The studies have no setting in common: what the workload did cannot be told apart."
-    return Table(title, caption, (Column("part"), Column("effect", True)), tuple(_change_rows(found)))
+    return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))
 
 
-def print_comparison(sides: Sequence[Side], console: Console) -> None:
-    """All tables that have something to say."""
-    from rich.text import Text
-
-    first = sides[0]
-    found, alone = [sides_table(sides), differences_table(sides)], list[str]()
-    for other in sides[1:]:
-        shared = same_trials_table(first, other)
-        found += [shared, change_table(first, other)]
-        if not shared.rows:
-            alone.append(other.name)
-    for table in found:
-        if table.rows:
-            console.print(_rich(table, min(console.width, 100)))
-            if table.caption:
-                console.print(Text(table.caption + "\n"))
-    if alone:
-        console.print(Text(f"no trial in common with {first.name}: {', '.join(alone)}"))
+def _change_rows(change: ModelChange) -> Iterator[tuple[str, str]]:
+    yield "efficiency before", percent(change.before)
+    yield "efficiency after", percent(change.after)
+    yield "all together", times(change.total)
+    parts = (
+        ("the workload alone", change.workload),
+        ("the setting alone", change.settings),
+        ("what is more, or less, of both together", change.interaction),
+    )
+    yield from ((name, times(part)) for name, part in parts if part)
 
 
-def _facts(side: Side) -> Iterator[tuple[str, str]]:
+def _description(side: Side) -> Iterator[tuple[str, str]]:
     results, environment = side.results, side.environment
-    headline = results.headline
-    found = results.scaling(headline) if headline else None
+    headline, scaling = results.headline, results.headline_scaling
     packages = environment.packages
     yield "study", results.study.name
     yield "measured on", side.day or NONE
@@ -110,17 +124,12 @@ def _facts(side: Side) -> Iterator[tuple[str, str]]:
     yield "raybench, torch, ray", ", ".join(packages.get(name, "?") for name in ("raybench", "torch", "ray"))
     yield "default", results.headline_label or NONE
     yield "global batch", f"{headline.config.global_batch_size:,}" if headline else NONE
-    yield "step time, ms", milliseconds(found.step_time_s) if found else NONE
-    yield "samples/s", interval(found.throughput_samples_per_s) if found else NONE
-    yield from _efficiency(found)
-    best = results.best
-    yield "best setting", results.best_label if best else NONE
-
-
-def _efficiency(found: Scaling | None) -> Iterator[tuple[str, str]]:
-    yield "speed-up", times(found.speedup) if found and found.speedup else NONE
-    yield "efficiency", percent(found.efficiency) if found and found.efficiency else NONE
-    yield "n", str(found.step_time_s.n) if found else NONE
+    yield "step time, ms", milliseconds(scaling.step_time_s) if scaling else NONE
+    yield "samples/s", interval(scaling.throughput_samples_per_s) if scaling else NONE
+    yield "speed-up", known(scaling.speedup, times) if scaling else NONE
+    yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
+    yield "n", str(scaling.step_time_s.n) if scaling else NONE
+    yield "best setting", results.best_label if results.best else NONE
 
 
 def _devices(side: Side) -> str:
@@ -140,44 +149,12 @@ def _interconnect(side: Side) -> str:
     return "gloo within a node" if on_cpus and headline and (headline.nodes or 1) == 1 else "not known"
 
 
-def _verdict(each: SameTrial) -> str:
-    if not each.speed.excludes(1.0):
-        return "no difference seen"
-    return "slower" if each.is_slower else "faster"
-
-
-def _change_rows(found: ModelChange) -> Iterator[tuple[str, str]]:
-    yield "efficiency before", percent(found.before)
-    yield "efficiency after", percent(found.after)
-    yield "all together", times(found.total)
-    parts = (
-        ("the workload alone", found.workload),
-        ("the setting alone", found.settings),
-        ("what is more, or less, of both together", found.interaction),
-    )
-    yield from ((name, times(part)) for name, part in parts if part)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return figures(value)
-    return value if isinstance(value, str) else received(value)
-
-
-def _columns(sides: Sequence[Side], first: str) -> tuple[Column, ...]:
-    return (Column(first), *(Column(side.name) for side in sides))
-
-
-def _rich(table: Table, width: int) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(
-        title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, width=width, pad_edge=False
-    )
-    for column in table.columns:
-        drawn.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    return drawn
+def _values(difference: Difference) -> Iterator[str]:
+    """Of each side as TOML has it, a text without quotation marks."""
+    for value in difference.values:
+        if value is None:
+            yield NONE
+        elif isinstance(value, float):
+            yield figures(value)
+        else:
+            yield value if isinstance(value, str) else received(value)

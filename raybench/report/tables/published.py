@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from raybench.analysis.labels import devices_words
-from raybench.analysis.published import Figure, in_words
+from raybench.analysis.published import Contradiction, Figure, in_words
 from raybench.analysis.published_pairs import Measured, Pair
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.tables import Column, Table
-from raybench.report.wording import aligned, figures
+from raybench.report.tables.base import Column, Table, make_table
+from raybench.report.wording import aligned, epochs_words, figures
 
 MARK = " †"
 ARITHMETIC = {  # what a write-up chose or calculated: the rules need it, there is nothing to measure
@@ -17,28 +19,38 @@ ARITHMETIC = {  # what a write-up chose or calculated: the rules need it, there 
     "runs",
     "samples_per_rank",
 }
+_PAIR_COLUMNS: list[Column[Pair]] = [
+    Column("quantity", lambda pair: _quantity_words(pair.figure)),
+    Column("published on", lambda pair: pair.figure.hardware),
+    Column("strategy", lambda pair: pair.figure.strategy or ""),
+    Column("devices", lambda pair: str(pair.figure.world_size or ""), right=True),
+    Column(
+        "batch per device",
+        lambda pair: f"{pair.figure.batch_size:,}" if pair.figure.batch_size else "",
+        right=True,
+    ),
+    Column("published", lambda pair: _published_words(pair.figure), right=True),
+    Column("which was", lambda pair: _origin_words(pair.figure)),
+    Column(
+        "measured here",
+        lambda pair: _measured_words(pair.measured, pair.figure) if pair.measured else "",
+        right=True,
+    ),
+    Column(
+        "n",
+        lambda pair: str(pair.measured.n) if pair.measured and pair.measured.n is not None else "",
+        right=True,
+    ),
+]
+_CONTRADICTION_COLUMNS: list[Column[Contradiction]] = [
+    Column("rule", lambda each: each.rule),
+    Column("what the write-up says", lambda each: each.evidence),
+]
 
 
 def published_table(results: StudyResults) -> Table:
     """Each published figure once, and what was measured here of the same kind; empty without figures."""
-    shown: dict[tuple[object, ...], Pair] = {}
-    for pair in results.published:
-        figure = pair.figure
-        if figure.world_size is not None and figure.quantity not in ARITHMETIC:
-            where = (figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size)
-            shown.setdefault((*where, figure.epoch, figure.bound, figure.words), pair)
-    rows = tuple(_cells(pair) for pair in shown.values())
-    columns = (
-        Column("quantity"),
-        Column("published on"),
-        Column("strategy"),
-        Column("devices", True),
-        Column("batch per device", True),
-        Column("published", True),
-        Column("which was"),
-        Column("measured here", True),
-        Column("n", True),
-    )
+    shown = _each_once(results.published)
     sources = ", ".join(dict.fromkeys(pair.figure.source for pair in results.published))
     caption = (
         f"Published by others: {sources}. Their hardware is not this one, so the columns stand beside each "
@@ -46,9 +58,20 @@ def published_table(results: StudyResults) -> Table:
         "where the devices or the batch per device are not the published ones, it says so."
     )
     caption += _training_words(results)
-    if any(pair.measured and pair.measured.derived for pair in shown.values()):
+    if any(pair.measured and pair.measured.derived for pair in shown):
         caption += f"{MARK} From the throughput of steps, without evaluation."
-    return Table("Published beside measured", caption, columns, rows)
+    return make_table("Published beside measured", caption, _PAIR_COLUMNS, shown)
+
+
+def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
+    """Figures of a number of devices, without what a write-up chose or calculated."""
+    shown: dict[tuple[object, ...], Pair] = {}
+    for pair in pairs:
+        figure = pair.figure
+        if figure.world_size is not None and figure.quantity not in ARITHMETIC:
+            where = (figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size)
+            shown.setdefault((*where, figure.epoch, figure.bound, figure.words), pair)
+    return list(shown.values())
 
 
 def _training_words(results: StudyResults) -> str:
@@ -57,44 +80,41 @@ def _training_words(results: StudyResults) -> str:
     if spec is None or results.training is None or experiment is None:
         return ""
     samples, theirs = results.epoch_samples, (experiment.epochs, experiment.samples)
-    known = [
+    published = [
         f"{value:,.0f} {name}" for value, name in zip(theirs, ("epochs", "samples"), strict=True) if value
     ]
-    here = f"{spec.epochs} epoch{'s' if spec.epochs > 1 else ''}"
-    here += f" of {samples:,.0f} samples" if samples else ""
-    return f" Trained here: {here}" + (f"; published: {' of '.join(known)}." if known else ".")
+    here = epochs_words(spec.epochs) + (f" of {samples:,.0f} samples" if samples else "")
+    return f" Trained here: {here}" + (f"; published: {' of '.join(published)}." if published else ".")
 
 
 def contradictions_table(results: StudyResults) -> Table:
     """Where the write-up's figures do not agree with each other, found by arithmetic."""
-    contradictions = results.experiment.contradictions if results.experiment else ()
-    rows = tuple((found.rule, found.evidence) for found in contradictions)
     caption = (
         "Found by arithmetic over the published figures. Each figure counts as all that is printed "
         "so: what rounding explains is not here. A time in total may hold more than its epochs."
     )
-    columns = (Column("rule"), Column("what the write-up says"))
-    return Table("Where the published figures contradict themselves", caption, columns, rows)
+    contradictions = results.experiment.contradictions if results.experiment else ()
+    return make_table(
+        "Where the published figures contradict themselves", caption, _CONTRADICTION_COLUMNS, contradictions
+    )
 
 
-def _cells(pair: Pair) -> tuple[str, ...]:
-    figure, measured = pair.figure, pair.measured
-    quantity = figure.quantity.replace("_", " ").replace("speedup", "speed-up")
+def _quantity_words(figure: Figure) -> str:
+    words = figure.quantity.replace("_", " ").replace("speedup", "speed-up")
     if figure.of:
-        quantity += f" of {figure.of.replace('_', ' ')}"
+        words += f" of {figure.of.replace('_', ' ')}"
     if figure.epoch is not None:
-        quantity += f", epoch {figure.epoch}"
-    bound = {"low": "from ", "high": "to "}.get(figure.bound, "")
-    return (
-        quantity,
-        figure.hardware,
-        figure.strategy or "",
-        str(figure.world_size or ""),
-        f"{figure.batch_size:,}" if figure.batch_size else "",
-        bound + figure.words,
-        ", ".join(["projected" if figure.projected else "measured", *([figure.note] if figure.note else [])]),
-        _measured_words(measured, figure) if measured else "",
-        str(measured.n) if measured and measured.n is not None else "",
+        words += f", epoch {figure.epoch}"
+    return words
+
+
+def _published_words(figure: Figure) -> str:
+    return {"low": "from ", "high": "to "}.get(figure.bound, "") + figure.words
+
+
+def _origin_words(figure: Figure) -> str:
+    return ", ".join(
+        ["projected" if figure.projected else "measured", *([figure.note] if figure.note else [])]
     )
 
 

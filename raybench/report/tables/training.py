@@ -1,94 +1,79 @@
-"""Tables of the training trials: epoch by epoch, several devices against one, goodput."""
+"""Tables of the training trials: several devices against one, epoch by epoch, and rank by rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import Comparison, TrainedGroup, TrainedRun, over_seeds
-from raybench.report.tables.tables import Column, Table
-from raybench.report.wording import figures, interval, times
+from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainedRun, TrainingResults
+from raybench.report.tables.base import Column, Table, empty_table, known, make_table
+from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
 
 
-def epochs_table(results: StudyResults) -> Table:
-    """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
-    rows: list[tuple[str, ...]] = []
-    for group in results.training.groups if results.training else ():
-        rows += [_epoch_row(group, index) for index in range(group.num_epochs)]
-    columns = (
-        Column("devices", True),
-        Column("strategy"),
-        Column("epoch", True),
-        Column("learning rate", True),
-        Column("training loss", True),
-        Column("training accuracy", True),
-        Column("test loss", True),
-        Column("test accuracy", True),
-        Column("training, s", True),
-        Column("evaluation, s", True),
-        Column("seeds", True),
-    )
-    caption = (
-        "Mean over the seeds with 95% Student interval; of one seed the value itself. Training loss and "
-        "accuracy are of the samples as they were trained on, test values of every test sample once."
-    )
-    return Table("Epochs", caption, columns, tuple(rows))
+@dataclass(frozen=True)
+class _GroupRow:
+    """A number of devices, and how it compares with one."""
+
+    group: TrainedGroup
+    comparison: Comparison | None
 
 
-def _epoch_row(group: TrainedGroup, index: int) -> tuple[str, ...]:
-    epochs = [run.epochs[index] for run in group.runs]
-
-    def mean(name: str) -> Estimate | None:
-        return over_seeds(getattr(epoch, name) for epoch in epochs)
-
-    return (
-        str(group.world_size),
-        group.strategy,
-        str(epochs[0].epoch),
-        f"{epochs[0].learning_rate:.4g}",
-        _value(mean("train_loss")),
-        _percent(mean("train_accuracy")),
-        _value(mean("test_loss")),
-        _percent(mean("test_accuracy")),
-        _value(mean("train_s")),
-        _value(mean("evaluation_s")),
-        str(len(epochs)),
-    )
+_GROUP_COLUMNS: list[Column[_GroupRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
+    Column(
+        "test accuracy",
+        lambda row: known(row.group.over_seeds(lambda run: run.final_accuracy), _percent, ""),
+        right=True,
+    ),
+    Column(
+        "difference, points",
+        lambda row: known(row.comparison.difference_points, _points, "") if row.comparison else "",
+        right=True,
+    ),
+    Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
+    Column("best epoch", lambda row: _range(row.group, lambda run: run.best_epoch), right=True),
+    Column("converged", lambda row: _range(row.group, lambda run: run.converged_epoch), right=True),
+    Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
+    Column(
+        "speed-up",
+        lambda row: known(row.comparison.epoch_speedup, times_over_seeds, "") if row.comparison else "",
+        right=True,
+    ),
+    Column(
+        "all epochs, s",
+        lambda row: known(row.group.over_seeds(lambda run: run.total_s), _value, ""),
+        right=True,
+    ),
+    Column(
+        "speed-up in all",
+        lambda row: known(row.comparison.total_speedup, times_over_seeds, "") if row.comparison else "",
+        right=True,
+    ),
+    Column(
+        "time to target, s", lambda row: _to_target(row.group, lambda run: run.time_to_target_s), right=True
+    ),
+    Column(
+        "samples to target", lambda row: _to_target(row.group, lambda run: run.samples_to_target), right=True
+    ),
+    Column("seeds", lambda row: str(len(row.group.runs)), right=True),
+]
 
 
 def training_table(results: StudyResults) -> Table:
     """Every number of devices against one, after equally many epochs."""
-    rows = []
-    found = results.training
-    against = {id(each.group): each for each in found.comparisons} if found else {}
-    for group in found.groups if found else ():
-        rows.append(_group_row(group, against.get(id(group))))
-    columns = (
-        Column("devices", True),
-        Column("strategy"),
-        Column("global batch", True),
-        Column("test accuracy", True),
-        Column("difference, points", True),
-        Column("verdict"),
-        Column("best epoch", True),
-        Column("converged", True),
-        Column("epoch, s", True),
-        Column("speed-up", True),
-        Column("all epochs, s", True),
-        Column("speed-up in all", True),
-        Column("time to target, s", True),
-        Column("samples to target", True),
-        Column("seeds", True),
-    )
-    return Table("Training to accuracy", _training_caption(results), columns, tuple(rows))
+    training = results.training
+    if training is None:
+        return empty_table("Training to accuracy")
+    rows = [_GroupRow(group, training.comparison(group)) for group in training.groups]
+    return make_table("Training to accuracy", _training_caption(training), _GROUP_COLUMNS, rows)
 
 
-def _training_caption(results: StudyResults) -> str:
-    found = results.training
-    if found is None:
-        return ""
-    spec = found.groups[0].runs[0].spec
+def _training_caption(training: TrainingResults) -> str:
+    spec = training.spec
     words = [
         "Accuracy after the last epoch, difference to one device paired by seed, 95% Student intervals over "
         f"seeds; the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
@@ -97,147 +82,120 @@ def _training_caption(results: StudyResults) -> str:
     ]
     if spec.target_accuracy is not None:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
-    runs = [run for group in found.groups for run in group.runs]
-    differences = [d for run in runs if (d := run.result.weights_difference) is not None]
-    if differences:
-        words.append(f"Largest difference of a weight between two ranks at the end: {max(differences):.3g}.")
-    missing = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
-    words += [f"Note: {note}." for note in sorted(missing)]
+    difference = training.weights_difference
+    if difference is not None:
+        words.append(f"Largest difference of a weight between two ranks at the end: {difference:.3g}.")
+    notes = {f"{name}: {why}" for run in training.runs for name, why in run.result.missing.items()}
+    words += [f"Note: {note}." for note in sorted(notes)]
     return " ".join(words)
 
 
-def _group_row(group: TrainedGroup, compared: Comparison | None) -> tuple[str, ...]:
-    time_s = group.epoch_time_s
-    only_s = group.mean(lambda run: run.epoch_time_s)
-    return (
-        str(group.world_size),
-        group.strategy,
-        f"{group.global_batch_size:,}",
-        _percent(group.over_seeds(lambda run: run.final_accuracy)),
-        _points(compared.difference_points) if compared else "",
-        str(compared.parity) if compared else "baseline",
-        _several(group, lambda run: run.best_epoch),
-        _several(group, lambda run: run.converged_epoch),
-        interval(time_s) if time_s else figures(only_s or 0.0),
-        times(compared.epoch_speedup) if compared and compared.epoch_speedup else "",
-        _value(group.over_seeds(lambda run: run.total_s)),
-        _times(compared.total_speedup) if compared else "",
-        _mean(group, lambda run: run.time_to_target_s),
-        _mean(group, lambda run: run.samples_to_target),
-        str(len(group.runs)),
+@dataclass(frozen=True)
+class _EpochRow:
+    """One epoch on one number of devices."""
+
+    group: TrainedGroup
+    means: EpochMeans
+
+
+_EPOCH_COLUMNS: list[Column[_EpochRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("epoch", lambda row: str(row.means.epoch), right=True),
+    Column("learning rate", lambda row: f"{row.means.learning_rate:.4g}", right=True),
+    Column("training loss", lambda row: known(row.means.train_loss, _value, ""), right=True),
+    Column("training accuracy", lambda row: known(row.means.train_accuracy, _percent, ""), right=True),
+    Column("test loss", lambda row: known(row.means.test_loss, _value, ""), right=True),
+    Column("test accuracy", lambda row: known(row.means.test_accuracy, _percent, ""), right=True),
+    Column("training, s", lambda row: known(row.means.train_s, _value, ""), right=True),
+    Column("evaluation, s", lambda row: known(row.means.evaluation_s, _value, ""), right=True),
+    Column("seeds", lambda row: str(row.means.num_seeds), right=True),
+]
+
+
+def epochs_table(results: StudyResults) -> Table:
+    """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
+    caption = (
+        "Mean over the seeds with 95% Student interval; of one seed the value itself. Training loss and "
+        "accuracy are of the samples as they were trained on, test values of every test sample once."
     )
+    groups = results.training.groups if results.training else ()
+    rows = [_EpochRow(group, means) for group in groups for means in group.epochs]
+    return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
+
+
+@dataclass(frozen=True)
+class _RankRow:
+    """One rank of one run."""
+
+    group: TrainedGroup
+    run: TrainedRun
+    rank: int
+
+
+_RANK_COLUMNS: list[Column[_RankRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("seed", lambda row: str(row.run.seed), right=True),
+    Column("rank", lambda row: str(row.rank), right=True),
+    Column("samples in an epoch", lambda row: f"{row.run.epochs[-1].samples[row.rank]:,}", right=True),
+    Column("peak memory, MiB", lambda row: _memory(row.run.result.peak_memory_bytes, row.rank), right=True),
+    Column(
+        "device memory, MiB", lambda row: _memory(row.run.result.device_memory_bytes, row.rank), right=True
+    ),
+    Column("utilisation", lambda row: _utilization(row.run, row.rank), right=True),
+]
 
 
 def ranks_table(results: StudyResults) -> Table:
     """What each rank of each training trial has seen and used."""
-    rows = []
-    for group in results.training.groups if results.training else ():
-        for run in group.runs:
-            rows += [_rank_row(group, run, rank) for rank in range(group.world_size)]
-    columns = (
-        Column("devices", True),
-        Column("strategy"),
-        Column("seed", True),
-        Column("rank", True),
-        Column("samples in an epoch", True),
-        Column("peak memory, MiB", True),
-        Column("device memory, MiB", True),
-        Column("utilisation", True),
-    )
     caption = (
         "Peak memory as torch counts it (GPUs), device memory as the device does, on CPUs the process. "
         "Utilisation while training: of a GPU its share of time with a kernel, of a CPU worker its cores'."
     )
-    return Table("Ranks of the training trials", caption, columns, tuple(rows))
+    rows = [
+        _RankRow(group, run, rank)
+        for group in (results.training.groups if results.training else ())
+        for run in group.runs
+        for rank in range(group.world_size)
+    ]
+    return make_table("Ranks of the training trials", caption, _RANK_COLUMNS, rows)
 
 
-def _rank_row(group: TrainedGroup, run: TrainedRun, rank: int) -> tuple[str, ...]:
-    result = run.result
-    peak, device = result.peak_memory_bytes, result.device_memory_bytes
-    used = result.device_utilization[rank] if rank < len(result.device_utilization) else None
-    return (
-        str(group.world_size),
-        group.strategy,
-        str(run.seed),
-        str(rank),
-        f"{run.epochs[-1].samples[rank]:,}",
-        f"{peak[rank] / 2**20:,.0f}" if peak else "",
-        f"{device[rank] / 2**20:,.0f}" if device else "",
-        "" if used is None else f"{used:.0%}",
-    )
+def _memory(of_ranks_bytes: tuple[int, ...] | None, rank: int) -> str:
+    return f"{of_ranks_bytes[rank] / MEBIBYTE:,.0f}" if of_ranks_bytes else ""
 
 
-def goodput_table(results: StudyResults) -> Table:
-    """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
-    found = results.training
-    if found is None or found.noise_scale is None:
-        return Table("Goodput", "", (), ())
-    rows = tuple(
-        (
-            str(each.record.config.world_size),
-            results.label(each.record),
-            f"{each.record.config.global_batch_size:,}",
-            interval(each.throughput_samples_per_s),
-            f"{each.statistical_efficiency:.1%}",
-            interval(each.goodput_samples_per_s),
-        )
-        for each in found.goodput
-    )
-    columns = (
-        Column("devices", True),
-        Column("setting"),
-        Column("global batch", True),
-        Column("throughput, samples/s", True),
-        Column("statistical efficiency", True),
-        Column("goodput, samples/s", True),
-    )
-    first, last = found.noise_scale
-    caption = (
-        f"Gradient noise scale: {figures(first)} samples after the first epoch, {figures(last)} after the "
-        "last (McCandlish et al. 2018, appendix A.1, smoothed; mean over the training trials). Statistical "
-        "efficiency: progress of a sample over that of one at the reference batch of "
-        f"{found.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et "
-        "al. 2021); goodput: throughput times this. Intervals are the throughput's; the noise scale's own "
-        "error is not in them."
-    )
-    return Table("Goodput", caption, columns, rows)
+def _utilization(run: TrainedRun, rank: int) -> str:
+    shares = run.result.device_utilization
+    share = shares[rank] if rank < len(shares) else None
+    return "" if share is None else f"{share:.0%}"
 
 
-def _value(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
+def _value(estimate: Estimate) -> str:
     return interval(estimate) if estimate.n > 1 else figures(estimate.value)
 
 
-def _percent(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
+def _percent(estimate: Estimate) -> str:
     value = f"{100 * estimate.value:.2f}%"
     return value if estimate.n < 2 else f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
 
 
-def _points(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
+def _points(estimate: Estimate) -> str:
     value = f"{estimate.value:+.2f}"
     return value if estimate.n < 2 else f"{value} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 
-def _times(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    return times(estimate) if estimate.n > 1 else f"{estimate.value:.2f}x"
-
-
-def _several(group: TrainedGroup, value: Callable[[TrainedRun], int | None]) -> str:
+def _range(group: TrainedGroup, value: Callable[[TrainedRun], int | None]) -> str:
     """One number, or the smallest and the largest over the seeds."""
-    known = sorted({found for run in group.runs if (found := value(run)) is not None})
-    if not known:
+    values = sorted({number for run in group.runs if (number := value(run)) is not None})
+    if not values:
         return ""
-    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
 
-def _mean(group: TrainedGroup, value: Callable[[TrainedRun], float | None]) -> str:
+def _to_target(group: TrainedGroup, value: Callable[[TrainedRun], float | None]) -> str:
+    """The mean over the seeds that reached the target accuracy, and how many did if not all."""
     if group.runs[0].spec.target_accuracy is None:
         return ""
     reached = sum(value(run) is not None for run in group.runs)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
-from raybench.commands.compare import compare
+from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
@@ -53,7 +53,7 @@ def printed(*directories: Path, width: int | None = None, **options: Any) -> tup
     console = make_console(io.StringIO())
     if width:
         console.width = width
-    code = compare(directories, console, **options)
+    code = compare_directories(directories, console, **options)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 

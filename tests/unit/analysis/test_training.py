@@ -1,44 +1,15 @@
-"""What training trials amount to: parity of accuracy, times, files, tables, plots, and the time budget."""
-
-import csv
+"""What training trials amount to: parity of accuracy, times, the noise scale."""
 
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.training import Parity, TrainedRun, parity
-from raybench.machine.resources import Resources
-from raybench.plan.resolve import make_plan
-from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
-from raybench.records.store import ResultsDirectory
 from raybench.records.trainings import Epoch, TrainingResult
-from raybench.report.answer import answer_of
-from raybench.report.document import draw_all, method_words
-from raybench.report.plots import values as plot_values
-from raybench.report.tables import training as training_tables
-from raybench.testing import FakeLearning, FakeRunner, Noise, run_all, to_record
-from tests.unit.records.test_store import ENVIRONMENT
-from tests.unit.studies import study
-
-REAL = {"name": "vision", "input": "real"}
-QUIET_ENOUGH = Noise(block=0.005, step=0.002)
-
-
-def planned(devices: int = 2, **fields: object) -> Plan:
-    given = {
-        "workload": REAL,
-        "training": {"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
-        "measure": {"half_width": 0.02},
-    } | fields
-    return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
-
-
-def trained(learning: FakeLearning, devices: int = 2, **fields: object) -> tuple[Plan, list[TrialRecord]]:
-    plan = planned(devices, **fields)
-    runner = FakeRunner(noise=QUIET_ENOUGH, learning=learning, seed=4)
-    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]
+from raybench.testing import FakeLearning, FakeRunner, to_record
+from tests.unit.studies import planned_training, trained_study
 
 
 def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun:
@@ -56,11 +27,11 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
         )
         for number, accuracy in enumerate(accuracies, start=1)
     )
-    request = planned(training={"epochs": len(accuracies), "target_accuracy": target}).training()[1]
+    request = planned_training(training={"epochs": len(accuracies), "target_accuracy": target}).training()[1]
     result = TrainingResult(
         epochs=epochs, global_batch_size=64, reference_batch=32, peak_learning_rate=0.1, setup_s=1.0
     )
-    return TrainedRun(to_record(request, Outcome("complete", 1.0, training=result)))
+    return TrainedRun(to_record(request, Outcome("complete", 1.0, result=result)))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +52,7 @@ def test_the_verdict_is_the_whole_intervals(low, high, n, verdict):
 
 def test_the_interval_over_seeds_is_students_and_paired():
     """Differences 0.2, 0.4 and 0.6 points: mean 0.4, half-width t(0.975, 2) 0.2 / sqrt(3) = 0.4968."""
-    plan, ones = planned(), []
+    plan, ones = planned_training(), list[TrialRecord]()
     for request in plan.training():
         share = (
             0.70
@@ -89,7 +60,7 @@ def test_the_interval_over_seeds_is_students_and_paired():
             + (0.002 * (request.config.seed + 1) if request.config.world_size > 1 else 0)
         )
         one = run_of(0.5, share).result
-        ones.append(to_record(request, Outcome("complete", 1.0, training=one)))
+        ones.append(to_record(request, Outcome("complete", 1.0, result=one)))
     found = analyse(plan.study, ones).training
     assert found is not None
     (comparison,) = found.comparisons
@@ -98,27 +69,6 @@ def test_the_interval_over_seeds_is_students_and_paired():
     assert difference.value == pytest.approx(0.4)
     assert difference.half_width == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-4)
     assert comparison.parity is Parity.UNKNOWN
-
-
-def test_with_one_seed_there_is_no_interval_and_no_verdict():
-    plan, records = trained(FakeLearning(), training={"epochs": 3})
-    results = analyse(plan.study, records)
-    assert results.training is not None
-    assert results.training.comparisons[0].parity is Parity.UNKNOWN
-    clause = answer_of(results).split("; ")[-1]
-    assert clause.startswith("trained 3 epochs: whether accuracy on 2 devices (ddp) and one is the same")
-    assert "cannot be told" in clause
-    assert "1 seed)" in clause
-
-
-@pytest.mark.parametrize(
-    ("per_device", "words"), [(0.0, "is the same within"), (-0.05, "differs by more than")]
-)
-def test_the_answer_says_what_was_planted(per_device, words):
-    plan, records = trained(FakeLearning(spread=0.0002, per_device=per_device))
-    results = analyse(plan.study, records)
-    assert f"accuracy on 2 devices (ddp) and one {words} ±0.4 points" in answer_of(results)
-    assert "3 seeds" in answer_of(results)
 
 
 def test_epochs_best_converged_and_to_the_target():
@@ -134,12 +84,13 @@ def test_epochs_best_converged_and_to_the_target():
 def test_two_epoch_times_far_apart_still_have_an_interval_above_0():
     """Two seeds of two epochs on a busy machine: each has one epoch behind the warm-up."""
     runs = {size: [run_of(0.5, 0.6), run_of(0.5, 0.6)] for size in (1, 2)}
-    plan, records = planned(training={"epochs": 2, "seeds": 2}), []
+    plan, records = planned_training(training={"epochs": 2, "seeds": 2}), []
     for request in plan.training():
         one = runs[request.config.world_size][request.config.seed].result
-        slow = one.epochs[1].model_copy(update={"train_s": 4.0 * (1 + 2 * request.config.seed)})
+        late = (request.config.seed + request.config.world_size) % 2  # another seed on one device and on two
+        slow = one.epochs[1].model_copy(update={"train_s": 4.0 * (1 + 2 * late)})
         result = one.model_copy(update={"epochs": (one.epochs[0], slow)})
-        records.append(to_record(request, Outcome("complete", 1.0, training=result)))
+        records.append(to_record(request, Outcome("complete", 1.0, result=result)))
     found = analyse(plan.study, records).training
     assert found is not None
     speedup = found.comparisons[0].epoch_speedup
@@ -157,11 +108,13 @@ def test_what_is_not_evaluated_or_not_reached_is_unknown():
 
 
 def test_planted_epoch_times_and_noise_are_found():
-    plan, records = trained(FakeLearning(variance=96.0, squared_gradient=2.0), knobs={"batch_size": [32, 96]})
+    plan, records = trained_study(
+        FakeLearning(variance=96.0, squared_gradient=2.0), knobs={"batch_size": [32, 96]}
+    )
     results = analyse(plan.study, records)
     found, runner = results.training, FakeRunner()
     assert found is not None
-    one, two = (runner.truth(group.runs[0].record.request)["step_time_s"] for group in found.groups)
+    one, two = (runner.truth(group.runs[0].record.config)["step_time_s"] for group in found.groups)
     truth = (one * 32) / (two * 16)  # 1,000 samples in steps of 32 and of 64
     speedup = found.comparisons[0].epoch_speedup
     assert speedup is not None
@@ -177,65 +130,83 @@ def test_planted_epoch_times_and_noise_are_found():
 
 
 def test_training_leaves_the_rest_of_the_analysis_as_it_is():
-    plan, records = trained(FakeLearning())
+    plan, records = trained_study(FakeLearning())
     steps = [record for record in records if record.steps is not None]
     with_training, without = analyse(plan.study, records), analyse(plan.study, steps)
     for name in ("headline", "curves", "batch_curves", "best", "confirmations", "findings", "waterfall"):
         assert getattr(with_training, name) == getattr(without, name)
-    assert method_words(with_training) == method_words(without)
 
 
-def test_the_summary_has_the_training_columns():
-    plan, records = trained(FakeLearning(spread=0.0))
-    rows = [row for row in analyse(plan.study, records).summaries if row.role == "verification"]
-    assert len(rows) == 6
-    for row in rows:
-        assert row.accuracy == pytest.approx(0.7853, abs=1e-4)  # 0.8 (1 - e^-4)
-        assert row.epoch_time_s is not None
-        assert row.time_to_target_s is not None
-        assert row.time_to_target_s > 3 * row.epoch_time_s  # 0.8 (1 - e^-3) is the first above 0.7
-        assert row.step_time_s is None
+def test_with_one_seed_there_is_no_interval_and_no_verdict():
+    plan, records = trained_study(FakeLearning(), training={"epochs": 3})
+    found = analyse(plan.study, records).training
+    assert found is not None
+    (comparison,) = found.comparisons
+    assert comparison.parity is Parity.UNKNOWN
+    for estimate in (
+        comparison.epoch_speedup,
+        comparison.total_speedup,
+        *(group.epoch_time_s for group in found.groups),
+    ):
+        assert estimate is not None
+        assert estimate.n == 1
+        assert estimate.low == estimate.value == estimate.high
 
 
-def test_tables_and_plots_hold_every_group():
-    plan, records = trained(FakeLearning(), devices=4)
-    results = analyse(plan.study, records)
-    assert [row[0] for row in training_tables.training_table(results).rows] == ["1", "2", "4"]
-    assert len(training_tables.epochs_table(results).rows) == 12
-    assert len(training_tables.ranks_table(results).rows) == 3 * (1 + 2 + 4)
-    assert len(training_tables.goodput_table(results).rows) == 3
-    plot = plot_values.training_plot(results)
-    assert plot is not None
-    assert [line.label for line in plot.accuracy] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
-    assert plot.seeds == (3, 3)
-    times = plot_values.epoch_time_plot(results)
-    assert times is not None
-    assert times.ideal[2][1] == pytest.approx(times.ideal[0][1] / 4)
-    assert {"training", "epoch_times"} <= {drawn.name for drawn in draw_all(results)}
+def times_of(plan, epoch_times_s):
+    """A record of each seed and size; ``epoch_times_s`` by size and seed, a first epoch before them."""
+    records = list[TrialRecord]()
+    for request in plan.training():
+        times = epoch_times_s[request.config.world_size][request.config.seed]
+        one = run_of(*[0.5] * (1 + len(times))).result
+        epochs = tuple(
+            epoch.model_copy(update={"train_s": time_s})
+            for epoch, time_s in zip(one.epochs, (100.0, *times), strict=True)
+        )
+        result = one.model_copy(update={"epochs": epochs})
+        records.append(to_record(request, Outcome("complete", 1.0, result=result)))
+    return records
 
 
-def test_without_training_there_is_no_section():
-    plan, records = trained(FakeLearning(), training=None)
-    results = analyse(plan.study, records)
-    assert results.training is None
-    assert not training_tables.training_table(results).rows
-    assert plot_values.training_plot(results) is None
+def test_the_speedup_of_an_epoch_has_one_value_a_seed_paired_by_seed():
+    """Seeds that are slow on one device are as slow on two: a speed-up of 2, and hardly an interval.
+
+    Epochs of one run are alike, so pooled they would say that there are nine measurements, not three.
+    """
+    plan = planned_training(training={"epochs": 4, "seeds": 3})
+    times = {
+        1: {0: (8.0, 8.1, 7.9), 1: (16.0, 16.2, 15.8), 2: (12.0, 12.0, 12.0)},
+        2: {0: (4.0, 4.1, 3.9), 1: (8.0, 8.2, 7.8), 2: (6.0, 6.0, 6.0)},
+    }
+    found = analyse(plan.study, times_of(plan, times)).training
+    assert found is not None
+    (comparison,) = found.comparisons
+    speedup = comparison.epoch_speedup
+    assert speedup is not None
+    assert (speedup.value, speedup.n) == (pytest.approx(2.0), 3)
+    assert speedup.relative_half_width == pytest.approx(0, abs=1e-9)
+    expected = geometric([8.0, 16.0, 12.0])
+    assert comparison.base.epoch_time_s == Estimate(
+        *(pytest.approx(end) for end in (expected.value, expected.low, expected.high)), 3
+    )
 
 
-def test_epochs_csv_is_made_of_the_records_and_again_on_resume(tmp_path):
-    plan, records = trained(FakeLearning(num_train=1001))
-    store = ResultsDirectory.create(tmp_path / "results", plan.study, ENVIRONMENT)
-    path = tmp_path / "results" / "epochs.csv"
-    for record in records:
-        store.append(record)
-    store.close()
-    written = path.read_text()
-    rows = list(csv.DictReader(written.splitlines()))
-    assert len(rows) == 6 * 4  # one an epoch and seed
-    assert {(row["world_size"], row["seed"]) for row in rows} == {(n, s) for n in "12" for s in "012"}
-    two = next(row for row in rows if row["world_size"] == "2")
-    assert two["samples_by_rank"] == "501 500"
-    assert 0 < float(two["test_accuracy"]) < 1
-    path.unlink()
-    ResultsDirectory.resume(tmp_path / "results").close()
-    assert path.read_text() == written
+def test_only_seeds_that_both_have_are_compared():
+    plan = planned_training(training={"epochs": 2, "seeds": 3})
+    times = {1: dict.fromkeys(range(3), (8.0,)), 2: {0: (4.0,), 1: (2.0,), 2: (1.0,)}}
+    records = [
+        record
+        for record in times_of(plan, times)
+        if (record.config.world_size, record.config.seed) not in ((1, 2), (2, 0))
+    ]
+    found = analyse(plan.study, records).training
+    assert found is not None
+    (comparison,) = found.comparisons
+    speedup = comparison.epoch_speedup
+    assert speedup is not None
+    assert (comparison.num_seeds, speedup.value, speedup.n) == (1, 4.0, 1)
+    apart = analyse(plan.study, [record for record in records if record.config.seed != 1]).training
+    assert apart is not None
+    (comparison,) = apart.comparisons
+    assert comparison.num_seeds == 0
+    assert comparison.epoch_speedup is comparison.total_speedup is comparison.difference_points is None

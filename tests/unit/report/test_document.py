@@ -1,3 +1,5 @@
+"""The files of a report: all are there, each is whole, and they say what was measured."""
+
 from __future__ import annotations
 
 import re
@@ -11,7 +13,6 @@ from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report import write_report
 from raybench.report.answer import answer_of
-from raybench.report.document import diagnosis_markdown
 from raybench.spec import Setting
 from raybench.testing import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import asked, grid, searched, study
@@ -135,14 +136,6 @@ def test_one_device_and_four(tmp_path: Path) -> None:
     for sizes in ([1], [1, 2, 4]):
         paths = write_report(tmp_path / str(len(sizes)), spec, grid(spec, sizes)[0], {})
         assert (tmp_path / str(len(sizes)) / "report/plots/scaling.png" in paths) == (len(sizes) > 1)
-
-
-def test_findings_have_evidence_and_next_step() -> None:
-    noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.005, "max_seconds": 3})
-    runner = FakeRunner(noise=Noise(block=0.1))
-    text = diagnosis_markdown(analyse(noisy, grid(noisy, [1, 2], runner)[0]))
-    assert "## Noisy measurement (warning)" in text
-    assert "Next step: it shrinks with the square root of time" in text
 
 
 def test_a_directory_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.report.document import write_report
-from raybench.report.tables import tables
+from raybench.report.tables.search import largest_table
 from raybench.run.session import Session
 from raybench.testing import FakeHardware, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
@@ -117,7 +117,7 @@ def test_each_precision_has_its_own(search):
     assert {record.state for record in rest(store.records)} == {"complete"}
     if search["method"] == "optuna":
         assert results.best.num_suggestions == 2
-    table = tables.largest_table(results)
+    table = largest_table(results)
     assert [(row[1], row[2]) for row in table.rows] == [
         ("fp32", f"{expected():,}"),
         ("bf16", f"{expected(1 << 23):,}"),
@@ -224,7 +224,7 @@ def test_the_limit_is_told():
     plan = planned(search={"max_batch_size": 100})
     store = run(plan)
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
-    (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
+    (row,) = largest_table(analyse(plan.study, store.records)).rows
     assert "stopped at the limit of search.max_batch_size, not at the memory" in row[5]
     with pytest.raises(RequestError, match=r"search.max_batch_size.*= 12 \(received 8\)"):
         planned(6, scaling={"mode": "strong", "world_sizes": [4, 6]}, search={"max_batch_size": 8})
@@ -245,7 +245,7 @@ def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
     plan = planned()
     store = run(plan, fake(fail=fail))
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
-    (row,) = tables.largest_table(analyse(plan.study, store.records)).rows
+    (row,) = largest_table(analyse(plan.study, store.records)).rows
     assert row[5].startswith(
         "stopped by invalid, not at the memory: batch 104: each of 2 ranks has 100 samples"
     )

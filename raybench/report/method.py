@@ -1,0 +1,63 @@
+"""How a study was measured, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raybench.analysis.estimates.stopping import asked_half_width
+from raybench.analysis.results import StudyResults
+from raybench.records.measurements import StepsResult, StopReason
+
+STOP_WORDS: dict[StopReason, str] = {
+    "half_width": "reached the half-width asked",
+    "max_seconds": "ended by measure.max_seconds",
+    "steps": "fixed number of rounds",
+}
+BLOCKS = (
+    "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
+    "a block are thrown away."
+)
+ESTIMATOR = (
+    "A ratio is made within each round, so that drift cancels; over the rounds the 10% trimmed mean of its "
+    "logarithm is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). n counts rounds."
+)
+BASE = (
+    "efficiency = speed-up / n. One device runs the bare model, without DDP, with the same batch, precision "
+    "and accumulation."
+)
+WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
+STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
+
+
+def method_words(results: StudyResults) -> list[str]:
+    """How it was measured, in sentences."""
+    asked = sum(record.request.kind != "training" for record in results.records)
+    measured = [record.steps for record in results.measured if record.steps is not None]
+    if not measured:
+        return [f"{asked} trials were tried, none completed."]
+    mode = results.study.scaling.mode
+    rounds = _range([len(each.rounds) for each in measured])
+    return [
+        f"{len(measured)} of {asked} trials are complete, with {rounds} rounds each. {BLOCKS}",
+        ESTIMATOR,
+        _stop_words(results, measured),
+        f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
+    ]
+
+
+def _stop_words(results: StudyResults, measured: Sequence[StepsResult]) -> str:
+    """When the rounds ended, by what the first trial was asked."""
+    first = results.measured[0].request
+    assert first.kind == "steps"  # it is measured
+    half_width = asked_half_width(first.measure, first.config.device)
+    counts = {words: sum(each.stopped_by == stop for each in measured) for stop, words in STOP_WORDS.items()}
+    stops = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
+    return (
+        f"Rounds went on until the relative half-width was {half_width:.1%} or the trial's time was spent: "
+        f"{stops}."
+    )
+
+
+def _range(numbers: Sequence[int]) -> str:
+    few, many = min(numbers), max(numbers)
+    return str(few) if few == many else f"{few} to {many}"

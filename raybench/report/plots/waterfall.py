@@ -1,0 +1,89 @@
+"""The headline's step taken apart, from ideal to measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.results import StudyResults
+from raybench.report.plots.drawing import (
+    draw_bar,
+    draw_whisker,
+    in_lines,
+    make_figure,
+    write_note,
+    write_title,
+)
+from raybench.report.plots.lines import headline_title
+from raybench.report.wording import PART_WORDS, duration_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PART_LOOKS = {  # colour and hatch
+    "ideal": ("#0072B2", ""),
+    "small batch": ("#F0E442", "..."),
+    "contention": ("#E69F00", "///"),
+    "DDP wrapper": ("#009E73", "xxx"),
+    "skew": ("#CC79A7", "\\\\\\"),
+    "exposed communication": ("#56B4E9", "---"),
+    "not taken apart": ("#999999", "++"),
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One part of a step, from where the last one ended."""
+
+    label: str
+    start_s: float
+    part: Estimate  # s
+
+
+@dataclass(frozen=True)
+class WaterfallPlot:
+    """A step from ideal to measured."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    step_time_s: Estimate
+
+
+def waterfall_plot(results: StudyResults) -> WaterfallPlot | None:
+    """The headline's step taken apart; None on one device."""
+    waterfall = results.waterfall
+    if waterfall is None or waterfall.world_size == 1:
+        return None
+    bars, end_s = [], 0.0
+    for name, part in waterfall.parts.present().items():
+        bars.append(Bar(PART_WORDS[name], end_s, part))
+        end_s += part.value
+    return WaterfallPlot(headline_title(results), tuple(bars), waterfall.step_time_s)
+
+
+def draw_waterfall(plot: WaterfallPlot) -> Figure:
+    """The parts of a step, one below the other, each from where the last one ended."""
+    figure, (axes,) = make_figure(7.4, 1.6 + 0.42 * (len(plot.bars) + 1))
+    labels = [bar.label for bar in plot.bars] + ["step time"]
+    for row, bar in enumerate(plot.bars):
+        draw_bar(axes, row, bar.start_s * 1e3, bar.part.value * 1e3, *PART_LOOKS[bar.label])
+        end_s = bar.start_s + bar.part.value
+        draw_whisker(axes, row, bar.start_s + bar.part.low, end_s, bar.start_s + bar.part.high)
+        right_s = max(end_s, bar.start_s, bar.start_s + bar.part.high)
+        share = bar.part.value / plot.step_time_s.value
+        write_note(axes, right_s, row, f"{duration_words(bar.part.value)} ({share:.1%})")
+    row, step_s = len(plot.bars), plot.step_time_s
+    draw_bar(axes, row, 0, step_s.value * 1e3, "#bbbbbb", "")
+    draw_whisker(axes, row, step_s.low, step_s.value, step_s.high)
+    write_note(axes, step_s.high, row, duration_words(step_s.value))
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    furthest_s = max(step_s.high, *(bar.start_s + max(bar.part.high, 0) for bar in plot.bars))
+    axes.set_xlim(0, furthest_s * 1e3 * 1.3)  # room for the notes
+    axes.set_xlabel("time in a step (ms)")
+    words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds"
+    write_title(figure, f"{words}\n{in_lines(plot.title, 80)}")
+    return figure

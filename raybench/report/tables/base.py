@@ -1,0 +1,66 @@
+"""What every table is made of: columns, each a heading with the cell that goes under it, and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.records.record import TrialRecord
+
+Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
+
+NONE = "–"  # what was not, or cannot be, measured
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table to be made: its heading, with its unit, the cell of a row, and the cells' side."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What stands over a column of a table that is made, and on which side its cells stand."""
+
+    heading: str
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of strings with a caption that says what its numbers are."""
+
+    title: str
+    caption: str
+    columns: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
+    """The table of ``rows``, a cell of each under every heading."""
+    return Table(
+        title,
+        caption,
+        tuple(Heading(column.heading, column.right) for column in columns),
+        tuple(tuple(column.cell(row) for column in columns) for row in rows),
+    )
+
+
+def empty_table(title: str) -> Table:
+    """A table of nothing, which no report shows."""
+    return Table(title, "", (), ())
+
+
+def known(estimate: Estimate | None, words: Callable[[Estimate], str], otherwise: str = NONE) -> str:
+    """The estimate in ``words``, or what stands in its place where there is none."""
+    return otherwise if estimate is None else words(estimate)
+
+
+def devices(record: TrialRecord) -> str:
+    """How many a trial ran on."""
+    return str(record.config.world_size)

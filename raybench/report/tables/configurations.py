@@ -1,0 +1,33 @@
+"""Every configuration on several devices with its status."""
+
+from __future__ import annotations
+
+from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
+from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.base import Column, Table, empty_table, known, make_table
+from raybench.report.wording import percent, times
+
+TITLE = "Configurations"
+_COLUMNS: list[Column[DiagnosedConfiguration]] = [
+    Column("configuration", lambda each: each.label),
+    Column("status", lambda each: str(each.status) if each.status else "no baseline"),
+    Column("speed-up", lambda each: known(each.scaling.speedup, times, ""), right=True),
+    Column("efficiency", lambda each: known(each.scaling.efficiency, percent, ""), right=True),
+    Column("n", lambda each: str(each.scaling.step_time_s.n), right=True),
+]
+
+
+def configurations_table(results: StudyResults) -> Table:
+    """The configurations at the largest measured world size, the best efficiency first."""
+    configurations = results.configurations
+    if not configurations:
+        return empty_table(TITLE)
+    caption = (
+        f"On {devices_words(configurations[0].record.config.world_size)}, mean with 95% interval over n "
+        f"rounds. Excellent: efficiency at least "
+        f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
+        "A batch is a choice about speed alone: how many epochs it needs is another question."
+    )
+    return make_table(TITLE, caption, _COLUMNS, configurations)

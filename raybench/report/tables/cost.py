@@ -1,0 +1,105 @@
+"""What a training costs on one device and on several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybench.analysis.cost import Cost, CostPoint
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.base import NONE, Column, Table, devices, known, make_table
+from raybench.report.when_to_use import when_to_use
+from raybench.report.wording import figures, interval, times
+
+MINUTE_S, HOUR_S = 60, 3600
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One piece of work in one trial."""
+
+    point: CostPoint
+    cost: Cost
+    is_run: bool  # what is saved is known of runs only
+
+    @property
+    def saved_s(self) -> Estimate | None:
+        return self.point.saved_s if self.is_run else None
+
+    @property
+    def saved_money(self) -> Estimate | None:
+        return self.point.saved_money if self.is_run else None
+
+
+def cost_table(results: StudyResults) -> Table:
+    """Device time, money and energy of one device and of several, and what some runs save."""
+    runs, price = results.study.cost.runs, results.study.cost.price_per_device_hour
+    price_words = (
+        f"At {price:g} a device-hour (cost.price_per_device_hour). "
+        if price is not None
+        else "No price is set (cost.price_per_device_hour). "
+    )
+    caption = (
+        f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation; a run is "
+        f"{results.work[-1].name} (cost.runs = {runs}). The default and the fastest setting; mean with 95% "
+        "interval, the ratio and the savings by blocks of the same rounds."
+    ).strip()
+    return make_table("Cost", caption, _columns(results), _rows(results))
+
+
+def _columns(results: StudyResults) -> list[Column[_Row]]:
+    """Money stands there where the study has a price, energy where it was measured."""
+    runs, priced = results.study.cost.runs, results.study.cost.price_per_device_hour is not None
+    metered = any(cost.energy_joules for point in results.costs for cost in point.costs)
+    money: list[Column[_Row]] = [
+        Column("cost", lambda row: known(row.cost.money, interval), right=True),
+    ]
+    energy: list[Column[_Row]] = [
+        Column("energy, kJ", lambda row: _kilojoules(row.cost.energy_joules), right=True),
+    ]
+    saved_money: list[Column[_Row]] = [
+        Column(f"{runs} runs save", lambda row: known(row.saved_money, interval), right=True),
+    ]
+    return [
+        Column("for", lambda row: row.cost.work.name),
+        Column("devices", lambda row: devices(row.point.record), right=True),
+        Column("setting", lambda row: row.point.label),
+        Column("time, min", lambda row: _minutes(row.cost.time_s), right=True),
+        Column("device-minutes", lambda row: _minutes(row.cost.device_s), right=True),
+        *(money if priced else ()),
+        *(energy if metered else ()),
+        Column("device time / one device's", lambda row: known(row.point.cost_ratio, times), right=True),
+        Column(f"{runs} runs save, h", lambda row: known(row.saved_s, _hours), right=True),
+        *(saved_money if priced else ()),
+    ]
+
+
+def _rows(results: StudyResults) -> list[_Row]:
+    """Work by work; none where no trial is on several devices: there is no choice."""
+    if not any(point.speedup for point in results.costs):
+        return []
+    shown, last = _shown_trials(results), len(results.work) - 1
+    return [
+        _Row(point, point.costs[place], is_run=place == last)
+        for place in range(len(results.work))
+        for point in results.costs
+        if point.record.trial_id in shown
+    ]
+
+
+def _shown_trials(results: StudyResults) -> set[str]:
+    """The trials of the default's curve and of the fastest one: of all, the table would be long."""
+    fastest = max(results.curves, key=lambda curve: curve.points[-1].throughput_samples_per_s.value)
+    return {point.trial_id for curve in (results.curves[0], fastest) for point in curve.points}
+
+
+def _minutes(time_s: Estimate) -> str:
+    return interval(time_s.scaled(1 / MINUTE_S))
+
+
+def _hours(time_s: Estimate) -> str:
+    return interval(time_s.scaled(1 / HOUR_S))
+
+
+def _kilojoules(joules: float | None) -> str:
+    return figures(joules / 1e3) if joules else NONE

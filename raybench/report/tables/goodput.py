@@ -1,0 +1,33 @@
+"""Throughput and goodput of every measured batch."""
+
+from __future__ import annotations
+
+from raybench.analysis.results import StudyResults
+from raybench.analysis.training import Goodput
+from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
+from raybench.report.wording import figures, interval
+
+
+def goodput_table(results: StudyResults) -> Table:
+    """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
+    training = results.training
+    if training is None or training.noise_scale is None:
+        return empty_table("Goodput")
+    columns: list[Column[Goodput]] = [
+        Column("devices", lambda each: devices(each.record), right=True),
+        Column("setting", lambda each: results.label(each.record)),
+        Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
+        Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
+        Column("statistical efficiency", lambda each: f"{each.statistical_efficiency:.1%}", right=True),
+        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
+    ]
+    first, last = training.noise_scale
+    caption = (
+        f"Gradient noise scale: {figures(first)} samples after the first epoch, {figures(last)} after the "
+        "last (McCandlish et al. 2018, appendix A.1, smoothed; mean over the training trials). Statistical "
+        "efficiency: progress of a sample over that of one at the reference batch of "
+        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et "
+        "al. 2021); goodput: throughput times this. Intervals are the throughput's; the noise scale's own "
+        "error is not in them."
+    )
+    return make_table("Goodput", caption, columns, training.goodput)

@@ -1,0 +1,64 @@
+"""How much compute hides communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.base import Column, Table, empty_table, make_table
+from raybench.report.wording import duration_words, milliseconds, percent
+
+TITLE = "How much compute hides communication"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One batch of a setting."""
+
+    setting: Hiding
+    point: HidingPoint
+
+
+_COLUMNS: list[Column[_Row]] = [
+    Column("setting", lambda row: row.setting.label),
+    Column("batch per device", lambda row: f"{row.point.batch_size:,}", right=True),
+    Column("compute in a step, ms", lambda row: milliseconds(row.point.compute_s), right=True),
+    Column("share of T(n)", lambda row: percent(row.point.fraction), right=True),
+    Column("which is", lambda row: row.setting.measure),
+    Column("n", lambda row: str(row.point.fraction.n), right=True),
+]
+
+
+def hiding_table(results: StudyResults) -> Table:
+    """The compute in a step above which communication is hidden; empty where batches do not tell."""
+    settings = results.hiding
+    if not settings:
+        return empty_table(TITLE)
+    words = " ".join(hiding_words(setting) for setting in settings)
+    caption = (
+        "Compute is the step of one device alone, T(n) the step on "
+        f"{devices_words(settings[0].world_size)}. Hidden: at most {HIDDEN:.0%} of T(n). {words}"
+    )
+    rows = [_Row(setting, point) for setting in settings for point in setting.points]
+    return make_table(TITLE, caption, _COLUMNS, rows)
+
+
+def hiding_words(setting: Hiding) -> str:
+    """Where the share falls below the limit, in a sentence."""
+    name = f"{setting.label}: " if setting.label != "default" else ""
+    least, most = (setting.points[place].compute_s.value for place in (0, -1))
+    below, above = setting.below, setting.above
+    if setting.compute_s is not None and below and above:
+        low = "below what was measured" if setting.low_s is None else duration_words(setting.low_s)
+        high = "above what was measured" if setting.high_s is None else duration_words(setting.high_s)
+        bracket = " and ".join(duration_words(point.compute_s.value) for point in (below, above))
+        return (
+            f"{name}hidden from about {duration_words(setting.compute_s)} of compute in a step on "
+            f"[{low}, {high}], interpolated between {bracket} (batch {below.batch_size:,} and "
+            f"{above.batch_size:,})."
+        )
+    if setting.is_hidden_everywhere:
+        return f"{name}hidden at every batch measured, from {duration_words(least)} of compute on."
+    return f"{name}not reached up to {duration_words(most)} of compute in a step."

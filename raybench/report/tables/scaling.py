@@ -1,0 +1,106 @@
+"""How the trials scale: speed-ups and efficiencies, and what more devices add to a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.results import StudyResults
+from raybench.records.record import TrialRecord
+from raybench.report.tables.base import Column, Table, devices, known, make_table
+from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.wording import interval, milliseconds, percent, times
+
+
+def scaling_table(results: StudyResults) -> Table:
+    """Every trial that is complete, suggestions and confirmations apart, by setting and world size."""
+
+    def scaling(record: TrialRecord) -> Scaling:
+        return results.scaling(record)
+
+    columns: list[Column[TrialRecord]] = [
+        Column("devices", devices, right=True),
+        Column("setting", lambda record: label_and_mark(results, record)),
+        Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
+        Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
+        Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
+        Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
+        Column("status", lambda record: _status_cell(scaling(record))),
+        Column("n", lambda record: str(scaling(record).step_time_s.n), right=True),
+    ]
+    caption = (
+        "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
+        "same rounds, without wrapper, unless a base is named."
+    )
+    if any(record.config.oversubscribed for record in results.complete):
+        caption += " * more workers than cores: for correctness only."
+    return make_table("Scaling", caption, columns, in_order(results, "scaling", "verification"))
+
+
+def speedup_cell(scaling: Scaling) -> str:
+    """The speed-up, over how many devices where it is not one; of the baseline itself 1."""
+    if scaling.speedup is None or scaling.baseline is None:
+        return ""
+    if _is_baseline(scaling):
+        return "1"
+    size = scaling.baseline.world_size
+    return times(scaling.speedup) + ("" if size == 1 else f" over {size}")
+
+
+def efficiency_cell(scaling: Scaling) -> str:
+    """The efficiency; of the baseline itself 100%."""
+    if scaling.efficiency is None:
+        return ""
+    return "100%" if _is_baseline(scaling) else percent(scaling.efficiency)
+
+
+def _status_cell(scaling: Scaling) -> str:
+    if scaling.status is None:
+        return "no baseline"
+    return "baseline" if _is_baseline(scaling) else str(scaling.status)
+
+
+def _is_baseline(scaling: Scaling) -> bool:
+    return scaling.speedup is not None and scaling.speedup.half_width == 0
+
+
+@dataclass(frozen=True)
+class _Overhead:
+    """What a trial on several devices adds to the step of one."""
+
+    label: str
+    waterfall: Waterfall
+
+
+def overheads_table(results: StudyResults) -> Table:
+    """T_comm beside the exposed part, and Amdahl's serial fraction, of every trial on several devices."""
+    records = in_order(results, "scaling") or in_order(results, "search")
+    rows = [
+        _Overhead(results.label(record), waterfall)
+        for record in records
+        if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
+    ]
+    caption = (
+        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; the exposed "
+        "part is the transfers alone. f is the serial fraction that Amdahl's law needs for the measured "
+        "speed-up (Karp and Flatt 1990): where it grows with the devices, it is overhead and not serial "
+        "work. Mean with 95% interval over n rounds."
+    )
+    return make_table("Overhead by world size", caption, _OVERHEAD_COLUMNS, rows)
+
+
+_OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
+    Column("devices", lambda row: str(row.waterfall.world_size), right=True),
+    Column("setting", lambda row: row.label),
+    Column("T_comm = T(n) - T(1), ms", lambda row: known(row.waterfall.t_comm_s, milliseconds), right=True),
+    Column("T_comm / T(n)", lambda row: known(row.waterfall.t_comm_fraction, percent), right=True),
+    Column(
+        "exposed communication, ms",
+        lambda row: known(row.waterfall.parts.exposed_communication, milliseconds),
+        right=True,
+    ),
+    Column("exposed / T(n)", lambda row: known(row.waterfall.communication_fraction, percent), right=True),
+    Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, percent), right=True),
+    Column("n", lambda row: str(row.waterfall.step_time_s.n), right=True),
+]

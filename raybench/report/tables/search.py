@@ -1,0 +1,103 @@
+"""What a search has found: its suggestions, the winner against the default, the largest batch that fits."""
+
+from __future__ import annotations
+
+from raybench.analysis.labels import devices_words, setting_words
+from raybench.analysis.largest_batch import MEMORY_SHARE, Found
+from raybench.analysis.results import Confirmation, StudyResults
+from raybench.records.record import TrialRecord
+from raybench.report.tables.base import Column, Table, devices, known, make_table
+from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.wording import bound_words, interval, mebibytes, percent
+from raybench.spec.knobs import Setting
+
+
+def suggestions_table(results: StudyResults) -> Table:
+    """The suggestions of a search at the target world size, the fastest first."""
+    columns: list[Column[TrialRecord]] = [
+        Column("#", lambda record: "" if record.suggestion is None else str(record.suggestion), right=True),
+        Column("setting", lambda record: label_and_mark(results, record)),
+        Column(
+            "samples/s",
+            lambda record: interval(results.scaling(record).throughput_samples_per_s),
+            right=True,
+        ),
+        Column(
+            "efficiency", lambda record: known(results.scaling(record).efficiency, percent, ""), right=True
+        ),
+        Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
+        Column("n", lambda record: str(results.scaling(record).step_time_s.n), right=True),
+    ]
+    caption = (
+        f"World size {results.target_world_size}. Trials are minutes apart, so drift is in these numbers: "
+        "the confirmation has the last word. A suggestion's batch size is a choice about speed alone: how "
+        "many epochs a batch needs to reach an accuracy was not measured."
+    )
+    fastest_first = sorted(
+        in_order(results, "search"),
+        key=lambda record: -results.scaling(record).throughput_samples_per_s.value,
+    )
+    return make_table("Suggestions", caption, columns, fastest_first)
+
+
+def _peak_memory_bytes(record: TrialRecord) -> int | None:
+    """Of the rank that takes most, as torch counts it."""
+    return max(record.steps.peak_memory_bytes or (), default=None) if record.steps else None
+
+
+def confirmation_table(results: StudyResults) -> Table:
+    """Winners against the default, measured in the same rounds."""
+    columns: list[Column[Confirmation]] = [
+        Column("winner", lambda confirmed: confirmed.label),
+        Column("devices", lambda confirmed: devices(confirmed.record), right=True),
+        Column("gain in samples/s", lambda confirmed: percent(confirmed.gain.gain, sign=True), right=True),
+        Column("verdict", lambda confirmed: str(confirmed.gain.verdict)),
+        Column("n", lambda confirmed: str(confirmed.gain.gain.n), right=True),
+    ]
+    caption = (
+        "Interleaved with the default in the same rounds, 95% interval. A gain is significant when the "
+        f"interval excludes 0 and it is at least {results.study.search.minimum_gain:.0%}."
+    )
+    return make_table("The winner against the default", caption, columns, results.confirmations)
+
+
+def largest_table(results: StudyResults) -> Table:
+    """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+    explored = [name for name in results.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
+    further = [name for name in explored if name not in ("strategy", "precision")]
+    columns: list[Column[Found]] = [
+        Column("strategy", lambda each: "single" if each.world_size == 1 else each.setting.strategy),
+        Column("setting", lambda each: setting_words(each.setting, ["precision", *further])),
+        Column("largest batch", batch_cell, right=True),
+        Column("memory, MiB", _memory_cell, right=True),
+        Column("share of the memory", share_cell, right=True),
+        Column("why no larger one", bound_words),
+        Column(
+            "probes (out of memory)", lambda each: f"{each.num_probes} ({each.num_out_of_memory})", right=True
+        ),
+    ]
+    counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
+    sized = f"{devices_words(results.target_world_size)}, batch {counted}"
+    caption = (
+        f"On {sized}: the largest that takes at most {MEMORY_SHARE:.0%} of a rank's memory, by doubling and "
+        "bisection; above 64 in multiples of 8, above 1,024 in steps of 1 to 2%. Memory is the device's "
+        "count on the fullest rank: on GPUs what torch has reserved, context and communicators included, "
+        "against the GPU's; on CPUs the process's peak resident set against an equal share of the host's."
+    )
+    return make_table("The largest batch that fits", caption, columns, results.largest)
+
+
+def batch_cell(largest: Found) -> str:
+    """The largest batch that fits; "none" where none does."""
+    return "none" if largest.batch_size is None else f"{largest.batch_size:,}"
+
+
+def share_cell(largest: Found) -> str:
+    """Its share of the memory; empty where that is not told."""
+    share = largest.fitting.share if largest.fitting else None
+    return "" if share is None else f"{share:.0%}"
+
+
+def _memory_cell(largest: Found) -> str:
+    fitting = largest.fitting
+    return mebibytes(fitting.memory_bytes) if fitting and fitting.share is not None else ""

@@ -1,0 +1,101 @@
+"""Where the time of the headline's step goes: its parts, and what else is known of its communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.base import Column, Table, empty_table, make_table
+from raybench.report.wording import PART_WORDS, interval, milliseconds, percent
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a step, or the whole of it."""
+
+    name: str
+    time_s: Estimate
+    share: str
+
+
+_PART_COLUMNS: list[Column[_Part]] = [
+    Column("part", lambda part: part.name),
+    Column("ms", lambda part: milliseconds(part.time_s), right=True),
+    Column("share", lambda part: part.share, right=True),
+    Column("n", lambda part: str(part.time_s.n), right=True),
+]
+
+
+def waterfall_table(results: StudyResults) -> Table:
+    """The parts of a step of the headline trial; empty on one device."""
+    waterfall = results.waterfall
+    if results.headline is None or waterfall is None or waterfall.world_size == 1:
+        return empty_table("Where the time goes")
+    caption = " ".join(
+        [
+            f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}): mean with 95% "
+            "interval over n rounds. The parts add up to the step time.",
+            *(f"Note: {note}." for note in waterfall.notes),
+        ]
+    )
+    return make_table("Where the time goes", caption, _PART_COLUMNS, _parts(waterfall))
+
+
+def _parts(waterfall: Waterfall) -> Iterator[_Part]:
+    step_s = waterfall.step_time_s
+    for name, part in waterfall.parts.present().items():
+        yield _Part(PART_WORDS[name], part, f"{part.value / step_s.value:.1%}")
+    yield _Part("step time", step_s, "100%")
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """One thing that is known of the communication."""
+
+    name: str
+    value: str
+    n: str
+
+
+_QUANTITY_COLUMNS: list[Column[_Quantity]] = [
+    Column("quantity", lambda quantity: quantity.name),
+    Column("value", lambda quantity: quantity.value, right=True),
+    Column("n", lambda quantity: quantity.n, right=True),
+]
+
+
+def communication_table(results: StudyResults) -> Table:
+    """What else the headline trial says of its communication; empty where it measured none."""
+    waterfall = results.waterfall
+    if waterfall is None or waterfall.world_size == 1:
+        return empty_table("Communication")
+    caption = "Mean with 95% interval over n rounds. A negative hidden part is what interference adds."
+    return make_table("Communication", caption, _QUANTITY_COLUMNS, _quantities(waterfall))
+
+
+def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
+    bandwidth = waterfall.bus_bandwidth_bytes_per_s
+    estimates = (
+        ("T_comm = T(n) - T(1), ms", waterfall.t_comm_s, milliseconds),
+        ("all-reduces alone (replay), ms", waterfall.replay_s, milliseconds),
+        ("hidden by overlap (replay - exposed), ms", waterfall.hidden_communication_s, milliseconds),
+        ("T_comm / T(n)", waterfall.t_comm_fraction, percent),
+        ("exposed communication / T(n)", waterfall.communication_fraction, percent),
+        ("Amdahl's serial fraction f", waterfall.serial_fraction, percent),
+        ("compute / communication (crowd / replay)", waterfall.compute_to_communication, interval),
+        ("bus bandwidth of the replay, GB/s", bandwidth.scaled(1e-9) if bandwidth else None, interval),
+    )
+    for name, estimate, words in estimates:
+        if estimate is not None:
+            yield _Quantity(name, words(estimate), str(estimate.n))
+    logged = waterfall.ddp_logger
+    if logged:
+        difference = (
+            f"{logged.communication_s * 1e3:.2f} - {logged.overlap_s * 1e3:.2f} = "
+            f"{logged.exposed_s * 1e3:.2f}"
+        )
+        yield _Quantity("DDP's own logger: communication - overlap, ms", difference, "few")

@@ -1,0 +1,266 @@
+"""The default, the best and the headline: one answer, whoever asks, and the same before and after a curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse, choice
+from raybench.analysis.objectives import Candidate
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, StepsRequest
+from raybench.spec import Setting, Study
+from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, config, failed, request, searched, study
+
+BATCHES = {"knobs": {"batch_size": [32, 64, 128]}}
+
+
+def slow_when_spread(config: Configuration, setting: Setting) -> StepCosts:
+    """Packed, batch 64 is the fastest; spread, batch 128 is, and faster than anything packed."""
+    packed = {32: 0.010, 64: 0.012, 128: 0.040}
+    spread = {32: 0.010, 64: 0.030, 128: 0.011}
+    return StepCosts(plain_s=(packed if config.placement == "pack" else spread)[setting.batch_size])
+
+
+def placed(spec: Study, size: int = 2) -> list[StepsRequest]:
+    """The grid at one world size, in every placement."""
+    return [
+        asked(spec, "scaling", setting, size, placement=placement)
+        for setting in spec.knobs.grid()
+        for placement in choice.placements(spec, size)
+    ]
+
+
+def batch(record: TrialRecord | None) -> int | None:
+    return record.config.setting.batch_size if record else None
+
+
+# --- the default
+
+
+def test_the_default_has_the_first_value_of_every_list() -> None:
+    spec = study(
+        knobs={"batch_size": [64, 32], "precision": ["bf16", "fp32"]},
+        environment={"OMP_PROC_BIND": ["false", "true"]},
+    )
+    assert choice.default_setting(spec) == Setting(batch_size=64, precision="bf16")
+    assert choice.default_environment(spec) == {"OMP_PROC_BIND": "false"}
+    first, other = ({"OMP_PROC_BIND": value} for value in ("false", "true"))
+    default = choice.default_setting(spec)
+    assert choice.is_default(spec, config(setting=default, environment=first))
+    assert not choice.is_default(spec, config(setting=default, environment=other))
+    assert not choice.is_default(spec, config(setting=Setting(batch_size=64), environment=first))
+
+
+@pytest.mark.parametrize(("device", "strategy"), [("cpu", "ddp"), ("cuda", "dp"), ("auto", "dp")])
+def test_the_default_strategy_is_one_that_runs_on_the_studys_device(device: str, strategy: str) -> None:
+    """``dp`` needs GPUs; a study that is not resolved yet is taken to run on them."""
+    spec = study(knobs={"strategy": ["dp", "ddp"]}, resources={"device": device})
+    assert choice.default_setting(spec).strategy == strategy
+
+
+def test_what_cannot_matter_on_one_device_makes_no_difference_to_the_default() -> None:
+    spec = study(knobs={"batch_size": [32], "bucket_cap_mb": [25, 1]})
+    other = Setting(batch_size=32, bucket_cap_mb=1)
+    assert choice.is_default(spec, config(setting=other.at(1), world_size=1))
+    assert not choice.is_default(spec, config(setting=other, world_size=2))
+
+
+# --- target and placements
+
+
+def test_the_target_is_as_the_study_says_else_the_largest() -> None:
+    listed = {"world_sizes": [4, 1, 2]}
+    assert choice.target_world_size(study(scaling=listed), [8]) == 4
+    assert choice.target_world_size(study(scaling={**listed, "target_world_size": 2}), [8]) == 2
+    assert choice.target_world_size(study(), [1, 8, 2]) == 8
+    assert choice.target_world_size(study(), []) == 1
+
+
+def test_a_list_of_ranks_stands_for_its_own_length_and_one_device_is_packed() -> None:
+    spec = study(scaling={"placement": ["spread", [0, 3], "pack"]})
+    assert choice.placements(spec, 2) == ["spread", (0, 3), "pack"]
+    assert choice.placements(spec, 4) == ["spread", "pack"]
+    assert choice.placements(spec, 1) == ["pack"]
+    assert choice.default_placement(spec, 4) == "spread"
+    named = study(scaling={"placement": [[3], [0, 3]], "world_sizes": [1, 2, 4]})
+    assert choice.placements(named, 1) == [(3,)]
+    assert choice.placements(named, 4) == ["pack"]
+
+
+# --- suggestions, candidates, winners
+
+
+def test_suggestions_are_those_of_the_search_and_without_one_those_of_the_curves() -> None:
+    spec = study(**BATCHES, search={"method": "optuna", "trials": 3})
+    records = searched(spec, (1, 2), Setting(batch_size=128))
+    assert {record.request.role for record in choice.suggestions(spec, records, 2)} == {"search"}
+    rest = [record for record in records if record.request.role != "search"]
+    scaled = choice.suggestions(spec, rest, 2)
+    assert {(record.request.role, record.config.world_size) for record in scaled} == {("scaling", 2)}
+
+
+def test_failed_suggestions_count_but_are_no_candidates() -> None:
+    spec = study(**BATCHES)
+    asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
+    records = [*run_all(FakeRunner(noise=QUIET), asked_for[:2])[0], failed(asked_for[2])]
+    best = choice.best(spec, records, 2)
+    assert best is not None
+    assert (best.num_suggestions, best.num_failed) == (3, 1)
+    assert choice.candidate(spec, records[2]) is None
+
+
+def test_oversubscribed_trials_are_no_candidates() -> None:
+    spec = study(**BATCHES)
+    asked_for = [request(setting=setting, oversubscribed=True) for setting in spec.knobs.grid()]
+    records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
+    assert len(choice.suggestions(spec, records, 2)) == 3
+    assert [choice.candidate(spec, record, records) for record in records] == [None] * 3
+    assert choice.choose(spec, records, 2) == []
+    assert choice.best(spec, records, 2) is None
+
+
+def test_one_suggestion_is_nothing_to_choose_from() -> None:
+    spec = study(knobs={"batch_size": [32]})
+    records = run_all(FakeRunner(), [asked(spec, "scaling", Setting(batch_size=32), 2)])[0]
+    assert choice.best(spec, records, 2) is None
+
+
+def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
+    spec = study(**BATCHES, search={"objectives": ["efficiency", "peak_memory"]})
+    with_base, without = (
+        run_all(
+            FakeRunner(lambda request, setting, missing=missing: StepCosts(plain_s=0.01, missing=missing)),
+            [request(role="search", variants=("plain", "synced"))],
+        )[0][0]
+        for missing in ({}, {"plain": "out of memory"})
+    )
+    found = choice.candidate(spec, with_base)
+    assert found is not None
+    assert found.values == (pytest.approx(1.0, abs=0.05), 1 << 30)
+    assert choice.candidate(spec, without) is None
+
+
+def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_least() -> None:
+    records = run_all(FakeRunner(), [request()])[0]
+    candidates = [Candidate(records[0], (value,)) for value in (2.0, 3.0, 1.0)]
+    for objective, value in (("throughput", 3.0), ("efficiency", 3.0), ("cost_per_sample", 1.0)):
+        (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates)
+        assert winner.values == (value,)
+    assert choice.winners(study(), []) == []
+
+
+def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> None:
+    spec = study(**BATCHES, search={"objectives": ["throughput", "peak_memory"]})
+    asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
+    records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
+    front = choice.choose(spec, records, 2)
+    assert [batch(each.record) for each in front] == [32, 64, 128]
+    best = choice.best(spec, records, 2)
+    assert best is not None
+    assert batch(best.record) == 128
+    assert best.record in [each.record for each in front]
+
+
+# --- the setting that is confirmed is the one that the report names
+
+
+def test_with_two_placements_the_first_decides_whoever_asks() -> None:
+    spec = study(**BATCHES, scaling={"placement": ["pack", "spread"]})
+    records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec))[0]
+    (confirmed,) = choice.choose(spec, records, 2)
+    assert (batch(confirmed.record), confirmed.record.config.placement) == (64, "pack")
+    named = analyse(spec, records).best
+    assert named is not None
+    assert named.record is confirmed.record
+    assert named.num_suggestions == 3
+
+
+def test_the_order_of_the_placements_decides() -> None:
+    spec = study(**BATCHES, scaling={"placement": ["spread", "pack"]})
+    records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec))[0]
+    (confirmed,) = choice.choose(spec, records, 2)
+    assert (batch(confirmed.record), confirmed.record.config.placement) == (128, "spread")
+
+
+@pytest.mark.parametrize("objective", ["efficiency", "throughput", "cost_per_sample"])
+def test_without_a_plain_base_the_curve_does_not_change_what_a_search_chose(objective: str) -> None:
+    """One device has no memory for the default's batch, the largest; it has for the others'.
+
+    After its curve is measured the default has an efficiency over two devices, better than all others.
+    """
+
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        large = setting.batch_size == 128
+        missing: dict[Any, str] = {"plain": "out of memory"} if large else {}
+        exposed_s = 0.001 if large else 0.004 * 64 / setting.batch_size
+        return StepCosts(plain_s=0.01, exposed_s=exposed_s, missing=missing)
+
+    spec = study(
+        knobs={"batch_size": [128, 64, 32]},
+        scaling={"world_sizes": [2, 4]},
+        search={"method": "optuna", "trials": 3, "objectives": [objective]},
+    )
+    after = searched(spec, (2, 4), Setting(batch_size=64), FakeRunner(model, QUIET))
+    before = [record for record in after if record.request.role == "search"]
+    (confirmed,) = choice.choose(spec, before, 4)
+    named = analyse(spec, after).best
+    assert named is not None
+    assert named.record is confirmed.record
+    assert batch(named.record) == (64 if objective == "efficiency" else 128)
+    curve = analyse(spec, after).curves[0]
+    assert curve.is_default
+    efficiency = curve.points[-1].efficiency
+    assert efficiency is not None
+    assert efficiency.value == pytest.approx(1.0)
+
+
+def test_a_grid_may_compare_with_its_own_smallest_world_size() -> None:
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        exposed_s = 0.001 * config.world_size * 32 / setting.batch_size
+        return StepCosts(plain_s=0.01, exposed_s=exposed_s, missing={"plain": "out of memory"})
+
+    spec = study(**BATCHES, scaling={"world_sizes": [2, 4]}, search={"objectives": ["efficiency"]})
+    asked_for = [asked(spec, "scaling", setting, size) for setting in spec.knobs.grid() for size in (2, 4)]
+    records = run_all(FakeRunner(model, QUIET), asked_for)[0]
+    (confirmed,) = choice.choose(spec, records, 4)
+    assert batch(confirmed.record) == 128
+    named = analyse(spec, records).best
+    assert named is not None
+    assert named.record is confirmed.record
+
+
+# --- the headline
+
+
+def test_the_headline_is_the_defaults_scaling_trial_at_the_target() -> None:
+    spec = study(**BATCHES, search={"method": "optuna", "trials": 3}, scaling={"world_sizes": [1, 2]})
+    records = searched(spec, (1, 2), Setting(batch_size=128))
+    found = choice.headline(spec, records, 2)
+    assert found is not None
+    assert (found.request.role, found.config.world_size, batch(found)) == ("scaling", 2, 32)
+    without_curve = [record for record in records if record.request.role != "scaling"]
+    found = choice.headline(spec, without_curve, 2)
+    assert found is not None
+    assert (found.request.role, batch(found)) == ("search", 32)
+
+
+def test_without_the_target_the_headline_is_the_largest_that_is_complete_and_none_without_any() -> None:
+    spec = study(**BATCHES, scaling={"world_sizes": [1, 2, 4]})
+    sizes = [asked(spec, "scaling", Setting(batch_size=64), size) for size in (1, 2, 4)]
+    records = [*run_all(FakeRunner(), sizes[:2])[0], failed(sizes[2])]
+    found = choice.headline(spec, records, 4)
+    assert found is not None
+    assert found.config.world_size == 2
+    assert choice.headline(spec, [failed(sizes[2])], 4) is None
+    assert choice.headline(spec, [], 4) is None
+
+
+def test_the_headline_stands_in_the_first_placement() -> None:
+    spec = study(**BATCHES, scaling={"placement": ["spread", "pack"]})
+    records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec)[::-1])[0]
+    found = choice.headline(spec, records, 2)
+    assert found is not None
+    assert (batch(found), found.config.placement) == (32, "spread")

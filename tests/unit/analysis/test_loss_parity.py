@@ -1,0 +1,41 @@
+"""Whether a strategy trains what one device trains, and what is said where it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis.diagnosis.findings import FindingName, Severity
+from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.loss_parity import loss_parity
+from raybench.records.record import TrialRecord
+from tests.unit.strategies import strategy_record
+
+
+@pytest.mark.parametrize(
+    ("knobs", "off", "agrees"),
+    [
+        ({}, 0.001, True),
+        ({}, 0.002, False),
+        ({"precision": "bf16"}, 0.02, True),
+        ({"precision": "bf16"}, 0.04, False),
+        ({"gradient_compression": "fp16"}, 0.02, True),
+        ({}, None, False),  # it was not finite
+    ],
+)
+def test_losses_agree_within_the_tolerance_of_the_coarsest_type(knobs, off, agrees):
+    verdict = loss_parity(strategy_record("ddp", 2, off=off, **knobs))
+    assert verdict is not None
+    assert verdict.agrees is agrees
+
+
+def test_a_difference_is_a_problem_unless_the_model_explains_it():
+    def found(each: TrialRecord) -> list[Severity]:
+        return [f.severity for f in findings(each) if f.name is FindingName.LOSSES_DISAGREE]
+
+    assert found(strategy_record("fsdp", 2)) == []
+    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.PROBLEM]
+    assert found(strategy_record("fsdp", 2, gradient=1e-6)) == []
+    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.PROBLEM]
+    assert found(strategy_record("ddp", 2, off=0.5, why=("compiled code draws dropout's masks anew",))) == [
+        Severity.NOTE
+    ]

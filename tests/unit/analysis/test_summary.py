@@ -1,0 +1,110 @@
+"""One row a record: numbers where there are any, and the phases that the report shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse, to_pandas
+from raybench.analysis.estimates.phases import PHASES, phase_times
+from raybench.records.measurements import PhaseBlock
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeLearning
+from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study, trained_study
+
+
+def test_failed_rows_have_no_numbers() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    row = (
+        analyse(spec, [failed(asked(spec, "scaling", Setting(batch_size=64), 2), "oom", "no room")])
+        .summaries[0]
+        .row()
+    )
+    assert row["state"] == "oom"
+    assert row["step_time_s"] is None
+    assert row["status"] is None
+
+
+def test_to_pandas() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    frame = to_pandas(grid(spec, [1, 2, 4])[0])
+    assert frame["world_size"].tolist() == [1, 2, 4]
+    assert frame["efficiency"].is_monotonic_decreasing
+
+
+def with_phases(record: TrialRecord, variant: str, *forward_shares: float) -> TrialRecord:
+    """The record with blocks of this variant's phases in which forward takes these shares of 10 ms."""
+    assert record.steps is not None
+    others = tuple(block for block in record.steps.phases if block.variant != variant)
+    blocks = tuple(
+        PhaseBlock(
+            variant=variant,  # type: ignore[arg-type]
+            seconds={"data": 0.0, "forward": 0.01 * share, "backward": 0.01 * (1 - share)},
+            num_steps=5,
+        )
+        for share in forward_shares
+    )
+    return record.model_copy(
+        update={"result": record.steps.model_copy(update={"phases": (*others, *blocks)})}
+    )
+
+
+def test_phases_are_those_of_the_report() -> None:
+    results = planted({(32,): SIXTEEN_TENTHS, (64,): SIXTEEN_TENTHS}, "batch_size")
+    assert results.headline is not None
+    assert results.phases is not None
+    row = next(row for row in results.summaries if row.trial_id == results.headline.trial_id)
+    shown = {each.name: each.many_s for each in results.phases.rows}
+    for name in PHASES:
+        estimate = shown[name]
+        assert estimate is not None
+        assert getattr(row, f"{name}_s") == estimate.value
+    assert row.forward_s == pytest.approx(0.3 * 0.0115)  # of the level without transfers
+
+
+def test_phases_are_an_estimate_over_all_blocks_and_not_the_last_one() -> None:
+    record = measured(SIXTEEN_TENTHS, QUIET)
+    spec = study(knobs={"batch_size": [32]})
+    for last in (0.3, 0.9):
+        found = analyse(spec, [with_phases(record, "local", 0.3, 0.3, 0.3, 0.3, last)])
+        assert found.summaries[0].forward_s == pytest.approx(0.3 * 0.0115)
+        assert found.phases is not None
+
+
+def test_phases_of_one_device_add_up_to_its_step_time() -> None:
+    results = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
+    row = next(row for row in results.summaries if row.world_size == 1)
+    total = sum(getattr(row, f"{name}_s") for name in PHASES)
+    assert total == pytest.approx(row.step_time_s)
+
+
+def test_without_a_level_without_transfers_phases_add_up_to_the_step() -> None:
+    """``fsdp`` has its phases timed as it is, in blocks of synced."""
+    fields: dict[str, Any] = {"setting": Setting(strategy="fsdp"), "variants": ("plain", "synced")}
+    record = measured(SIXTEEN_TENTHS, QUIET, **fields)
+    assert record.steps is not None
+    assert phase_times(record, None) == {}
+    timed = with_phases(record, "synced", 0.3, 0.3, 0.3)
+    (row,) = analyse(study(knobs={"strategy": ["fsdp"]}), [timed]).summaries
+    assert row.forward_s == pytest.approx(0.3 * 0.0125)
+    assert row.backward_s == pytest.approx(0.7 * 0.0125)
+
+
+def test_a_search_has_no_phases() -> None:
+    spec = study(knobs={"batch_size": [32]})
+    (row,) = analyse(spec, [measured(SIXTEEN_TENTHS, QUIET, role="search")]).summaries
+    assert [getattr(row, f"{name}_s") for name in PHASES] == [None] * 5
+
+
+def test_the_summary_has_the_training_columns() -> None:
+    plan, records = trained_study(FakeLearning(spread=0.0))
+    rows = [row for row in analyse(plan.study, records).summaries if row.role == "training"]
+    assert len(rows) == 6
+    for row in rows:
+        assert row.accuracy == pytest.approx(0.7853, abs=1e-4)  # 0.8 (1 - e^-4)
+        assert row.epoch_time_s is not None
+        assert row.time_to_target_s is not None
+        assert row.time_to_target_s > 3 * row.epoch_time_s  # 0.8 (1 - e^-3) is the first above 0.7
+        assert row.step_time_s is None

@@ -1,0 +1,45 @@
+"""Efficiency against the batch, and every batch over the devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis.batch_lines import amdahl_speedup
+from raybench.analysis.results import StudyResults
+from raybench.report.answer import answer_of
+from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batches
+from raybench.report.wording import rounded_batch
+
+
+def test_batch_values(results: StudyResults) -> None:
+    plot = batch_plot(results)
+    assert plot is not None
+    assert plot.world_size == 2
+    assert plot.break_even == 0.5
+    assert plot.crossover is not None
+    assert 32 < plot.crossover < 128
+    assert [point.x for point in plot.lines[0].points] == sorted(point.x for point in plot.lines[0].points)
+
+
+def test_every_batch_has_a_line_from_one_device_and_its_own_ideal(results: StudyResults) -> None:
+    plot = batch_scaling_plot(results)
+    assert plot is not None
+    assert [line.label for line in plot.throughput] == ["batch 32", "batch 128", "batch 512"]
+    for line, ideal in zip(plot.throughput, plot.ideal, strict=True):
+        assert [point.x for point in line.points] == [1, 2]
+        assert line.points[0].estimate.value == ideal
+    for line, fraction in zip(plot.speedup, plot.serial_fraction, strict=True):
+        assert line.points[0].estimate.value == 1
+        assert amdahl_speedup(fraction, 2) == pytest.approx(line.points[1].estimate.value)
+
+
+def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: StudyResults) -> None:
+    plot = batch_plot(results)
+    assert plot is not None
+    assert plot.crossover is not None
+    words = f"about batch {rounded_batch(plot.crossover)}"
+    assert words in answer_of(results)
+    assert words in draw_batches(plot).get_suptitle()
+    assert rounded_batch(104.4) == "100"
+    assert rounded_batch(1_849) == "1,800"
+    assert rounded_batch(7.4) == "7"

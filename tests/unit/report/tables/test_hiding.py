@@ -1,0 +1,20 @@
+"""The compute that hides communication, in words."""
+
+from __future__ import annotations
+
+from raybench.report.tables.hiding import hiding_table, hiding_words
+from tests.unit.studies import exactly, planted
+
+
+def test_compute_that_hides_communication_is_told() -> None:
+    # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
+    table = hiding_table(planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size"))
+    assert "hidden from about 23.8 ms" in table.caption
+    assert "between 10.0 ms and 40.0 ms (batch 32 and 128)" in table.caption
+
+
+def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
+    (never,) = planted({(32,): exactly(0.5), (128,): exactly(0.8, 0.04)}, "batch_size").hiding
+    assert hiding_words(never) == "not reached up to 40.0 ms of compute in a step."
+    (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").hiding
+    assert hiding_words(always) == "hidden at every batch measured, from 10.0 ms of compute on."

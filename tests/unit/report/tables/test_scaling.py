@@ -1,0 +1,29 @@
+"""Every trial with its interval and its n."""
+
+from __future__ import annotations
+
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.scaling import overheads_table, scaling_table
+from tests.unit.studies import SIXTEEN_TENTHS, planted
+
+
+def test_every_number_has_interval_and_n(results: StudyResults) -> None:
+    table = scaling_table(results)
+    assert table.columns[-1].heading == "n"
+    for row in table.rows:
+        assert "[" in row[2]
+        assert "[" in row[3]
+        assert int(row[-1]) >= 10
+    assert [row[0] for row in table.rows] == ["1", "2", "1", "2"]
+
+
+def test_overheads_stand_side_by_side_with_intervals() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
+    (row,) = overheads_table(found).rows
+    assert tuple(cell.replace(".0%", "%").replace(".0,", ",").replace(".0]", "]") for cell in row[2:7]) == (
+        "2.50 [2.50, 2.50]",
+        "20% [20, 20]",
+        "1.00 [1.00, 1.00]",
+        "8% [8, 8]",
+        "25% [25, 25]",
+    )

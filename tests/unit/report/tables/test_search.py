@@ -1,0 +1,19 @@
+"""Suggestions and the winner's confirmation."""
+
+from __future__ import annotations
+
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.search import confirmation_table, suggestions_table
+
+
+def test_suggestions_are_ordered_by_speed_and_say_what_batch_means(results: StudyResults) -> None:
+    table = suggestions_table(results)
+    speeds = [float(row[2].split()[0].replace(",", "")) for row in table.rows]
+    assert speeds == sorted(speeds, reverse=True)
+    assert "a choice about speed alone" in table.caption
+
+
+def test_the_winner_stands_against_the_default(results: StudyResults) -> None:
+    (row,) = confirmation_table(results).rows
+    assert row[0] == "bf16"
+    assert row[3] == "better"

@@ -1,0 +1,62 @@
+"""Training trials epoch by epoch: what the table shows is what the records hold."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.report.contents import draw_all
+from raybench.report.plots.training import epoch_time_plot, training_plot
+from raybench.report.tables.goodput import goodput_table
+from raybench.report.tables.training import epochs_table, ranks_table, training_table
+from raybench.testing import FakeLearning
+from tests.unit.studies import trained_study
+
+
+def test_an_epoch_is_the_mean_over_its_seeds(trained_results: StudyResults) -> None:
+    assert trained_results.training is not None
+    group = trained_results.training.groups[1]
+    third = group.epochs[2]
+    assert (third.epoch, third.num_seeds) == (3, 3)
+    assert third.test_accuracy is not None
+    known = [run.epochs[2].test_accuracy or 0.0 for run in group.runs]
+    assert third.test_accuracy.value == pytest.approx(fmean(known))
+    table = epochs_table(trained_results)
+    row = dict(zip((column.heading for column in table.columns), table.rows[4 + 2], strict=True))
+    assert (row["devices"], row["epoch"], row["seeds"]) == ("2", "3", "3")
+    assert row["test accuracy"].startswith(f"{100 * fmean(known):.2f}% [")
+
+
+def test_one_device_is_the_baseline_of_the_others(trained_results: StudyResults) -> None:
+    one, two = training_table(trained_results).rows
+    assert one[4:6] == ("", "baseline")
+    assert two[4].endswith("]")
+    assert two[-1] == "3"
+
+
+def test_tables_and_plots_hold_every_group():
+    plan, records = trained_study(FakeLearning(), devices=4)
+    results = analyse(plan.study, records)
+    assert [row[0] for row in training_table(results).rows] == ["1", "2", "4"]
+    assert len(epochs_table(results).rows) == 12
+    assert len(ranks_table(results).rows) == 3 * (1 + 2 + 4)
+    assert len(goodput_table(results).rows) == 3
+    plot = training_plot(results)
+    assert plot is not None
+    assert [line.label for line in plot.accuracy] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
+    assert plot.seeds == (3, 3)
+    times = epoch_time_plot(results)
+    assert times is not None
+    assert times.ideal[2][1] == pytest.approx(times.ideal[0][1] / 4)
+    assert {"training", "epoch_times"} <= {drawn.name for drawn in draw_all(results)}
+
+
+def test_without_training_there_is_no_section():
+    plan, records = trained_study(FakeLearning(), training=None)
+    results = analyse(plan.study, records)
+    assert results.training is None
+    assert not training_table(results).rows
+    assert training_plot(results) is None

@@ -1,0 +1,159 @@
+"""The study's answer in plain words, in every case."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.report.answer import answer_of
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import FULL, asked, failed, grid, request, searched, study, trained_study
+
+DEFAULT = study(
+    knobs={"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]},
+    search={"method": "optuna", "trials": 12},
+)
+WINNER = Setting(batch_size=512, precision="bf16", bucket_cap_mb=25)
+
+
+def test_a_whole_search() -> None:
+    results = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER))
+    answer = answer_of(results)
+    assert answer.startswith("2 devices: 1.")
+    for words in (
+        "x [1.",
+        "at batch 512",
+        "slower than one below about batch 4",
+        "(interpolated between 32 and 128",
+        "lost: ",
+        "% exposed communication",
+        "% contention",
+        "best of 12: 25 MiB buckets, bf16, +",
+        "] over the default",
+    ):
+        assert words in answer
+    assert "not yet confirmed" not in answer
+    assert [curve.is_default for curve in results.curves] == [True, False]
+    assert [[point.world_size for point in curve.points] for curve in results.curves] == [[1, 2], [1, 2]]
+
+
+def test_no_confirmation_yet() -> None:
+    answer = answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, confirm=False)))
+    assert "best of 12: " in answer
+    assert "not yet confirmed against the default" in answer
+
+
+def test_no_significant_gain() -> None:
+    costs = FakeHardware(speed={}).costs
+    runner = FakeRunner(costs, Noise(block=0.01), seed=3)
+    same = Setting(batch_size=512, bucket_cap_mb=25)
+    assert "no significant gain over the default (" in answer_of(
+        analyse(DEFAULT, searched(DEFAULT, (1, 2), same, runner))
+    )
+
+
+def test_a_winner_that_is_worse_is_not_recommended() -> None:
+    runner = FakeRunner(FakeHardware(speed={"bf16": 0.8}).costs, seed=3)
+    assert "keep the default" in answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, runner)))
+
+
+def test_the_default_is_best() -> None:
+    spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
+    runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
+    records = searched(spec, (1, 2), Setting(precision="bf16"), runner, confirm=False)
+    assert "best of 2: the default" in answer_of(analyse(spec, records))
+
+
+def test_one_device_only() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    answer = answer_of(analyse(spec, grid(spec, [1])[0]))
+    assert answer.startswith("1 device: ")
+    assert "samples/s at batch 64; one device only" in answer
+
+
+def test_nothing_and_nothing_complete() -> None:
+    spec = study(knobs={"batch_size": [64, 128, 256]})
+    assert answer_of(analyse(spec, [])) == "nothing was measured"
+    records = [
+        failed(asked(spec, "scaling", Setting(batch_size=batch), 2), "oom", "can't allocate memory")
+        for batch in (64, 128)
+    ]
+    records.append(
+        failed(asked(spec, "scaling", Setting(batch_size=256), 2), "crashed", "ValueError: x\nmore")
+    )
+    expected = "no trial completed: 2 oom (can't allocate memory), 1 crashed (ValueError: x)"
+    results = analyse(spec, records)
+    assert answer_of(results) == expected
+    assert len(results.failed) == 3
+    assert results.waterfall is None
+
+
+def test_the_target_failed() -> None:
+    spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [512]})
+    records = [
+        *grid(spec, [1, 2])[0],
+        failed(asked(spec, "scaling", Setting(batch_size=512), 4), "timeout", "after 300 s"),
+    ]
+    answer = answer_of(analyse(spec, records))
+    assert answer.startswith("no trial completed on 4 devices: 1 timeout (after 300 s); 2 devices: ")
+
+
+def test_slower_at_every_batch() -> None:
+    spec = study(knobs={"batch_size": [8, 16]})
+    assert "slower than one at every batch measured (8 to 16)" in answer_of(
+        analyse(spec, grid(spec, [1, 2])[0])
+    )
+
+
+def test_slower_with_one_batch() -> None:
+    spec = study(knobs={"batch_size": [8]})
+    assert "; slower than one;" in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
+
+
+def test_nothing_lost() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    runner = FakeRunner(lambda request, setting: StepCosts(plain_s=0.01), QUIET)
+    answer = answer_of(analyse(spec, grid(spec, [1, 2], runner)[0]))
+    assert answer == "2 devices: 2.00x [2.00, 2.00] at batch 64; nothing lost that could be measured"
+
+
+def test_base_of_several_devices() -> None:
+    spec = study(scaling={"world_sizes": [2, 4]}, knobs={"batch_size": [64]})
+    costs = StepCosts(plain_s=0.01, exposed_s=0.001, missing={"plain": "out of memory"})
+    answer = answer_of(
+        analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0])
+    )
+    assert answer.startswith("4 devices: 2.00x [2.00, 2.00] over 2 devices at batch 64")
+
+
+def test_oversubscribed_recommends_nothing() -> None:
+    spec = study(knobs={"batch_size": [64, 128]})
+    requests = [request(setting=setting, oversubscribed=True, variants=FULL) for setting in spec.knobs.grid()]
+    results = analyse(spec, run_all(FakeRunner(), requests)[0])
+    assert results.best is None
+    assert answer_of(results).startswith("oversubscribed, so not to be relied on: 2 devices")
+
+
+def test_strong_scaling_speaks_of_the_global_batch() -> None:
+    spec = study(scaling={"mode": "strong", "world_sizes": [1, 2]}, knobs={"batch_size": [512]})
+    assert "at global batch 512" in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
+
+
+def test_training_with_one_seed_has_no_verdict() -> None:
+    plan, records = trained_study(FakeLearning(), training={"epochs": 3})
+    results = analyse(plan.study, records)
+    clause = answer_of(results).split("; ")[-1]
+    assert clause.startswith("trained 3 epochs: whether accuracy on 2 devices (ddp) and one is the same")
+    assert "cannot be told" in clause
+    assert "1 seed)" in clause
+
+
+@pytest.mark.parametrize(
+    ("per_device", "words"), [(0.0, "is the same within"), (-0.05, "differs by more than")]
+)
+def test_the_answer_says_what_was_planted(per_device: float, words: str) -> None:
+    plan, records = trained_study(FakeLearning(spread=0.0002, per_device=per_device))
+    results = analyse(plan.study, records)
+    assert f"accuracy on 2 devices (ddp) and one {words} ±0.4 points" in answer_of(results)
+    assert "3 seeds" in answer_of(results)

@@ -1,0 +1,109 @@
+"""Tables as Markdown and LaTeX; summary.csv: the columns that users read."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.report.contents import make_tables
+from raybench.report.formats import summary_csv, tex_escape, to_markdown, to_tex
+from raybench.report.tables.base import Heading, Table
+from tests.unit.studies import grid, study
+
+CONTRACT = [
+    "study",
+    "model",
+    "device_name",
+    "input",
+    "trial_id",
+    "role",
+    "state",
+    "status",
+    "strategy",
+    "scaling",
+    "world_size",
+    "nodes",
+    "placement",
+    "batch_size",
+    "global_batch_size",
+    "bucket_cap_mb",
+    "precision",
+    "gradient_accumulation",
+    "gradient_compression",
+    "VARYING",
+    "step_time_s",
+    "step_time_low_s",
+    "step_time_high_s",
+    "throughput_samples_per_s",
+    "throughput_tokens_per_s",
+    "baseline_world_size",
+    "baseline_strategy",
+    "baseline_step_time_s",
+    "speedup",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
+    "ideal_s",
+    "small_batch_s",
+    "contention_s",
+    "wrapper_s",
+    "skew_s",
+    "exposed_communication_s",
+    "hidden_communication_s",
+    "communication_fraction",
+    "gradient_bytes",
+    "bus_bandwidth_bytes_per_s",
+    "data_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "other_s",
+    "flops_per_s",
+    "peak_memory_bytes",
+    "device_memory_bytes",
+    "device_utilization",
+    "energy_joules",
+    "epoch_time_s",
+    "accuracy",
+    "time_to_target_s",
+    "oversubscribed",
+    "rounds",
+    "wall_time_s",
+]
+
+
+def test_markdown_escapes_what_would_break_a_row() -> None:
+    table = Table("", "", (Heading("a"), Heading("b", right=True)), (("x|y", "two\nlines"),))
+    assert to_markdown(table) == "| a | b |\n| :--- | ---: |\n| x\\|y | two lines |\n"
+    assert to_markdown(Table("", "", (Heading("a"),), ())) == ""
+
+
+def test_latex_is_booktabs_and_escaped(wide: StudyResults) -> None:
+    text = to_tex(make_tables(wide).summary, wide.study.name)
+    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"gradient\_as\_bucket\_view", r"\%"):
+        assert word in text
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert tex_escape(r"50% of A_1 & {x} \ #$~^") == (
+        r"50\% of A\_1 \& \{x\} \textbackslash{} \#\$\textasciitilde{}\textasciicircum{}"
+    )
+
+
+def test_summary_has_the_columns_of_the_contract() -> None:
+    spec = study(
+        knobs={"batch_size": [64], "static_graph": [False, True]}, environment={"OMP_PROC_BIND": ["false"]}
+    )
+    results = analyse(spec, grid(spec, [1, 2])[0])
+    rows = list(csv.DictReader(io.StringIO(summary_csv(results.summaries))))
+    place = CONTRACT.index("VARYING")
+    assert list(rows[0]) == [*CONTRACT[:place], "static_graph", *CONTRACT[place + 1 :]]
+    one, two = rows[0], rows[1]
+    assert (one["world_size"], one["efficiency"], one["strategy"]) == ("1", "1", "single")
+    assert one["exposed_communication_s"] == ""
+    assert two["oversubscribed"] == "false"
+    parts = ("ideal_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")
+    assert sum(float(two[name]) for name in parts) == pytest.approx(float(two["step_time_s"]), rel=1e-6)
+    assert two["baseline_world_size"] == "1"
