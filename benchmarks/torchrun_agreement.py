@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroupRunner
-from raybench.machine import host as machine
+from raybench.machine import gpus
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10, help="of a block, in both")
     options = parser.parse_args()
-    device = "cuda" if machine.gpu_names() else "cpu"
+    device = "cuda" if gpus.gpu_names() else "cpu"
     ratios, medians = list[float](), list[float]()
     with TemporaryDirectory() as folder:
         cluster = Cluster(device=device, cpus_per_worker=1)

@@ -12,7 +12,7 @@ from rich.text import Text
 from raybench.commands.console import make_console
 
 if TYPE_CHECKING:
-    from raybench.machine.checks import Check, Status
+    from raybench.machine.checks.check import Check, Status
 
 _COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
 
@@ -26,24 +26,32 @@ def doctor() -> None:
 
 def examine(all_reduce: bool = True) -> list[Check]:
     """Every check, in the order of ``render``. With ``all_reduce`` two workers start, for some 5 s."""
-    from raybench.machine import checks
-    from raybench.machine.checks import Check
+    from raybench.machine.checks import (
+        capacity,
+        collectives,
+        devices,
+        load,
+        network,
+        ray_cluster,
+        software,
+    )
+    from raybench.machine.checks.check import Check
 
     looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", checks.python),
-        ("packages", checks.packages),
-        ("devices", checks.devices),
-        ("peer-to-peer", checks.topology),
-        ("busy", checks.busy),
-        ("network", checks.network),
-        ("memory", checks.memory),
-        ("shared memory", checks.shared_memory),
-        ("disk", checks.disks),
-        ("open files", checks.open_files),
-        ("Ray", checks.ray),
+        ("Python", software.python),
+        ("packages", software.packages),
+        ("devices", devices.devices),
+        ("peer-to-peer", devices.topology),
+        ("busy", load.busy),
+        ("network", network.network),
+        ("memory", capacity.memory),
+        ("shared memory", capacity.shared_memory),
+        ("disk", capacity.disks),
+        ("open files", capacity.open_files),
+        ("Ray", ray_cluster.ray),
     ]
     if all_reduce:
-        looks.append(("all-reduce", checks.all_reduce))
+        looks.append(("all-reduce", collectives.all_reduce))
     found: list[Check] = []
     for name, look in looks:
         try:

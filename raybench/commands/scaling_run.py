@@ -24,7 +24,7 @@ from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine import environment as environments
-from raybench.machine import host as machine
+from raybench.machine.gpus import gpu_names
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
@@ -100,7 +100,7 @@ def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
     if asked in (None, "auto") and path is not None:
         asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
     if asked in (None, "auto"):
-        return "cuda" if machine.gpu_names() else "cpu"
+        return "cuda" if gpu_names() else "cpu"
     return cast(Literal["cpu", "cuda"], asked)
 
 
@@ -113,7 +113,7 @@ def _cluster(
     """The cluster as the request names it; nothing is started yet."""
     device = study.resources.device
     if device == "auto":
-        device = "cuda" if machine.gpu_names() else "cpu"
+        device = "cuda" if gpu_names() else "cpu"
     return Cluster(
         device=device,
         cpus_per_worker=study.resources.cpus_per_worker,

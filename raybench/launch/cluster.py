@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from raybench.errors import RequestError
-from raybench.machine import host as machine
+from raybench.machine import cores, gpus
 from raybench.machine.resources import Resources
 
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
@@ -55,13 +55,13 @@ class Cluster:
     def resources(self) -> Resources:
         """Devices of the cluster; a local one is described without starting it."""
         if self.is_local and not self._connected:
-            gpus = machine.gpu_names()
             if self._device == "cuda":
-                return Resources("cuda", len(gpus), gpus[0] if gpus else "no GPU")
-            return Resources("cpu", machine.usable_cores() // self._cpus, machine.cpu_model())
+                names = gpus.gpu_names()
+                return Resources("cuda", len(names), names[0] if names else "no GPU")
+            return Resources("cpu", cores.usable_cores() // self._cpus, cores.cpu_model())
         self.connect()
         nodes = self._nodes()
-        name = self._accelerator() if self._device == "cuda" else machine.cpu_model()
+        name = self._accelerator() if self._device == "cuda" else cores.cpu_model()
         return Resources(self._device, self._places(nodes), name, len(nodes))
 
     def connect(self) -> None:
@@ -149,12 +149,12 @@ class Cluster:
     def _where(self) -> dict[str, Any]:
         if not self.is_local:
             return {"address": self._address}
-        cores = machine.usable_cores()
+        num_cpus = cores.usable_cores()
         if self._oversubscribed:
-            cores = max(cores, self._oversubscribed * self._cpus)
+            num_cpus = max(num_cpus, self._oversubscribed * self._cpus)
         where: dict[str, Any] = {
             "address": "local",
-            "num_cpus": cores,
+            "num_cpus": num_cpus,
             "include_dashboard": True,
             "dashboard_host": "127.0.0.1",
         }

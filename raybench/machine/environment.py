@@ -14,20 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 import raybench
-from raybench.machine import host as machine
-from raybench.machine.host import Gpu, gpu_names, nccl_interface, network_interface, usable_cores
-
-__all__ = [
-    "Environment",
-    "capture",
-    "comparable",
-    "differences",
-    "gpu_names",
-    "nccl_interface",
-    "network_interface",
-    "usable_cores",
-    "warnings",
-]
+from raybench.machine import cores, gpus, memory
+from raybench.machine.gpus import Gpu
+from raybench.machine.virtualization import virtualization
 
 PACKAGES = (
     "raybench",
@@ -96,22 +85,22 @@ class Environment(BaseModel):
 
 def capture() -> Environment:
     """The machine as it is now; takes some 50 ms and imports neither torch nor Ray."""
-    graphics = machine.graphics()
+    graphics = gpus.graphics()
     commit, dirty = _checkout()
     return Environment(
         hostname=socket.gethostname(),
         os=_distribution(),
         kernel=platform.release(),
-        virtualization=machine.virtualization(),
-        cpu_model=machine.cpu_model(),
+        virtualization=virtualization(),
+        cpu_model=cores.cpu_model(),
         cores=os.cpu_count() or 1,
-        usable_cores=usable_cores(),
-        sockets=machine.sockets(),
-        numa_nodes=machine.numa_nodes(),
-        memory_bytes=machine.memory_bytes(),
-        memory_limit_bytes=machine.memory_limit_bytes(),
-        governor=machine.governor(),
-        clock_mhz=machine.clock_mhz(),
+        usable_cores=cores.usable_cores(),
+        sockets=cores.sockets(),
+        numa_nodes=cores.numa_nodes(),
+        memory_bytes=memory.total_memory_bytes(),
+        memory_limit_bytes=memory.memory_limit_bytes(),
+        governor=cores.governor(),
+        clock_mhz=cores.clock_mhz(),
         load_average=os.getloadavg()[0],
         python=platform.python_version(),
         packages=_versions(),
@@ -131,7 +120,7 @@ def differences(before: Environment, now: Environment) -> list[str]:
 
     Hardware, limits, versions and variables that change timing count. The name of the host does not
     (a cluster gives another of the same nodes), nor the kernel's release, nor clock and load, which each
-    round records; the commit is a warning, see ``warnings``.
+    round records; what may still matter is a note, see ``unlike_before``.
     """
     old, new = comparable(before), comparable(now)
     lines = []
@@ -146,12 +135,12 @@ def differences(before: Environment, now: Environment) -> list[str]:
     return lines
 
 
-def warnings(before: Environment, now: Environment) -> list[str]:
-    """What differs and may matter, without making the two incomparable."""
+def unlike_before(before: Environment, now: Environment) -> list[str]:
+    """What differs and may matter, a line each, without making the two incomparable: code and kernel."""
     lines = []
     if before.commit != now.commit:
         lines.append(f"commit: {before.commit or 'unknown'} before, {now.commit or 'unknown'} now")
-    elif before.dirty or now.dirty:
+    if before.dirty or now.dirty:
         lines.append("commit: the checkout has uncommitted changes, which may differ")
     if before.kernel != now.kernel:
         lines.append(f"kernel: {before.kernel} before, {now.kernel} now")
@@ -194,13 +183,13 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"raybench": raybench.__version__}
+    versions = {"raybench": raybench.__version__}
     for name in PACKAGES[1:]:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             pass
-    return found
+    return versions
 
 
 def _distribution() -> str:

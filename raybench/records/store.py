@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences
+from raybench.machine.environment import Environment, differences, unlike_before
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.samples import write_step_times
@@ -246,6 +246,8 @@ class ResultsDirectory:
     def check_same(self, study: Study, environment: Environment) -> None:
         """Whether ``study`` on this machine goes on with what is here.
 
+        What may differ without making measurements incomparable (commit, kernel) becomes a warning.
+
         Raises:
             StoreError: a line for each field of the study and each part of the machine that differs, with
                 both values. Times out of ``MAY_CHANGE_ON_RESUME`` may differ.
@@ -256,9 +258,12 @@ class ResultsDirectory:
             for name in [*before, *(name for name in now if name not in before)]
             if before.get(name) != now.get(name) and name not in MAY_CHANGE_ON_RESUME
         ]
-        lines += differences(self.environment(), environment)
+        machine_before = self.environment()
+        lines += differences(machine_before, environment)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
+        for line in unlike_before(machine_before, environment):
+            self.warnings.append(f"{self.path}: goes on, though not as it began: {line}")
 
 
 def _record(path: Path, number: int, line: bytes) -> TrialRecord:

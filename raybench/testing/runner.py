@@ -166,7 +166,7 @@ class FakeRunner:
         return "oom", f"out of memory: {wanted:,} bytes wanted of {self.memory_limit_bytes:,}"
 
     def truth(self, config: Configuration) -> dict[str, float]:
-        """The planted waterfall of ``config`` in s, by the names of CONTRACT.md, with ``step_time_s``.
+        """The planted waterfall of ``config`` in s, by the names of ``summary.csv``, with ``step_time_s``.
 
         ``small_batch_s`` is there in strong scaling only; ``efficiency`` and ``replay_s`` come with it.
         """

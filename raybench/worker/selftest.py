@@ -78,7 +78,7 @@ def _wait(device: object) -> None:
 
 
 def _num_gpus() -> int:
-    from raybench.machine.host import gpu_names
+    from raybench.machine.gpus import gpu_names
 
     return len(gpu_names())
 

@@ -138,7 +138,7 @@ def _introduce(communicators: Communicators, mailbox: Any, device: torch.device)
 
 
 def _cpu_name() -> str:
-    from raybench.machine.host import cpu_model
+    from raybench.machine.cores import cpu_model
 
     return cpu_model()
 

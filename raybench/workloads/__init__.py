@@ -40,7 +40,7 @@ def build(spec: WorkloadSpec, data: str | None) -> Workload:
         from raybench.workloads.causal_lm import CausalLM
 
         return CausalLM(spec, Path(data) if data else None)
-    return _own(spec)
+    return _from_factory(spec)
 
 
 def check(spec: WorkloadSpec, data: str | None) -> None:
@@ -61,7 +61,7 @@ def num_samples(spec: WorkloadSpec, data: str | None) -> tuple[int, int]:
     return train, test
 
 
-def _own(spec: FactorySpec) -> Workload:
+def _from_factory(spec: FactorySpec) -> Workload:
     where = "workload.factory"
     module_name, _, function = spec.factory.partition(":")
     try:

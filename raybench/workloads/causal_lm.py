@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from raybench.spec.workloads import CausalLMSpec
-from raybench.workloads.texts import corpora, tokenizers, tokens
-from raybench.workloads.texts.tokens import Batch, Blocks
+from raybench.workloads.texts import corpora, tokenizers, tokenizing, tokens
+from raybench.workloads.texts.tokens import Batch, TokenBlocks
 
 
 class CausalLM:
-    """The decoder, and blocks of tokens. Its loss is what it is judged by: perplexity is its exponential."""
+    """The decoder, and blocks of tokens. Its measure is the loss: perplexity is its exponential."""
 
     def __init__(self, spec: CausalLMSpec, data: Path | None) -> None:
         self._spec, self._data = spec, data
-        self._opened: dict[str, Blocks] = {}
+        self._datasets: dict[str, TokenBlocks] = {}
 
     @property
     def collate(self) -> Callable[[Sequence[torch.Tensor]], Batch]:
@@ -44,8 +44,8 @@ class CausalLM:
             bos_token_id=None,  # GPT-2's own may lie outside of this vocabulary
             eos_token_id=None,
         )
-        made: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-        return made
+        decoder: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        return decoder
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """Random tokens of shape (size, sequence_length)."""
@@ -55,18 +55,18 @@ class CausalLM:
             )
         }
 
-    def dataset(self, split: str) -> Blocks:
+    def dataset(self, split: str) -> TokenBlocks:
         """The blocks of "train" (limited to ``samples``) or "test" (to ``test_samples``).
 
         Raises ``RequestError`` for data that is missing or damaged.
         """
-        if split not in self._opened:
-            tokenizer = tokenizers.chosen(self._spec, self._data)
-            folder = tokens.stream(corpora.find(self._spec, self._data, split), tokenizer)
+        if split not in self._datasets:
+            tokenizer = tokenizers.study_tokenizer(self._spec, self._data)
+            folder = tokenizing.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
             field = "samples" if split == "train" else "test_samples"
-            limit = getattr(self._spec, field)
-            self._opened[split] = Blocks(folder, self._spec.sequence_length, limit, f"workload.{field}")
-        return self._opened[split]
+            limit, length = getattr(self._spec, field), self._spec.sequence_length
+            self._datasets[split] = TokenBlocks(folder, length, limit, f"workload.{field}")
+        return self._datasets[split]
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of every token but the first, each told from those before it."""

@@ -33,7 +33,7 @@ class Workload(Protocol):
 
 
 class SyntheticWorkload(Workload, Protocol):
-    """Input that is made up."""
+    """Synthetic input."""
 
     def batch(self, size: int, generator: torch.Generator) -> Any:
         """``size`` samples on the CPU: a tensor, or tuples, lists and dicts of tensors."""
@@ -41,7 +41,7 @@ class SyntheticWorkload(Workload, Protocol):
 
 
 class RealWorkload(Workload, Protocol):
-    """Input that is read."""
+    """Real input."""
 
     def dataset(self, split: str) -> Dataset[Any]:
         """A map-style data set; ``split`` is "train" or "test"."""
@@ -51,24 +51,24 @@ class RealWorkload(Workload, Protocol):
 def optimizer_of(workload: Workload, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
     """The workload's own optimizer, or None."""
     make = getattr(workload, "optimizer", None)
-    made: torch.optim.Optimizer | None = make(parameters) if make is not None else None
-    return made
+    optimizer: torch.optim.Optimizer | None = make(parameters) if make is not None else None
+    return optimizer
 
 
 def collate_of(workload: Workload) -> Callable[[list[Any]], Any] | None:
     """How the workload makes a batch of samples; None: as ``DataLoader`` does."""
-    found: Callable[[list[Any]], Any] | None = getattr(workload, "collate", None)
-    return found
+    collate: Callable[[list[Any]], Any] | None = getattr(workload, "collate", None)
+    return collate
 
 
 def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
     """The workload's count of correct predictions; None: it has no accuracy."""
-    found: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
-    return found
+    metric: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
+    return metric
 
 
 def samples_of(workload: Workload, batch: Any) -> int | None:
-    """The number of samples that the workload counts in ``batch``; None: it has no opinion."""
+    """The number of samples that the workload counts in ``batch``; None: it does not count them."""
     count = getattr(workload, "samples", None)
     return int(count(batch)) if count is not None else None
 

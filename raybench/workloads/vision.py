@@ -15,24 +15,24 @@ from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads.images import files
+from raybench.workloads.images import published
 from raybench.workloads.images.data_sets import (
     NUM_CHANNELS,
     ArrayImages,
     FolderImages,
     Preparation,
     Sample,
-    listing,
+    class_folders,
 )
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedImages:
     """What is known of a published data set without reading it."""
 
-    find: Callable[[Path | None], files.Source]
+    find: Callable[[Path | None], published.PublishedFiles]
     num_classes: int
     image_size: int
     mean: tuple[float, ...]  # of the training images, values from 0 to 1
@@ -40,17 +40,17 @@ class Published:
     padding: int  # of the random crop
 
 
-PUBLISHED = {
-    "cifar10": Published(
-        files.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
+PUBLISHED_IMAGES = {
+    "cifar10": PublishedImages(
+        published.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
     ),
-    "fashion_mnist": Published(files.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
+    "fashion_mnist": PublishedImages(published.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
 }
 FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
 SMALL_IMAGES = 64  # pixels a side, from which on a ResNet keeps its own stem
 MAXVIT_STEP = 224  # pixels: windows of 7 on a grid of 32
 # Least pixels a side, tried out, where torchvision only gives the size of its weights' training images.
-LEAST = {"swin_": 32, "efficientnet_v2": 1}
+LEAST_IMAGE_SIZES = {"swin_": 32, "efficientnet_v2": 1}
 
 
 class Vision:
@@ -59,11 +59,11 @@ class Vision:
     def __init__(self, spec: VisionSpec, data: Path | None) -> None:
         """Raise ``RequestError`` for a name that is no classifier, or images too small for it."""
         self._spec, self._data = spec, data
-        self._published = PUBLISHED.get(spec.data_set)
-        own = self._published.image_size if self._published else FOLDER_IMAGE_SIZE
-        self._size = spec.image_size or own
-        _known(spec.model)
-        _large_enough(spec.model, self._size)
+        self._published = PUBLISHED_IMAGES.get(spec.data_set)
+        size_of_data_set = self._published.image_size if self._published else FOLDER_IMAGE_SIZE
+        self._size = spec.image_size or size_of_data_set
+        _check_name(spec.model)
+        _check_size(spec.model, self._size)
 
     @property
     def num_classes(self) -> int:
@@ -77,14 +77,14 @@ class Vision:
     def model(self) -> nn.Module:
         """The classifier with random weights, without auxiliary outputs."""
         name = self._spec.model
-        made: nn.Module = torchvision.models.get_model(
-            name, weights=None, num_classes=self.num_classes, **_arguments(name, self._size)
+        classifier: nn.Module = torchvision.models.get_model(
+            name, weights=None, num_classes=self.num_classes, **_builder_arguments(name, self._size)
         )
-        stem = self._spec.small_image_stem
-        stem = self._size < SMALL_IMAGES if stem is None else stem
-        if stem and isinstance(made, torchvision.models.ResNet):
-            _small_image_stem(made)
-        return made
+        asked = self._spec.small_image_stem
+        small_stem = self._size < SMALL_IMAGES if asked is None else asked
+        if small_stem and isinstance(classifier, torchvision.models.ResNet):
+            _small_image_stem(classifier)
+        return classifier
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """Random images of shape (size, 3, pixels, pixels) and class numbers of shape (size,)."""
@@ -100,12 +100,12 @@ class Vision:
         spec, train = self._spec, split == "train"
         samples = spec.samples if train else spec.test_samples
         if self._published is None:
-            self._enough_classes(len(self._folder_classes()))
+            self._check_classes(len(self._folder_classes()))
             return FolderImages(self._folder(), split, self._size, spec.augment, samples)
-        known, augment = self._published, spec.augment and train
-        self._enough_classes(known.num_classes)
-        folder = files.ready(known.find(self._data))
-        prepare = Preparation(known.mean, known.std, known.padding * augment, augment, self._size)
+        images, augment = self._published, spec.augment and train
+        self._check_classes(images.num_classes)
+        folder = published.array_folder(images.find(self._data))
+        prepare = Preparation(images.mean, images.std, images.padding * augment, augment, self._size)
         return ArrayImages(folder, split, prepare, samples)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -126,16 +126,16 @@ class Vision:
         return self._data
 
     def _folder_classes(self) -> tuple[str, ...]:
-        return listing(self._folder() / "train")[0]
+        return class_folders(self._folder() / "train")[0]
 
-    def _enough_classes(self, needed: int) -> None:
+    def _check_classes(self, needed: int) -> None:
         if self.num_classes < needed:
             raise RequestError(
                 f"workload.num_classes: at least the {needed} of the data set (received {self.num_classes})"
             )
 
 
-def _known(name: str) -> None:
+def _check_name(name: str) -> None:
     names = torchvision.models.list_models(module=torchvision.models)
     if name not in names:
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.4)
@@ -143,33 +143,35 @@ def _known(name: str) -> None:
         raise RequestError(f"workload.model: a classifier of torchvision.models{hint} (received {name!r})")
 
 
-def _large_enough(name: str, size: int) -> None:
+def _check_size(name: str, size: int) -> None:
     """Transformers with a fixed grid want a multiple of it; the others have a least size."""
-    step = _grid(name)
+    step = _grid_step(name)
     if step:
         if size % step:
             raise RequestError(
                 f"workload.image_size: {name} takes multiples of {step} pixels (received {size})"
             )
         return
-    tried = [pixels for start, pixels in LEAST.items() if name.startswith(start)]
-    least = tried[0] if tried else _published_least(name)
+    tried_out = [pixels for start, pixels in LEAST_IMAGE_SIZES.items() if name.startswith(start)]
+    least = tried_out[0] if tried_out else _least_of_weights(name)
     if size < least:
         raise RequestError(f"workload.image_size: {name} takes {least} pixels or more (received {size})")
 
 
-def _grid(name: str) -> int | None:
+def _grid_step(name: str) -> int | None:
+    """Pixels of which an image's side has to be a multiple; None: any size."""
     if name.startswith("vit_"):
         return int(name.rsplit("_", 1)[1])  # pixels of a patch
     return MAXVIT_STEP if name.startswith("maxvit") else None
 
 
-def _published_least(name: str) -> int:
+def _least_of_weights(name: str) -> int:
+    """The least size that torchvision's weights of the model announce."""
     weights = torchvision.models.get_model_weights(name)
-    return max((max(each.meta.get("min_size", (1, 1))) for each in weights), default=1)
+    return max((max(entry.meta.get("min_size", (1, 1))) for entry in weights), default=1)
 
 
-def _arguments(name: str, size: int) -> dict[str, Any]:
+def _builder_arguments(name: str, size: int) -> dict[str, Any]:
     """What a builder wants beside the number of classes."""
     if name in ("googlenet", "inception_v3"):  # in training they return three outputs, unless told so
         return {"aux_logits": False, "init_weights": True}

@@ -58,9 +58,9 @@ def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) ->
 
 
 def _find_all() -> dict[str, list[str]]:
-    from raybench.machine import host as machine
+    from raybench.machine import memory
 
-    machine.available_memory_bytes = lambda: LEFT_MIB * MIB
+    memory.available_memory_bytes = lambda: LEFT_MIB * MIB
     torch.set_num_threads(1)
     communicators, kept = Communicators("gloo"), Kept()
     lines = {

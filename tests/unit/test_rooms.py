@@ -318,10 +318,11 @@ def test_the_listing_is_the_tree() -> None:
     there, wanted = set(written_listing().splitlines()), set(expected.splitlines())
     missing = [line for line in expected.splitlines() if line not in there]
     superfluous = [line for line in written_listing().splitlines() if line not in wanted]
-    assert not missing and not superfluous, (  # noqa: PT018
-        "CONTRIBUTING.md: `python -m tests.unit.test_rooms` prints the listing as it should be\n"
-        f"missing:{lines(missing)}\nsuperfluous:{lines(superfluous)}"
-    )
+    if missing or superfluous:
+        pytest.fail(
+            "CONTRIBUTING.md: `python -m tests.unit.test_rooms` prints the listing as it should be\n"
+            f"missing:{lines(missing)}\nsuperfluous:{lines(superfluous)}"
+        )
     assert written_listing() == expected, "CONTRIBUTING.md: the lines of the listing are in another order"
 
 

@@ -109,7 +109,7 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
 
 
 def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Estimate | None:
-    """The mean rank's step without transfers, in s: by the waterfall, or by ``local`` where it has no start."""
+    """The mean rank's step without transfers, in s: by the waterfall, else by ``local`` alone."""
     if found is not None and found.parts.exposed_communication and found.parts.skew:
         return _without(found)
     local = series(measurement, "local", mean_rank_s)

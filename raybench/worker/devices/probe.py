@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from raybench.machine import host as machine
+from raybench.machine import memory
 
 
 class DeviceProbe:
@@ -105,7 +105,7 @@ class DeviceProbe:
         resident = _status_bytes("VmRSS")
         if resident is None:
             return None
-        return MemoryRoom(socket.gethostname(), resident, machine.available_memory_bytes())
+        return MemoryRoom(socket.gethostname(), resident, memory.available_memory_bytes())
 
 
 def give_back_memory(device: torch.device) -> None:

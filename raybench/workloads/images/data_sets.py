@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
-from raybench.workloads.images.files import Split, open_split
+from raybench.workloads.images.published import ImageArrays, open_arrays
 
 Sample = tuple[torch.Tensor, int]
 NUM_CHANNELS = 3
@@ -67,12 +67,12 @@ def random_crop(images: torch.Tensor, padding: int) -> torch.Tensor:
 
 
 class ArrayImages(Dataset[Sample]):
-    """Images out of the arrays that ``files.ready`` keeps; a pickle of it holds their place only."""
+    """Images out of the arrays in ``published.array_folder``; a pickle of it holds only where they are."""
 
     def __init__(self, folder: Path, split: str, prepare: Preparation, samples: int | None = None) -> None:
         self._folder, self._split, self._prepare = folder, split, prepare
-        self._opened: Split | None = None
-        self._length = limited(len(self._arrays().labels), samples, split)
+        self._opened: ImageArrays | None = None
+        self._length = sample_count(len(self._arrays().labels), samples, split)
 
     def __len__(self) -> int:
         return self._length
@@ -91,9 +91,9 @@ class ArrayImages(Dataset[Sample]):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
 
-    def _arrays(self) -> Split:
+    def _arrays(self) -> ImageArrays:
         if self._opened is None:
-            self._opened = open_split(self._folder, self._split)
+            self._opened = open_arrays(self._folder, self._split)
         return self._opened
 
 
@@ -106,18 +106,18 @@ class FolderImages(Dataset[Sample]):
     def __init__(self, root: Path, split: str, size: int, augment: bool, samples: int | None = None) -> None:
         from torchvision.transforms import v2
 
-        self.classes, files = listing(root / split)
-        count = limited(len(files), samples, split)
+        self.classes, files = class_folders(root / split)
+        count = sample_count(len(files), samples, split)
         self._files = [files[place * len(files) // count] for place in range(count)]
-        cut = (
+        crop = (
             [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
             if augment and split == "train"
             else [v2.Resize(round(size * RESIZED_PER_CROP)), v2.CenterCrop(size)]
         )
-        # cut while it is PIL's: decoded bytes that the crop leaves out are never made a tensor
+        # cropped while it is PIL's: decoded bytes that the crop leaves out are never made a tensor
         self._prepare = v2.Compose(
             [
-                *cut,
+                *crop,
                 v2.PILToTensor(),
                 v2.ToDtype(torch.float32, scale=True),
                 v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
@@ -134,37 +134,37 @@ class FolderImages(Dataset[Sample]):
             with Image.open(file) as image:
                 decoded = image.convert("RGB")
         except (OSError, SyntaxError, ValueError) as error:  # Pillow's, for all that it cannot decode
-            raise OSError(f"{file} cannot be decoded: {_words(error)}") from error
+            raise OSError(f"{file} cannot be decoded: {_reason(error)}") from error
         return self._prepare(decoded), label
 
 
 @lru_cache(maxsize=8)
-def listing(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The classes and the image files, each with its class number; kept for the process's later trials.
+def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """The classes and the image files, each with its class number; remembered for the process's later trials.
 
     Raises ``RequestError`` for no folders, a class without images, or a class whose first image is none.
     """
     from torchvision.datasets import ImageFolder
 
     try:
-        found = ImageFolder(str(folder))
+        images = ImageFolder(str(folder))
     except OSError as error:
         raise RequestError(
             f"data: {folder} with one folder of images for each class: {str(error).splitlines()[0]}"
         ) from error
-    seen = set[int]()
-    for file, label in found.samples:
-        if label not in seen:
-            seen.add(label)
+    opened = set[int]()  # classes of which an image was opened
+    for file, label in images.samples:
+        if label not in opened:
+            opened.add(label)
             try:
                 with Image.open(file):
                     pass
             except OSError as error:
-                raise RequestError(f"data: {file} is no image: {_words(error)}") from error
-    return tuple(found.classes), tuple(found.samples)
+                raise RequestError(f"data: {file} is no image: {_reason(error)}") from error
+    return tuple(images.classes), tuple(images.samples)
 
 
-def limited(length: int, samples: int | None, split: str) -> int:
+def sample_count(length: int, samples: int | None, split: str) -> int:
     """``samples``, or all; raises ``RequestError`` where there are fewer."""
     if samples is not None and samples > length:
         field, images = ("samples", "training") if split == "train" else ("test_samples", "test")
@@ -174,6 +174,6 @@ def limited(length: int, samples: int | None, split: str) -> int:
     return length if samples is None else samples
 
 
-def _words(error: Exception) -> str:
-    # Pillow's own words repeat the file's name
+def _reason(error: Exception) -> str:
+    # Pillow's message for an unknown format repeats the file's name
     return "no known format" if isinstance(error, UnidentifiedImageError) else str(error).splitlines()[0]

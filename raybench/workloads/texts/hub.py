@@ -30,7 +30,7 @@ def directory(name: str, data: Path | None) -> Path | None:
     return place if place.is_dir() else None
 
 
-def loaded(load: Callable[..., T], name: str, data: Path | None) -> T:
+def load_local_first(load: Callable[..., T], name: str, data: Path | None) -> T:
     """What ``load(place, local_files_only=...)`` makes of a directory, of the hub's cache, or of the hub.
 
     Raises ``OSError`` where ``name`` is none of them, and whatever ``load`` raises.
@@ -64,7 +64,7 @@ def reachable() -> bool:
     return True
 
 
-def rule(what: str, name: str, data: Path | None) -> str:
+def requirement(what: str, name: str, data: Path | None) -> str:
     """What is asked for, and where ``name`` is no directory yet, how it gets there."""
     if directory(name, data) is not None or name.startswith((".", "~", "/")):
         return f"{what} in a directory, absolute or under --data"
@@ -80,10 +80,10 @@ def quietly() -> Iterator[None]:
     """No progress bar, log line or warning of the hub's libraries that are imported by now."""
     loggers = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
-    shown = _bars()
+    bars = _visible_bars()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    for hide, _ in shown:
+    for hide, _ in bars:
         hide()
     try:
         with warnings.catch_warnings():
@@ -92,27 +92,21 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for _, show in shown:
+        for _, show in bars:
             show()
 
 
-def _bars() -> list[tuple[Callable[[], None], Callable[[], None]]]:
+def _visible_bars() -> list[tuple[Callable[[], None], Callable[[], None]]]:
     """How to hide and to show again the progress bars that would be seen."""
-    found: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    bars: list[tuple[Callable[[], None], Callable[[], None]]] = []
     for name in ("huggingface_hub.utils", "datasets.utils"):
         module = sys.modules.get(name)
         if module is not None and not module.are_progress_bars_disabled():
-            found.append((module.disable_progress_bars, module.enable_progress_bars))
-    words = sys.modules.get("transformers.utils.logging")
-    if words is not None and words.is_progress_bar_enabled():
-        found.append((words.disable_progress_bar, words.enable_progress_bar))
-    return found
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without the paragraphs that follow."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+            bars.append((module.disable_progress_bars, module.enable_progress_bars))
+    transformers = sys.modules.get("transformers.utils.logging")
+    if transformers is not None and transformers.is_progress_bar_enabled():
+        bars.append((transformers.disable_progress_bar, transformers.enable_progress_bar))
+    return bars
 
 
 def no_fork_warning() -> None:

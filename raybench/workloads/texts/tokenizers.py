@@ -12,8 +12,9 @@ from typing import Any
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads import storage
-from raybench.workloads.texts import corpora, hub
+from raybench.workloads import cache
+from raybench.workloads.data_files import first_line
+from raybench.workloads.texts import corpora, hub, rows
 from raybench.workloads.texts.corpora import Corpus
 
 PAD, UNKNOWN, BEGIN, END, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -44,7 +45,7 @@ class Tokenizer:
         return [encoding.ids for encoding in self.fast.encode_batch_fast(texts)]
 
 
-def chosen(spec: TextSpec | CausalLMSpec, data: Path | None) -> Tokenizer:
+def study_tokenizer(spec: TextSpec | CausalLMSpec, data: Path | None) -> Tokenizer:
     """The tokenizer of a study: the one it names, its checkpoint's, or one trained on its training texts.
 
     Raises ``RequestError`` for one that is not there, or has more entries than the study's vocabulary.
@@ -52,33 +53,35 @@ def chosen(spec: TextSpec | CausalLMSpec, data: Path | None) -> Tokenizer:
     name = spec.tokenizer or getattr(spec, "checkpoint", None)
     if name is None:
         return trained(corpora.find(spec, data, "train"), spec.sizes.vocab_size)
-    found = named(name, data)
-    if spec.vocab_size is not None and found.size > spec.vocab_size:
+    tokenizer = named(name, data)
+    if spec.vocab_size is not None and tokenizer.size > spec.vocab_size:
         raise RequestError(
-            f"workload.vocab_size: at least the tokenizer's {found.size} entries (received {spec.vocab_size})"
+            f"workload.vocab_size: at least the tokenizer's {tokenizer.size} entries "
+            f"(received {spec.vocab_size})"
         )
-    return found
+    return tokenizer
 
 
 def vocab_size(spec: TextSpec | CausalLMSpec, data: Path | None) -> int:
     """Entries of the model's embedding: as the study says, else a named tokenizer's, else as published."""
     if spec.vocab_size is None and spec.tokenizer is not None:
-        return chosen(spec, data).size
+        return study_tokenizer(spec, data).size
     return spec.sizes.vocab_size
 
 
 def trained(corpus: Corpus, vocab_size: int) -> Tokenizer:
     """A lower-case WordPiece (Wu et al., 2016, as BERT uses it) of at most ``vocab_size`` entries.
 
-    The same texts give the same tokenizer, which is kept. Raises ``RequestError`` for damaged files.
+    The same texts give the same tokenizer, out of the cache from the second time on.
+    Raises ``RequestError`` for damaged files.
     """
     import tokenizers
 
-    name = f"wordpiece-{storage.key(corpus.files, corpus.text, corpus.columns, vocab_size, TRAINING)}"
-    folder = storage.kept(name)
+    name = f"wordpiece-{cache.key(corpus.files, corpus.text_columns, corpus.header, vocab_size, TRAINING)}"
+    folder = cache.cached(name)
     if folder is None:
-        made = _train(corpus, vocab_size)
-        folder = storage.keep(name, lambda place: made.save(str(place / "tokenizer.json")))
+        learned = _train(corpus, vocab_size)
+        folder = cache.store(name, lambda new: learned.save(str(new / "tokenizer.json")))
     fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     return Tokenizer(name, fast.get_vocab_size(), SPECIAL.index(PAD), SPECIAL.index(END), fast)
 
@@ -93,24 +96,22 @@ def named(name: str, data: Path | None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        place = hub.directory(name, data)
+        folder = hub.directory(name, data)
         # of a directory with a model alone transformers makes an empty tokenizer
-        if place is not None and not any((place / file).is_file() for file in TOKENIZER_FILES):
+        if folder is not None and not any((folder / file).is_file() for file in TOKENIZER_FILES):
             raise FileNotFoundError("no tokenizer.json or vocabulary there")
-        found = hub.loaded(AutoTokenizer.from_pretrained, name, data)
-        if not getattr(found, "is_fast", False):
-            raise ValueError(f"a {type(found).__name__}, which is no fast tokenizer")
-        fast = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
+        loaded = hub.load_local_first(AutoTokenizer.from_pretrained, name, data)
+        if not getattr(loaded, "is_fast", False):
+            raise ValueError(f"a {type(loaded).__name__}, which is no fast tokenizer")
+        fast = tokenizers.Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     except Exception as error:
-        what = hub.rule("a fast tokenizer (tokenizer.json)", name, data)
-        raise RequestError(
-            f"workload.tokenizer: {what} (received {name!r}: {hub.first_line(error)})"
-        ) from error
+        what = hub.requirement("a fast tokenizer (tokenizer.json)", name, data)
+        raise RequestError(f"workload.tokenizer: {what} (received {name!r}: {first_line(error)})") from error
     fast.no_truncation()
     fast.no_padding()
     identity = hashlib.sha256(fast.to_str().encode()).hexdigest()[:16]
-    end = found.eos_token_id if found.eos_token_id is not None else found.sep_token_id
-    return Tokenizer(identity, len(found), found.pad_token_id or 0, end, fast)
+    end = loaded.eos_token_id if loaded.eos_token_id is not None else loaded.sep_token_id
+    return Tokenizer(identity, len(loaded), loaded.pad_token_id or 0, end, fast)
 
 
 def _train(corpus: Corpus, vocab_size: int) -> Any:
@@ -140,14 +141,14 @@ def _train(corpus: Corpus, vocab_size: int) -> Any:
     learner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     learner.normalizer, learner.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
     learner.train_from_iterator(_texts(corpus), trainer)
-    made = tokenizers.Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN))
-    made.normalizer, made.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
-    made.add_special_tokens(list(SPECIAL))
-    ends = [(token, made.token_to_id(token)) for token in (BEGIN, END)]
-    made.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A {END}", special_tokens=ends)
-    return made
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    ends = [(token, tokenizer.token_to_id(token)) for token in (BEGIN, END)]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A {END}", special_tokens=ends)
+    return tokenizer
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:
-    for texts, _ in corpora.batches(corpus):
+    for texts, _ in rows.row_batches(corpus):
         yield from texts

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from raybench.machine import environment as environments
-from raybench.machine.host import usable_cores
+from raybench.machine import gpus
+from raybench.machine.cores import usable_cores
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Study
@@ -223,7 +224,7 @@ def test_batches_that_do_not_divide_under_strong_scaling():
 
 
 def test_gpus_that_are_not_there():
-    if environments.gpu_names():
+    if gpus.gpu_names():
         pytest.skip("this machine has GPUs")
     assert "there is none (received 'cuda')" in refused(command("scaling", "--dry-run", "--device", "cuda"))
 

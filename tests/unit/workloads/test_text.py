@@ -5,6 +5,8 @@
 import math
 import pickle
 import shutil
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,17 +18,18 @@ from torch.utils.data import DataLoader
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads import build, check, storage
+from raybench.workloads import build, cache, check
 from raybench.workloads.protocol import tokens_of
-from raybench.workloads.texts import corpora, hub, tokenizers, tokens
-from raybench.workloads.texts.tokens import Blocks, Padding, Samples
+from raybench.workloads.texts import corpora, hub, rows, tokenizers, tokenizing
+from raybench.workloads.texts.tokens import Padding, TokenBlocks, TokenizedTexts
+from tests.conftest import ROOT
 
 SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 16, "vocab_size": 150}
 WORDS = ["stocks fall again", "team wins the final match", "new chip", "talks on peace fail in the end"]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(hub, "reachable", lambda: False)
     tokenizers.named.cache_clear()
@@ -187,10 +190,20 @@ def test_a_loaders_process_gets_the_place_of_the_tokens_only(data):
     assert collate([dataset[0], dataset[1]])["input_ids"].shape == (2, 4)
 
 
+def test_reading_tokens_imports_no_library_of_the_hub():
+    # every loader's process reads: datasets alone takes longer to import than it takes to start
+    heavy = "datasets", "tokenizers", "transformers", "huggingface_hub", "pyarrow", "pandas"
+    code = (
+        f"import sys; import raybench.workloads.texts.tokens; print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_decoder_reads_the_texts_one_after_the_other(data):
     made = causal_lm(data, **SMALL, input="real", sequence_length=8)
     dataset = made.dataset("train")
-    tokenizer = tokenizers.chosen(made._spec, data)
+    tokenizer = tokenizers.study_tokenizer(made._spec, data)
     read = torch.cat([dataset[place] for place in range(len(dataset))]).tolist()
     texts = [f"{text} {number}" for number in range(3) for text in WORDS]
     expected = [number for ids in tokenizer.encode(texts, None) for number in ids]
@@ -200,20 +213,22 @@ def test_a_decoder_reads_the_texts_one_after_the_other(data):
     assert len(causal_lm(data, **SMALL, input="real", sequence_length=8, samples=3).dataset("train")) == 3
 
 
-def test_what_is_tokenised_is_read_again_from_the_cache_until_the_file_changes(data, cache, monkeypatch):
+def test_what_is_tokenised_is_read_again_from_the_cache_until_the_file_changes(
+    data, cache_folder, monkeypatch
+):
     spec = TextSpec(name="text", **SMALL, input="real")
     check(spec, str(data))
-    kept = {folder.name for folder in cache.iterdir()}
+    kept = {folder.name for folder in cache_folder.iterdir()}
     assert {name.split("-")[0] for name in kept} == {"wordpiece", "texts"}
-    monkeypatch.setattr(corpora, "batches", lambda corpus: pytest.fail("read again"))
+    monkeypatch.setattr(rows, "row_batches", lambda corpus: pytest.fail("read again"))
     check(spec, str(data))
     assert build(spec, str(data)).dataset("train")[3][1] == 3
     monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder.parent))
     with (data / "train_some.csv").open("a") as file:
         file.write("one more,0\n")
     assert len(build(spec, str(data)).dataset("train")) == 13
-    assert len(list(cache.iterdir())) == 2 * len(kept)
+    assert len(list(cache_folder.iterdir())) == 2 * len(kept)
 
 
 def _begin_together(begin, data):
@@ -222,7 +237,7 @@ def _begin_together(begin, data):
     return made.dataset("train")._folder, made._tokenizer().fast.get_vocab()
 
 
-def test_processes_that_begin_together_share_one_and_the_same_vocabulary(data, cache):
+def test_processes_that_begin_together_share_one_and_the_same_vocabulary(data, cache_folder):
     corpus = corpora.find(TextSpec(name="text", input="real"), data, "train")
     here = tokenizers._train(corpus, SMALL["vocab_size"]).get_vocab()
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -230,7 +245,7 @@ def test_processes_that_begin_together_share_one_and_the_same_vocabulary(data, c
         found = [future.result() for future in [pool.submit(_begin_together, begin, data) for _ in range(2)]]
     assert found[0] == found[1]
     assert found[0][1] == here  # of another process, with other hashes
-    assert not list(cache.glob(".writing-*"))
+    assert not list(cache_folder.glob(".writing-*"))
 
 
 def test_a_trained_vocabulary_keeps_to_its_size_and_knows_the_texts(data):
@@ -376,15 +391,15 @@ def test_a_directory_of_where_the_command_was_typed_is_no_ones(checkpoints, monk
 def test_a_cache_that_cannot_be_written_is_named(data, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(data / "train_some.csv"))
     assert "XDG_CACHE_HOME" in refusal(lambda: check(TextSpec(name="text", input="real"), str(data)))
-    assert storage.kept("anything") is None
+    assert cache.cached("anything") is None
 
 
 def test_places_out_of_range_are_refused(data):
     made = text(data, **SMALL, input="real")
-    assert isinstance(made.dataset("train"), Samples)
+    assert isinstance(made.dataset("train"), TokenizedTexts)
     with pytest.raises(IndexError):
         made.dataset("train")[12]
-    blocks = Blocks(tokens.stream(*_corpus_and_tokenizer(data)), 8)
+    blocks = TokenBlocks(tokenizing.tokenize_stream(*_corpus_and_tokenizer(data)), 8)
     with pytest.raises(IndexError):
         blocks[len(blocks)]
 

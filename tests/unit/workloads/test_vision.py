@@ -12,8 +12,14 @@ from torchvision.transforms import v2
 from raybench.errors import RequestError
 from raybench.spec.workloads import VisionSpec
 from raybench.workloads import build, check
-from raybench.workloads.images import files
-from raybench.workloads.images.data_sets import ArrayImages, FolderImages, Preparation, listing, random_crop
+from raybench.workloads.images import published
+from raybench.workloads.images.data_sets import (
+    ArrayImages,
+    FolderImages,
+    Preparation,
+    class_folders,
+    random_crop,
+)
 from raybench.workloads.vision import Vision
 
 
@@ -43,7 +49,7 @@ def small(tmp_path):
 @pytest.fixture
 def folders(tmp_path):
     """Image files: 4 of one class and 2 of another."""
-    listing.cache_clear()
+    class_folders.cache_clear()
     for split in ("train", "test"):
         for name, colour, count in (("cat", "red", 4), ("dog", "blue", 2)):
             (tmp_path / split / name).mkdir(parents=True)
@@ -226,7 +232,7 @@ def test_the_published_images_are_complete_and_normalised(data_set, data_dir):
     made = vision(data_dir, data_set=data_set, input="real", augment=False)
     train, test = made.dataset("train"), made.dataset("test")
     assert (len(train), len(test)) == ({"cifar10": 50_000, "fashion_mnist": 60_000}[data_set], 10_000)
-    split = files.open_split(train._folder, "train")
+    split = published.open_arrays(train._folder, "train")
     assert np.bincount(split.labels).tolist() == [len(train) // 10] * 10
     # the published mean and standard deviation leave images of mean 0 and deviation 1
     images = torch.stack([image for image, _ in train.__getitems__(range(0, len(train), 25))])

@@ -13,6 +13,8 @@ from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.workloads import check
 from raybench.workloads.texts import corpora, hub
+from raybench.workloads.texts.classes import class_numbers
+from raybench.workloads.texts.rows import row_batches
 
 OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'
 READ = (['Wall St. Bears Short-sellers, "ultra-cynics"', "NA null and 5"], [2, 0])
@@ -43,8 +45,8 @@ def spec(**fields):
 def read(fields, data, split="train"):
     """All texts and classes of a corpus."""
     corpus = corpora.find(spec(**fields), data, split)
-    parts = list(corpora.batches(corpus))
-    numbers, _ = corpora.class_numbers(corpus, corpora.joined([labels for _, labels in parts]))
+    parts = list(row_batches(corpus))
+    numbers, _ = class_numbers(corpus, [label for _, labels in parts for label in labels])
     return [text for texts, _ in parts for text in texts], numbers.tolist()
 
 
@@ -121,7 +123,7 @@ def test_the_real_data_is_what_it_should_be(data_dir):
     texts, labels = read({}, data_dir, "test")
     assert np.bincount(labels).tolist() == [1900] * 4
     assert texts[0].startswith("Fears for T N pension after talks Unions representing workers")
-    texts, _ = next(corpora.batches(corpora.find(spec(data_set="imdb"), data_dir, "test")))
+    texts, _ = next(row_batches(corpora.find(spec(data_set="imdb"), data_dir, "test")))
     assert all(len(text) > 20 for text in texts)
 
 
@@ -138,7 +140,7 @@ def test_files_of_ones_own(tmp_path):
     without_labels = CausalLMSpec(
         name="causal_lm", data_set="files", train_file="mine.csv", text_columns="body"
     )
-    assert list(corpora.batches(corpora.find(without_labels, tmp_path, "train"))) == [(["one", "two"], [])]
+    assert list(row_batches(corpora.find(without_labels, tmp_path, "train"))) == [(["one", "two"], [])]
 
 
 def test_the_classes_of_a_test_are_those_of_the_training(tmp_path):

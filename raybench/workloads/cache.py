@@ -1,7 +1,7 @@
-"""Where data sets lie under ``--data``, and what is kept of them: made once, found by every process.
+"""What is made of data sets (arrays, a tokenizer): made once, cached on disk, found by every process.
 
-What is made of files (arrays, a tokenizer) is kept in ``$XDG_CACHE_HOME/raybench`` (``~/.cache/raybench``),
-named by the files' sizes and times of change: changed files get a new folder.
+It is stored in ``$XDG_CACHE_HOME/raybench`` (``~/.cache/raybench``), in folders named by the files' sizes
+and times of change: changed files get a new folder.
 """
 
 from __future__ import annotations
@@ -16,19 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from raybench.errors import RequestError
+from raybench.workloads.data_files import file_stats
 
-CACHE_FORMAT = 1  # of what is kept: another number, another folder
+CACHE_FORMAT = 1  # of what is stored: another number, another folder
 ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
-
-
-def places(data: Path | None, *names: str) -> list[Path]:
-    """Where a data set of one of these names may lie: ``data`` itself, and its folders of that name."""
-    return [] if data is None else [data, *(data / name for name in names)]
-
-
-def damaged(file: Path, why: str) -> RequestError:
-    """What is said of a file that cannot be read."""
-    return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
 
 
 def cache_directory() -> Path:
@@ -42,28 +33,17 @@ def key(files: Sequence[Path], *more: Any) -> str:
 
     Raises ``RequestError`` for a file that is not there.
     """
-    found = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in stats(files)]
-    return hashlib.sha256(repr((CACHE_FORMAT, found, *more)).encode()).hexdigest()[:16]
+    versions = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in file_stats(files)]
+    return hashlib.sha256(repr((CACHE_FORMAT, versions, *more)).encode()).hexdigest()[:16]
 
 
-def stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
-    """The files' sizes and times; raises ``RequestError`` for one that is not there."""
-    found = []
-    for file in files:
-        try:
-            found.append((file, file.stat()))
-        except OSError as error:
-            raise RequestError(f"data: {file}: {error.strerror}; the data set is not complete") from error
-    return found
-
-
-def kept(name: str) -> Path | None:
+def cached(name: str) -> Path | None:
     """The folder ``name`` of the cache, or None."""
     folder = cache_directory() / name
     return folder if folder.is_dir() else None
 
 
-def keep(name: str, write: Callable[[Path], None]) -> Path:
+def store(name: str, write: Callable[[Path], None]) -> Path:
     """Make the folder ``name`` of the cache: ``write`` fills the one it is given. Safe in many processes.
 
     Raises ``RequestError`` for a cache that cannot be written.
@@ -72,7 +52,7 @@ def keep(name: str, write: Callable[[Path], None]) -> Path:
     folder = cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        _tidy(cache)
+        _remove_abandoned(cache)
         _fill(folder, write)
     except OSError as error:
         raise RequestError(
@@ -83,7 +63,7 @@ def keep(name: str, write: Callable[[Path], None]) -> Path:
 
 
 def _fill(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write under a name of one's own, then rename: whoever comes second finds the first one's."""
+    """Write into a temporary folder, then rename it; the second process to come takes the first one's."""
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write(temporary)
@@ -96,11 +76,11 @@ def _fill(folder: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _tidy(cache: Path) -> None:
-    for left in cache.glob(".writing-*"):
+def _remove_abandoned(cache: Path) -> None:
+    for unfinished in cache.glob(".writing-*"):
         try:
-            abandoned = time.time() - left.stat().st_mtime > ABANDONED_AFTER_S
+            abandoned = time.time() - unfinished.stat().st_mtime > ABANDONED_AFTER_S
         except FileNotFoundError:  # its owner has just renamed it
             continue
         if abandoned:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)

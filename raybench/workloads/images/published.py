@@ -1,7 +1,7 @@
-"""The published data sets on disk: found under ``--data``, checked, and kept ready as arrays.
+"""CIFAR-10 and Fashion-MNIST: found under ``--data``, checked, and stored as arrays.
 
 Nothing is ever downloaded. What is found (an archive, its extracted files, gzipped or not) is read and
-checked once, and kept as NumPy arrays (``storage``). The arrays are mapped into memory: the ranks of a
+checked once, and stored as NumPy arrays (``cache``). The arrays are mapped into memory: the ranks of a
 machine and their loaders' processes share one copy, and the next trial opens it at once.
 """
 
@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.errors import RequestError
-from raybench.workloads import storage
-from raybench.workloads.storage import damaged, places
+from raybench.workloads import cache
+from raybench.workloads.data_files import candidate_folders, damaged, file_stats, first_line
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
 CIFAR10_ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz", "cifar-10-batches-py.tar.xz")
@@ -36,7 +36,7 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Split:
+class ImageArrays:
     """One half of a data set: images of shape (n, channels, height, width), labels of shape (n,)."""
 
     images: Bytes
@@ -44,60 +44,62 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was found on disk: the files to read, and how."""
+class PublishedFiles:
+    """The files of a published data set, and what reads them."""
 
     name: str
     files: tuple[Path, ...]
-    read: Callable[[tuple[Path, ...]], dict[str, Split]]
+    read: Callable[[tuple[Path, ...]], dict[str, ImageArrays]]
 
 
-def cifar10(data: Path | None) -> Source:
+def cifar10(data: Path | None) -> PublishedFiles:
     """CIFAR-10 under ``data``. Raises ``RequestError`` where there is none."""
-    for folder in places(data, "cifar10", "cifar-10", "CIFAR10"):
+    for folder in candidate_folders(data, "cifar10", "cifar-10", "CIFAR10"):
         for batches in (folder / CIFAR10_FOLDER, folder):
             if (batches / "data_batch_1").is_file():
                 names = [name for split in _cifar10_parts().values() for name, _ in split]
-                return Source("cifar10", tuple(batches / name for name in names), _read_cifar10_folder)
+                return PublishedFiles(
+                    "cifar10", tuple(batches / name for name in names), _read_cifar10_folder
+                )
         for name in CIFAR10_ARCHIVES:
             if (folder / name).is_file():
-                return Source("cifar10", (folder / name,), _read_cifar10_archive)
+                return PublishedFiles("cifar10", (folder / name,), _read_cifar10_archive)
     raise _missing(data, "CIFAR-10", f"{CIFAR10_FOLDER}/ or {' or '.join(CIFAR10_ARCHIVES[::2])}", "CIFAR10")
 
 
-def fashion_mnist(data: Path | None) -> Source:
+def fashion_mnist(data: Path | None) -> PublishedFiles:
     """Fashion-MNIST under ``data``. Raises ``RequestError`` where there is none."""
     names = [
         f"{part}-{kind}-ubyte"
         for part in FASHION_MNIST_FILES.values()
         for kind in ("images-idx3", "labels-idx1")
     ]
-    for place in places(data, "fashion_mnist", "fashion-mnist"):
+    for place in candidate_folders(data, "fashion_mnist", "fashion-mnist"):
         for folder in (place / "FashionMNIST" / "raw", place):
             files = [_plain_or_gz(folder / name) for name in names]
             if files[0] is not None:
-                found = tuple(file or folder / name for file, name in zip(files, names, strict=True))
-                return Source("fashion_mnist", found, _read_fashion_mnist)
+                expected = tuple(file or folder / name for file, name in zip(files, names, strict=True))
+                return PublishedFiles("fashion_mnist", expected, _read_fashion_mnist)
     raise _missing(data, "Fashion-MNIST", f"FashionMNIST/raw/{names[0]}[.gz] and so on", "FashionMNIST")
 
 
-def ready(source: Source) -> Path:
-    """The folder with the source's arrays, made if it is not there; safe in many processes at once.
+def array_folder(published: PublishedFiles) -> Path:
+    """The folder with the data set's arrays, made if it is not there; safe in many processes at once.
 
     Raises ``RequestError`` for damaged files and for a cache that cannot be written.
     """
-    name = f"{source.name}-{storage.key(source.files)}"
-    folder = storage.kept(name)
+    name = f"{published.name}-{cache.key(published.files)}"
+    folder = cache.cached(name)
     if folder is not None:
         return folder
-    splits = source.read(source.files)
-    return storage.keep(name, lambda folder: _write(splits, folder))
+    splits = published.read(published.files)
+    return cache.store(name, lambda new: _write(splits, new))
 
 
-def open_split(folder: Path, split: str) -> Split:
-    """One half of what ``ready`` made, mapped into memory, read-only."""
+def open_arrays(folder: Path, split: str) -> ImageArrays:
+    """One half of what ``array_folder`` holds, mapped into memory, read-only."""
     images, labels = (np.load(folder / f"{split}_{part}.npy", mmap_mode="r") for part in ("images", "labels"))
-    return Split(images, labels)
+    return ImageArrays(images, labels)
 
 
 def _missing(data: Path | None, title: str, what: str, torchvision_name: str) -> RequestError:
@@ -111,12 +113,7 @@ def _missing(data: Path | None, title: str, what: str, torchvision_name: str) ->
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()  # tarfile lists every format that it tried
-    return lines[0].rstrip(":") if lines else type(error).__name__
-
-
-def _write(splits: dict[str, Split], folder: Path) -> None:
+def _write(splits: dict[str, ImageArrays], folder: Path) -> None:
     for name, split in splits.items():
         np.save(folder / f"{name}_images.npy", split.images)
         np.save(folder / f"{name}_labels.npy", split.labels)
@@ -130,29 +127,30 @@ def _cifar10_parts() -> dict[str, list[tuple[str, str]]]:
     return {half: [(name, digest) for name, digest in parts] for half, parts in halves.items()}
 
 
-def _read_cifar10_folder(files: tuple[Path, ...]) -> dict[str, Split]:
-    storage.stats(files)
-    return _cifar10({file.name: file.read_bytes() for file in files}, files[0].parent)
+def _read_cifar10_folder(files: tuple[Path, ...]) -> dict[str, ImageArrays]:
+    file_stats(files)
+    return _cifar10_arrays({file.name: file.read_bytes() for file in files}, files[0].parent)
 
 
-def _read_cifar10_archive(files: tuple[Path, ...]) -> dict[str, Split]:
+def _read_cifar10_archive(files: tuple[Path, ...]) -> dict[str, ImageArrays]:
     """Read the members' bytes; nothing of the archive is extracted."""
     (file,) = files
     wanted = {f"{CIFAR10_FOLDER}/{name}": name for part in _cifar10_parts().values() for name, _ in part}
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(file) as archive:
             for member in archive:
                 name = wanted.get(member.name.removeprefix("./"))
                 content = archive.extractfile(member) if name and member.isfile() else None
                 if name and content is not None:
-                    found[name] = content.read()
+                    contents[name] = content.read()
     except DAMAGED_ARCHIVE as error:
-        raise damaged(file, _first_line(error)) from error
-    return _cifar10(found, file)
+        raise damaged(file, first_line(error).rstrip(":")) from error
+    return _cifar10_arrays(contents, file)
 
 
-def _cifar10(contents: dict[str, bytes], where: Path) -> dict[str, Split]:
+def _cifar10_arrays(contents: dict[str, bytes], where: Path) -> dict[str, ImageArrays]:
+    """Both halves out of the bytes of the published files, by name, each checked by its MD5."""
     splits = {}
     for half, parts in _cifar10_parts().items():
         images, labels = [], []
@@ -164,7 +162,7 @@ def _cifar10(contents: dict[str, bytes], where: Path) -> dict[str, Split]:
             batch = pickle.loads(contents[name], encoding="latin1")  # the published bytes: no one else's
             images.append(np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32))
             labels.append(np.asarray(batch["labels"], dtype=np.uint8))
-        splits[half] = Split(np.concatenate(images), np.concatenate(labels))
+        splits[half] = ImageArrays(np.concatenate(images), np.concatenate(labels))
     return splits
 
 
@@ -173,13 +171,13 @@ def _plain_or_gz(file: Path) -> Path | None:
     return file if file.is_file() else packed if packed.is_file() else None
 
 
-def _read_fashion_mnist(files: tuple[Path, ...]) -> dict[str, Split]:
+def _read_fashion_mnist(files: tuple[Path, ...]) -> dict[str, ImageArrays]:
     splits, pairs = {}, zip(files[::2], files[1::2], strict=True)
     for half, (images_file, labels_file) in zip(FASHION_MNIST_FILES, pairs, strict=True):
         images, labels = _idx(images_file, 3), _idx(labels_file, 1)
         if len(images) != len(labels):
             raise damaged(labels_file, f"{len(labels)} labels for {len(images)} images")
-        splits[half] = Split(images[:, None], labels)
+        splits[half] = ImageArrays(images[:, None], labels)
     return splits
 
 
@@ -191,7 +189,7 @@ def _idx(file: Path, dimensions: int) -> Bytes:
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read()
     except DAMAGED_ARCHIVE as error:
-        raise damaged(file, _first_line(error)) from error
+        raise damaged(file, first_line(error).rstrip(":")) from error
     length = 4 * (1 + dimensions)
     header = np.frombuffer(content[:length], dtype=">u4").tolist() if len(content) >= length else [0]
     if header[0] != IDX_MAGIC[dimensions]:

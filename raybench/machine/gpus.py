@@ -1,0 +1,172 @@
+"""The GPUs that this process sees and how they are connected, as NVML tells them.
+
+What the driver does not tell is None or empty, never a guess.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+_ANCESTORS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+# By number: pynvml has NVML_P2P_CAPS_INDEX_READ as a tuple.
+_P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0
+
+
+class Gpu(BaseModel):
+    """One GPU, as its driver describes it; None: the driver does not tell."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str = Field(description="model")
+    uuid: str = Field("", description="the driver's identifier of this very device")
+    memory_bytes: int = Field(description="its memory, in bytes")
+    pci_bus_id: str = Field("", description="where it is plugged in")
+    power_limit_watts: float | None = Field(None, description="the limit in force, in W")
+    max_clock_mhz: int | None = Field(None, description="highest clock of its multiprocessors, in MHz")
+    max_memory_clock_mhz: int | None = Field(None, description="highest clock of its memory, in MHz")
+    clock_mhz: int | None = Field(None, description="clock of its multiprocessors now, in MHz")
+    pcie_generation: int | None = Field(None, description="of its slot, the highest (idle links go slower)")
+    pcie_width: int | None = Field(None, description="lanes of its slot, the most")
+
+    # The same model with the same limits in the same kind of slot: measurements compare.
+    COMPARED: ClassVar[tuple[str, ...]] = (
+        "name",
+        "memory_bytes",
+        "power_limit_watts",
+        "max_clock_mhz",
+        "max_memory_clock_mhz",
+        "pcie_generation",
+        "pcie_width",
+    )
+
+
+@dataclass(frozen=True)
+class Graphics:
+    """The visible GPUs and how they are connected; empty without a driver."""
+
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+    peer_to_peer: tuple[tuple[bool | None, ...], ...] = ()
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    # Process ids on the GPUs with the GPU's place in ``gpus``; a container may hide those outside it.
+    processes: tuple[tuple[int, int], ...] = ()
+
+
+def graphics() -> Graphics:
+    """What NVML says of the GPUs that CUDA_VISIBLE_DEVICES leaves visible."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no driver, no library, or one that does not fit: then there is no GPU to use
+        return Graphics()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        handles = _visible(handles, lambda handle: str(pynvml.nvmlDeviceGetUUID(handle)))
+        cuda = _answer(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        return Graphics(
+            gpus=tuple(_gpu(pynvml, handle) for handle in handles),
+            links=tuple(tuple(_link(pynvml, a, b) for b in handles) for a in handles),
+            peer_to_peer=tuple(tuple(_reads_peer(pynvml, a, b) for b in handles) for a in handles),
+            driver_version=_answer(pynvml.nvmlSystemGetDriverVersion),
+            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            processes=tuple(
+                (int(process.pid), place)
+                for place, handle in enumerate(handles)
+                for process in _answer(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+            ),
+        )
+    except Exception:  # a device that fell off its bus fails in any of these
+        return Graphics()
+    finally:
+        _answer(pynvml.nvmlShutdown)
+
+
+def gpu_names() -> list[str]:
+    """The models of the visible GPUs, one for each."""
+    return [gpu.name for gpu in graphics().gpus]
+
+
+def _answer(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """What NVML answers, or None where this device or driver has no answer."""
+    try:
+        return ask(*arguments)
+    except Exception:
+        return None
+
+
+def _visible(handles: list[T], uuid: Callable[[T], str]) -> list[T]:
+    """Those that CUDA_VISIBLE_DEVICES names, by index or UUID; as in CUDA, a wrong name ends the list."""
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return handles
+    visible: list[T] = []
+    for word in (part.strip() for part in wanted.split(",")):
+        if word.isdecimal() and int(word) < len(handles):
+            named = [handles[int(word)]]
+        elif word.startswith("GPU-"):
+            named = [handle for handle in handles if uuid(handle).startswith(word)]
+        else:
+            named = []
+        if len(named) != 1 or named[0] in visible:
+            break
+        visible += named
+    return visible
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    limit_mw = _answer(nvml.nvmlDeviceGetPowerManagementLimit, handle)
+    return Gpu(
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        uuid=str(_answer(nvml.nvmlDeviceGetUUID, handle) or ""),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        pci_bus_id=_bus_id(nvml, handle),
+        power_limit_watts=None if limit_mw is None else limit_mw / 1000,
+        max_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        max_memory_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        clock_mhz=_answer(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+        pcie_generation=_answer(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        pcie_width=_answer(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+    )
+
+
+def _bus_id(nvml: Any, handle: Any) -> str:
+    info = _answer(nvml.nvmlDeviceGetPciInfo, handle)
+    bus_id = getattr(info, "busId", "")
+    return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
+
+
+def _link(nvml: Any, a: Any, b: Any) -> str:
+    """What joins two GPUs, in the words of ``nvidia-smi topo -m``."""
+    if a is b:
+        return "X"
+    if _answer(nvml.nvmlDeviceGetP2PStatus, a, b, _P2P_NVLINK) == _P2P_OK and (count := _nvlinks(nvml, a, b)):
+        return f"NV{count}"
+    level = _answer(nvml.nvmlDeviceGetTopologyCommonAncestor, a, b)
+    return "?" if level is None else _ANCESTORS.get(int(level), "?")
+
+
+def _nvlinks(nvml: Any, a: Any, b: Any) -> int:
+    """NVLinks from ``a`` to ``b``; where they end at a switch, all that ``a`` has."""
+    active = [
+        link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if _answer(nvml.nvmlDeviceGetNvLinkState, a, link)
+    ]
+    target = _bus_id(nvml, b)
+    ends = [getattr(_answer(nvml.nvmlDeviceGetNvLinkRemotePciInfo, a, link), "busId", b"") for link in active]
+    direct = sum((end.decode() if isinstance(end, bytes) else str(end)) == target for end in ends)
+    return direct or len(active)
+
+
+def _reads_peer(nvml: Any, a: Any, b: Any) -> bool | None:
+    if a is b:
+        return None
+    status = _answer(nvml.nvmlDeviceGetP2PStatus, a, b, _P2P_READ)
+    return None if status is None else status == _P2P_OK

@@ -1,0 +1,70 @@
+"""Network interfaces, and which of them gloo and NCCL take."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import psutil
+
+
+def interfaces() -> dict[str, str]:
+    """The interfaces that are up, in the kernel's order, each with an address, IPv4 first."""
+    entries, states = psutil.net_if_addrs(), psutil.net_if_stats()
+    up: dict[str, str] = {}
+    for _, name in socket.if_nameindex():
+        addresses = {entry.family: entry.address.split("%")[0] for entry in reversed(entries.get(name, []))}
+        address = addresses.get(socket.AF_INET) or addresses.get(socket.AF_INET6)
+        if address and name in states and states[name].isup:
+            up[name] = address
+    return up
+
+
+def gloo_interface() -> tuple[str, str] | None:
+    """Interface and address that gloo takes: GLOO_SOCKET_IFNAME, else where the host's name leads.
+
+    The address is empty where the named interface does not exist; None: no interface at all.
+    """
+    addresses = interfaces()
+    if named := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0].strip():
+        return named, addresses.get(named, "")
+    try:
+        own_addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        own_addresses = set()
+    is_loopback = any(address.startswith("127.") for address in own_addresses)
+    for name, address in addresses.items():
+        if address in own_addresses or (name == "lo" and is_loopback):
+            return name, address
+    # gloo falls back to the loopback interface when the host's own name leads nowhere.
+    return ("lo", addresses["lo"]) if "lo" in addresses else None
+
+
+def nccl_interface() -> tuple[str, str] | None:
+    """Interface and address that NCCL's sockets take first: NCCL_SOCKET_IFNAME, else NCCL's own order.
+
+    That order, of NCCL's manual: names that begin with ``ib``, then any but docker's and the loopback,
+    then docker's, then the loopback. The address is empty where the named one does not exist.
+    """
+    addresses = interfaces()
+    wanted = os.environ.get("NCCL_SOCKET_IFNAME", "").strip()
+    if wanted:
+        names = [name for name in addresses if _matches(name, wanted)]
+        return (names[0], addresses[names[0]]) if names else (wanted, "")
+    rest = [name for name in addresses if not name.startswith(("docker", "lo"))]
+    order = [
+        *(name for name in rest if name.startswith("ib")),
+        *rest,
+        *(name for name in addresses if name.startswith("docker")),
+        *addresses,
+    ]
+    return (order[0], addresses[order[0]]) if order else None
+
+
+def _matches(name: str, wanted: str) -> bool:
+    """``eth`` prefixes, ``=eth0`` exact names, ``^`` none of these, several between commas."""
+    excludes, rest = wanted.startswith("^"), wanted.removeprefix("^")
+    exact, rest = rest.startswith("="), rest.removeprefix("=")
+    patterns = [pattern for pattern in rest.split(",") if pattern]
+    is_named = any(name == pattern if exact else name.startswith(pattern) for pattern in patterns)
+    return is_named != excludes

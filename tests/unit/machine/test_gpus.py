@@ -1,0 +1,100 @@
+"""GPUs as a driver of paper describes them."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from raybench.machine import gpus
+from raybench.machine.environment import capture
+
+
+def paper_driver(**changes):
+    """As much of pynvml as is used: two GPUs with two NVLinks between them, and a third without."""
+
+    def unsupported(*_):
+        raise RuntimeError("not supported")
+
+    def bus(handle):
+        return SimpleNamespace(busId=f"0000:0{handle[-1]}:00.0".encode())
+
+    def memory(handle):
+        return SimpleNamespace(total=150 * 10**9)
+
+    answers = {
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_NVLINK_MAX_LINKS": 4,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "570.1",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12080,
+        "nvmlDeviceGetCount": lambda: 3,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"gpu{index}",
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle[-1]}abc",
+        "nvmlDeviceGetName": lambda handle: "H200",
+        "nvmlDeviceGetMemoryInfo": memory,
+        "nvmlDeviceGetPciInfo": bus,
+        "nvmlDeviceGetPowerManagementLimit": lambda handle: 700000,
+        "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980 if kind == 1 else 3201,
+        "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
+        "nvmlDeviceGetMaxPcieLinkWidth": unsupported,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
+        "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 50,
+        "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if {a, b} == {"gpu0", "gpu1"} else 4,
+        "nvmlDeviceGetNvLinkState": lambda handle, link: handle != "gpu2" and link < 2,
+        "nvmlDeviceGetNvLinkRemotePciInfo": lambda handle, link: bus("gpu1" if handle == "gpu0" else "gpu0"),
+    }
+    return SimpleNamespace(**answers | changes)
+
+
+@pytest.fixture
+def paper(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", paper_driver())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_gpus_their_links_and_what_they_do_not_tell(paper):
+    found = gpus.graphics()
+    assert found.gpus[0].name == "H200"
+    assert found.gpus[0].power_limit_watts == 700
+    assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
+    assert found.gpus[0].pcie_width is None
+    assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
+    assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
+    assert (found.driver_version, found.cuda_version) == ("570.1", "12.8")
+    assert found.processes == ((7, 1),)
+    assert len(capture().gpus) == 3
+    assert json.loads(capture().model_dump_json())["gpu_links"][0] == ["X", "NV2", "SYS"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "num"),
+    [
+        ("", 0),
+        ("-1", 0),
+        ("0", 1),
+        ("2,0", 2),
+        ("0,9,1", 1),
+        ("GPU-1", 1),
+        ("GPU-2abc,0", 2),
+        ("0,0", 1),
+        ("GPU-", 0),
+    ],
+)
+def test_only_the_visible_gpus_count(paper, monkeypatch, visible, num):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert len(gpus.gpu_names()) == num
+
+
+def test_no_driver_is_no_gpu(monkeypatch):
+    def lost(handle):
+        raise RuntimeError("GPU is lost")
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", paper_driver(nvmlDeviceGetMemoryInfo=lost))
+    assert gpus.graphics() == gpus.Graphics()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpus.graphics() == gpus.Graphics()
