@@ -89,11 +89,11 @@ def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
     old, new = _efficiency(before, first), _efficiency(after, last)
     if old is None or new is None:
         return None
-    mine, theirs = _at_target(before), _at_target(after)
-    common = [(a, b) for a in mine for b in theirs if same_setting(a.config, b.config)]
+    first_trials, last_trials = _at_target(before), _at_target(after)
+    common = [(a, b) for a in first_trials for b in last_trials if same_setting(a.config, b.config)]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
     workload = _ratio(after, pair[1], before, pair[0]) if pair else None
-    moved = next((record for record in mine if same_setting(record.config, last.config)), None)
+    moved = next((record for record in first_trials if same_setting(record.config, last.config)), None)
     settings = _ratio(before, moved, before, first) if moved else None
     total = unpaired_ratio(new, old)
     interaction = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.crossover import Crossover, crossover
-from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
 from raybench.analysis.same_setting import same_question, without_batch
@@ -57,8 +57,11 @@ class BatchCurve:
     is_headline: bool  # the headline's setting, but for the batch
 
 
-def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
-    """One curve for each setting, variables and kind of placement, the default's first."""
+def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling]) -> list[Curve]:
+    """One curve for each setting, variables and kind of placement, the default's first.
+
+    ``scalings``: how each of ``measured`` scales, by trial id.
+    """
     scaled = [record for record in measured if record.request.role == "scaling"]
     scaled = scaled or [record for record in measured if record.request.role == "search"]
     groups: list[list[TrialRecord]] = []
@@ -71,7 +74,8 @@ def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
             groups.append([record])
     found = []
     for group in groups:
-        points = sorted((_point(record, measured) for record in group), key=lambda point: point.world_size)
+        points = [_point(record, scalings[record.trial_id]) for record in group]
+        points.sort(key=lambda point: point.world_size)
         first = group[0].config
         found.append(Curve(label(study, first), tuple(points), is_default(study, first)))
     return sorted(found, key=lambda curve: not curve.is_default)
@@ -83,8 +87,7 @@ def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
     return config.world_size == 1 or largest.placement == config.placement
 
 
-def _point(record: TrialRecord, others: Sequence[TrialRecord]) -> CurvePoint:
-    found = scaling(record, others)
+def _point(record: TrialRecord, found: Scaling) -> CurvePoint:
     return CurvePoint(
         record.config.world_size,
         found.throughput_samples_per_s,
@@ -95,7 +98,10 @@ def _point(record: TrialRecord, others: Sequence[TrialRecord]) -> CurvePoint:
 
 
 def batch_curves(
-    study: Study, measured: Sequence[TrialRecord], headline: TrialRecord | None
+    study: Study,
+    measured: Sequence[TrialRecord],
+    scalings: Mapping[str, Scaling],
+    headline: TrialRecord | None,
 ) -> list[BatchCurve]:
     """Efficiency over the batch at the headline's world size.
 
@@ -106,7 +112,7 @@ def batch_curves(
     if headline is None or headline.config.world_size == 1:
         return []
     size, here = headline.config.world_size, without_batch(headline.config)
-    points = _points_by_setting(measured, size)
+    points = _points_by_setting(measured, scalings, size)
     found = [
         _batch_curve(label_without_batch(study, key), size, list(group.values()), key == here)
         for key, group in sorted(points, key=lambda item: item[0] != here)
@@ -125,14 +131,14 @@ def batch_curves(
 
 
 def _points_by_setting(
-    measured: Sequence[TrialRecord], world_size: int
+    measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling], world_size: int
 ) -> list[tuple[Configuration, dict[int, BatchPoint]]]:
     """For each setting but for the batch, the batches measured. A configuration is not hashable."""
     points: list[tuple[Configuration, dict[int, BatchPoint]]] = []
     for record in measured:
         if record.request.role == "confirmation" or record.config.world_size != world_size:
             continue
-        found = scaling(record, measured)
+        found = scalings[record.trial_id]
         if found.efficiency is None or found.speedup is None:
             continue
         batch = record.config.setting.batch_size

@@ -96,14 +96,15 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     headline = choice.headline(study, measured, target)
+    scalings = {record.trial_id: scaling(record, measured) for record in measured}
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         target_world_size=target,
-        scalings={record.trial_id: scaling(record, measured) for record in measured},
+        scalings=scalings,
         waterfalls={record.trial_id: waterfall(record) for record in measured},
-        curves=tuple(curves(study, measured)),
-        batch_curves=tuple(batch_curves(study, measured, headline)),
+        curves=tuple(curves(study, measured, scalings)),
+        batch_curves=tuple(batch_curves(study, measured, scalings, headline)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,

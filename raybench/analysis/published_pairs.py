@@ -135,11 +135,9 @@ class _Counterparts:
         for record in self._results.measured:
             config, found = record.config, self._results.scaling(record)
             batch = config.batch_size * (1 if config.scaling == "weak" else config.world_size)
-            if batch == figure.batch_size and found.baseline and found.baseline.world_size == 1:
-                step_s, samples = (
-                    found.baseline.step_time_s,
-                    batch * config.setting.gradient_accumulation,
-                )
+            base = found.baseline
+            if batch == figure.batch_size and base and base.paired and base.world_size == 1:
+                step_s, samples = base.step_time_s, batch * config.setting.gradient_accumulation
                 if figure.quantity == "step_time":
                     return step_s
                 value, low, high = (samples / each for each in (step_s.value, step_s.high, step_s.low))

@@ -69,7 +69,8 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     chosen = choice.choose(base.study, base.records, base.target_world_size)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
-    summaries = tuple(summarize(list({record.trial_id: record for record in records}.values())))
+    with_probes = list({record.trial_id: record for record in records}.values())
+    summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
     training = analyse_training(base.records)
     experiment = published_experiment(base.study.name)
     phases = phase_table(base.headline, base.measured) if base.headline else None

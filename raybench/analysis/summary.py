@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -99,10 +99,22 @@ class TrialSummary:
         return row
 
 
-def summarize(records: Sequence[TrialRecord]) -> list[TrialSummary]:
-    """A row for each record, in the order given."""
-    names = _varying(records)
-    return [_summary(record, records, names) for record in records]
+def summarize(
+    records: Sequence[TrialRecord],
+    scalings: Mapping[str, Scaling] | None = None,
+    waterfalls: Mapping[str, Waterfall | None] | None = None,
+) -> list[TrialSummary]:
+    """A row for each record, in the order given; ``scalings`` and ``waterfalls`` by trial id if known."""
+    names, known, divided = _varying(records), scalings or {}, waterfalls or {}
+    rows = []
+    for record in records:
+        found = parts = None
+        if record.steps is not None:
+            found = known.get(record.trial_id) or scaling(record, records)
+            is_divided = record.trial_id in divided
+            parts = divided[record.trial_id] if is_divided else waterfall(record)
+        rows.append(_summary(record, names, found, parts))
+    return rows
 
 
 def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
@@ -137,7 +149,9 @@ def _varying(records: Sequence[TrialRecord]) -> list[str]:
     return found
 
 
-def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[str]) -> TrialSummary:
+def _summary(
+    record: TrialRecord, names: list[str], found: Scaling | None, parts: Waterfall | None
+) -> TrialSummary:
     request, setting = record.request, record.config.setting
     placement = request.config.placement
     asked = {
@@ -172,9 +186,8 @@ def _summary(record: TrialRecord, records: Sequence[TrialRecord], names: list[st
         return TrialSummary(**asked, **_trained(TrainedRun(record)))  # type: ignore[arg-type]
     if record.probe is not None:
         return TrialSummary(**asked, **_memory(record.probe))  # type: ignore[arg-type]
-    if record.steps is None:
+    if record.steps is None or found is None:
         return TrialSummary(**asked)  # type: ignore[arg-type]
-    found, parts = scaling(record, records), waterfall(record)
     measured = _speed(found) | _parts(parts) | _phases(record, parts) | _rest(record.steps, found)
     return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
 

@@ -58,12 +58,12 @@ def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfigurat
         if record.steps is not None and record.config.world_size > 1 and record.request.role != "confirmation"
     ]
     at = results.headline.config.world_size if results.headline else 0
-    kept: list[TrialRecord] = []
+    distinct: list[TrialRecord] = []
     for record in sorted(several, key=lambda each: each.request.role != "scaling"):
-        new = all(record.config.differences(other.config) for other in kept)
+        new = all(record.config.differences(other.config) for other in distinct)
         if record.config.world_size == at and new:
-            kept.append(record)
-    every = [_configuration(results, record, kept) for record in kept]
+            distinct.append(record)
+    every = [_configuration(results, record, distinct) for record in distinct]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 
 
@@ -72,12 +72,12 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
 
 
 def _configuration(
-    results: MeasuredStudy, record: TrialRecord, kept: Sequence[TrialRecord]
+    results: MeasuredStudy, record: TrialRecord, distinct: Sequence[TrialRecord]
 ) -> DiagnosedConfiguration:
     mine = results.scaling(record)
     best: dict[str, Change] = {}
     neighbours = 0
-    for other in kept:
+    for other in distinct:
         difference, theirs = other.config.differences(record.config), results.scaling(other)
         if len(difference) != 1:
             continue

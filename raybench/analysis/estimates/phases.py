@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.estimates.efficiency import scaling, step_time
+from raybench.analysis.estimates.rounds import level, mean_rank_s, series
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean, unpaired_ratio
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.same_setting import same_question
@@ -94,17 +95,25 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     measured (``fsdp``) to the step time, transfers included.
     """
     assert record.steps is not None
-    is_divided = found is not None and found.parts.exposed_communication and found.parts.skew
     local, synced, plain = (_blocks(record.steps, name) for name in ("local", "synced", "plain"))
+    without_transfers_s = _without_transfers(record.steps, found)
     if record.config.world_size == 1:
-        blocks, level = plain, step_time(record)
-    elif found is not None and is_divided and len(local) > 1:
-        blocks, level = local, _without(found)
+        blocks, whole_s = plain, step_time(record)
+    elif without_transfers_s is not None and len(local) > 1:
+        blocks, whole_s = local, without_transfers_s
     else:
-        blocks, level = synced, step_time(record)
+        blocks, whole_s = synced, step_time(record)
     if len(blocks) < 2:
         return {}
-    return {name: _times(share, level) for name, share in _shares(blocks).items()}
+    return {name: _times(share, whole_s) for name, share in _shares(blocks).items()}
+
+
+def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Estimate | None:
+    """The mean rank's step without transfers, in s: by the waterfall, else by ``local`` alone."""
+    if found is not None and found.parts.exposed_communication and found.parts.skew:
+        return _without(found)
+    local = series(measurement, "local", mean_rank_s)
+    return None if local is None else level(local)
 
 
 def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
@@ -196,10 +205,10 @@ def _ratio(one: Estimate | None, many: Estimate | None) -> Estimate | None:
     return unpaired_ratio(one, many)
 
 
-def _times(share: Estimate, level: Estimate) -> Estimate:
-    value = share.value * level.value
-    half = math.hypot(share.half_width * level.value, share.value * level.half_width)
-    return Estimate(value, value - half, value + half, min(share.n, level.n))
+def _times(share: Estimate, whole_s: Estimate) -> Estimate:
+    value = share.value * whole_s.value
+    half = math.hypot(share.half_width * whole_s.value, share.value * whole_s.half_width)
+    return Estimate(value, value - half, value + half, min(share.n, whole_s.n))
 
 
 def _sum(one: Estimate, other: Estimate) -> Estimate:

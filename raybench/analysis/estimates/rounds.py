@@ -49,10 +49,10 @@ def _turns(measurement: StepsResult, blocks: Sequence[Block | None], values: Ser
     measured = [each.block("synced") for each in measurement.rounds]
     beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
     divisors = [slowest_rank_s(other) if other and beside else 1.0 for other in measured]
-    kept = np.isfinite(values)
+    present = np.isfinite(values)
     devices = [block.ranks[0] for block in blocks if block is not None]
     factors = np.ones(len(values))
-    factors[kept] = device_factors((values / divisors)[kept], devices)
+    factors[present] = device_factors((values / divisors)[present], devices)
     return factors
 
 
@@ -64,5 +64,5 @@ def level(values: Series) -> Estimate:
 def paired(numerator: Series, denominator: Series) -> Series | None:
     """The ratios of the rounds that have both, or None where fewer than two have."""
     ratios = numerator / denominator
-    kept: Series = ratios[np.isfinite(ratios)]
-    return kept if len(kept) >= 2 else None
+    present: Series = ratios[np.isfinite(ratios)]
+    return present if len(present) >= 2 else None

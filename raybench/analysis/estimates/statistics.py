@@ -69,9 +69,9 @@ def trimmed_mean(values: ArrayLike) -> Estimate:
     if n < 2 or not np.isfinite(ordered).all():
         raise ValueError(f"at least two finite values (received {ordered.tolist()})")
     trimmed = max(int(TRIM * n), 1) if n >= 4 else 0
-    kept = ordered[trimmed : n - trimmed]
-    mean = float(kept.mean())
-    winsorized = np.clip(ordered, kept[0], kept[-1])
+    inner = ordered[trimmed : n - trimmed]
+    mean = float(inner.mean())
+    winsorized = np.clip(ordered, inner[0], inner[-1])
     error = float(winsorized.std(ddof=1)) / ((1 - 2 * trimmed / n) * n**0.5)
     half = _t_quantile(n - 2 * trimmed - 1) * error
     return Estimate(mean, mean - half, mean + half, n)
@@ -126,12 +126,12 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
     sizes = np.array([int(group.sum()) for group in groups])
     if d < 2 or sizes.min() < LEAST_PER_DEVICE:
         return np.ones(n)
-    kept = [np.sort(logs[group])[1:-1] for group in groups]
-    means = np.array([values.mean() for values in kept])
+    inner = [np.sort(logs[group])[1:-1] for group in groups]
+    means = np.array([values.mean() for values in inner])
     # what Winsorizing one value at each end takes out of the scatter is put back by its degrees of freedom
     scatter = [
         ((np.clip(logs[group], values[0], values[-1]) - mean) ** 2).sum() * size / (size - 2)
-        for group, values, mean, size in zip(groups, kept, means, sizes, strict=True)
+        for group, values, mean, size in zip(groups, inner, means, sizes, strict=True)
     ]
     within = float(sum(scatter)) / (n - d)
     between = float((sizes * (means - means.mean()) ** 2).sum()) / (d - 1)

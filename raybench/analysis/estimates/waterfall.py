@@ -142,12 +142,12 @@ def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level]
     reason = measurement.missing
     strong = record.config.scaling == "strong"
     notes: list[str] = []
-    found: list[_Level] = []
+    levels: list[_Level] = []
 
     def add(part: str, variant: Variant, value: Callable[[Block], float], over: int = 1) -> bool:
         values = _over(series(measurement, variant, value), synced)
         if values is not None:
-            found.append(_Level(part, values / over))
+            levels.append(_Level(part, values / over))
         return values is not None
 
     has_base = strong and add("ideal", "base", slowest_step_s, record.config.world_size)
@@ -160,7 +160,7 @@ def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level]
     has_local = add("wrapper" if has_crowd else "undivided", "local", mean_rank_s)
     if has_local:
         add("skew", "local", slowest_step_s)
-    found.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
+    levels.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
     strategy = record.config.setting.strategy
     if strategy in ("dp", "fsdp"):
         notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
@@ -172,7 +172,7 @@ def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level]
         notes.append(
             f"no local blocks{_why(reason, 'local')}: wrapper and skew are within exposed communication"
         )
-    return found, notes
+    return levels, notes
 
 
 def _why(missing: dict[Variant, str], variant: Variant) -> str:

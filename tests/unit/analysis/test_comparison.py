@@ -1,142 +1,109 @@
-"""Directories side by side: what was planted to differ is found and named, what was not is not."""
+"""Studies side by side: what was planted to differ is found and named, what was not is not."""
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raybench.analysis import analyse
+from raybench.analysis.attribution import between
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
-from raybench.commands.compare import compare_directories
-from raybench.commands.console import make_console
-from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
-from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, StepCosts
+from raybench.testing import QUIET, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study
 
 MACHINE = environments.capture()
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
 
 
-def planted(
-    folder: Path, name: str, plain_s: float, exposed_s: float = 0.002, seed: int = 1, **fields: Any
-) -> Path:
-    """A results directory on one and two devices; batch 64 takes twice the time."""
-    machine = fields.pop("machine", MACHINE)
-    noise = {"noise": QUIET} if fields.pop("quiet", False) else {}
-    spec = study(knobs={"batch_size": fields.pop("batches", [32])}, **fields)
+def side(
+    name: str,
+    plain_s: float,
+    exposed_s: float = 0.002,
+    *,
+    seed: int = 1,
+    noise: Noise | None = None,
+    batches: tuple[int, ...] = (32,),
+    machine: environments.Environment = MACHINE,
+    **fields: Any,
+) -> Side:
+    """A study on one and two devices; batch 64 takes twice the time."""
+    spec = study(knobs={"batch_size": list(batches)}, **fields)
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         alone_s = plain_s * setting.batch_size / 32
         return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
 
-    records, _ = grid(spec, (1, 2), FakeRunner(model, seed=seed, **noise))
-    with ResultsDirectory.create(folder / name, spec, machine) as store:
-        for record in records:
-            store.append(record)
-    return folder / name
+    records, _ = grid(spec, (1, 2), FakeRunner(model, noise, seed=seed))
+    return Side(name, analyse(spec, records), machine)
 
 
-def side(path: Path) -> Side:
-    from raybench.analysis import analyse
-
-    with ResultsDirectory.open_readonly(path) as store:
-        return Side(path.name, analyse(store.study(), store.records()), store.environment())
-
-
-def printed(*directories: Path, width: int | None = None, **options: Any) -> tuple[int, str]:
-    console = make_console(io.StringIO())
-    if width:
-        console.width = width
-    code = compare_directories(directories, console, **options)
-    return code, console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_a_planted_slowdown_is_found_and_fails(tmp_path):
-    monday = planted(tmp_path, "monday", 0.010)
-    tuesday = planted(tmp_path, "tuesday", 0.0125, 0.0025, seed=2)
-    found = headline_in_common(side(monday), side(tuesday))
+def test_a_planted_slowdown_is_found() -> None:
+    monday, tuesday = side("monday", 0.010), side("tuesday", 0.0125, 0.0025, seed=2)
+    found = headline_in_common(monday, tuesday)
     assert found is not None
     assert found.speed.low < 0.8 < found.speed.high  # 12 ms became 15 ms
     assert found.speed.relative_half_width < 0.1
     assert found.efficiency is not None
     assert found.efficiency.low < 1 < found.efficiency.high
-    code, text = printed(monday, tuesday, fail_if_slower=True)
-    assert code == 1
-    assert "tuesday is slower than monday: 0.8" in text
-    assert printed(tuesday, monday, fail_if_slower=True)[0] == 0  # faster is no failure
-    assert printed(monday, tuesday)[0] == 0  # nobody asked
+    assert found.is_slower
+    faster = headline_in_common(tuesday, monday)
+    assert faster is not None
+    assert not faster.is_slower
 
 
-def test_equal_studies_are_not_told_apart(tmp_path):
-    one, two = planted(tmp_path, "one", 0.010), planted(tmp_path, "two", 0.010, seed=2)
-    assert differences([side(one), side(two)]) == []
-    assert {each.label for each in same_trials(side(one), side(two))} == {"batch 32, fp32"}
-    assert not any(each.is_slower for each in same_trials(side(one), side(two)))
-    code, text = printed(one, two, fail_if_slower=True)
-    assert code == 0
-    assert text.count("no difference seen") == 2  # one device and two
-    assert "What differs" not in text
+def test_equal_studies_are_not_told_apart() -> None:
+    one, two = side("one", 0.010), side("two", 0.010, seed=2)
+    assert differences([one, two]) == []
+    assert {each.label for each in same_trials(one, two)} == {"batch 32, fp32"}
+    assert not any(each.is_slower for each in same_trials(one, two))
 
 
-def test_what_differs_is_named_with_every_value(tmp_path):
+def test_what_differs_is_named_with_every_value() -> None:
     other = MACHINE.model_copy(
         update={"cpu_model": "Another CPU", "packages": {**MACHINE.packages, "torch": "9.9"}}
     )
-    one = planted(tmp_path, "one", 0.010)
-    two = planted(tmp_path, "two", 0.010, machine=other, time_budget_seconds=60.0, seed=2)
-    three = planted(tmp_path, "three", 0.010, workload=LARGER)
-    found = {each.name: each.values for each in differences([side(path) for path in (one, two, three)])}
+    sides = [
+        side("one", 0.010),
+        side("two", 0.010, machine=other, time_budget_seconds=60.0, seed=2),
+        side("three", 0.010, workload=LARGER),
+    ]
+    found = {each.name: each.values for each in differences(sides)}
     assert found["cpu_model"] == (MACHINE.cpu_model, "Another CPU", MACHINE.cpu_model)
     assert found["packages.torch"][1] == "9.9"
     assert found["workload.hidden_dim"][2] == 128 != found["workload.hidden_dim"][0]
     assert not {"name", "time_budget_seconds"} & set(found)  # they change no measurement
-    _, text = printed(one, two, three, width=80)
-    assert "no trial in common with one: three" in text
-    assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_model_is_told_from_the_setting(tmp_path):
+def test_the_model_is_told_from_the_setting() -> None:
     """Efficiencies: 10/12 small; 20/22 at twice the batch; 40/42 and 80/82 with the larger model."""
-    small = planted(tmp_path, "small", 0.010, batches=[32, 64], quiet=True)
-    large = planted(tmp_path, "large", 0.040, batches=[64, 32], quiet=True, workload=LARGER)
-    _, text = printed(small, large)
-    rows = [" ".join(line.split()) for line in text[text.index("From small to large") :].splitlines()]
+    small = side("small", 0.010, batches=(32, 64), noise=QUIET)
+    large = side("large", 0.040, batches=(64, 32), noise=QUIET, workload=LARGER)
+    found = between(small.results, large.results)
+    assert found is not None
+    assert found.workload is not None
+    assert found.settings is not None
+    assert found.interaction is not None
     together, workload, setting = (80 / 82) / (10 / 12), (40 / 42) / (10 / 12), (20 / 22) / (10 / 12)
-    for name, effect in (
-        ("all together", together),
-        ("the workload alone", workload),
-        ("the setting alone", setting),
-        ("what is more, or less, of both together", together / workload / setting),
-    ):
-        assert any(row.startswith(f"{name} {effect:.2f}x [") for row in rows), (name, rows)
+    assert found.total.value == pytest.approx(together)
+    assert found.workload.value == pytest.approx(workload)
+    assert found.settings.value == pytest.approx(setting)
+    assert found.interaction.value == pytest.approx(together / workload / setting)
 
 
-def test_weak_and_strong_batches_are_not_one_setting(tmp_path):
-    weak = planted(tmp_path, "weak", 0.010, scaling={"mode": "weak"})
-    strong = planted(tmp_path, "strong", 0.010, scaling={"mode": "strong"})
-    assert same_trials(side(weak), side(strong)) == []
+def test_weak_and_strong_batches_are_not_one_setting() -> None:
+    weak, strong = (side(mode, 0.010, scaling={"mode": mode}) for mode in ("weak", "strong"))
+    assert same_trials(weak, strong) == []
 
 
-def test_wrong_requests(tmp_path):
-    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.010, batches=[64])
-    for wrong in ([one], [one, one], [one, tmp_path / "." / "one"]):
-        with pytest.raises(RequestError, match="two different results directories"):
-            printed(*wrong)
-    with pytest.raises(RequestError, match="not a results directory"):
-        printed(one, tmp_path)
-    with pytest.raises(RequestError, match="--fail-if-slower: other has measured the default of one"):
-        printed(one, other, fail_if_slower=True)
-
-
-def test_one_without_a_complete_trial_stands_beside_the_others(tmp_path):
-    one = planted(tmp_path, "one", 0.010)
-    ResultsDirectory.create(tmp_path / "empty", study(knobs={"batch_size": [32]}), MACHINE).close()
-    code, text = printed(one, tmp_path / "empty")
-    assert code == 0
-    assert "no trial in common with one: empty" in text
+def test_a_trial_of_the_curve_stands_before_one_of_the_search_and_the_headline_leads() -> None:
+    one, two = (side(name, 0.010, batches=(64, 32), seed=seed) for name, seed in (("one", 1), ("two", 2)))
+    found = same_trials(one, two)
+    assert one.results.headline is not None
+    assert found[0].record is one.results.headline
+    assert {(each.record.config.world_size, each.label) for each in found} == {
+        (size, f"batch {batch}") for size in (1, 2) for batch in (32, 64)
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,15 @@ def test_without_a_level_without_transfers_phases_add_up_to_the_step() -> None:
     (row,) = analyse(study(knobs={"strategy": ["fsdp"]}), [timed]).summaries
     assert row.forward_s == pytest.approx(0.3 * 0.0125)
     assert row.backward_s == pytest.approx(0.7 * 0.0125)
+
+
+def test_without_one_device_to_compare_with_phases_add_up_to_the_level_without_transfers() -> None:
+    """As where one device has no memory for the batch: the report has no table of them."""
+    costs = replace(SIXTEEN_TENTHS, missing={"plain": "out of memory"})
+    results = analyse(study(knobs={"batch_size": [32]}), [measured(costs, QUIET)])
+    assert results.phases is None
+    (row,) = results.summaries
+    assert row.forward_s == pytest.approx(0.3 * 0.0115)
 
 
 def test_a_search_has_no_phases() -> None:

@@ -3,19 +3,17 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.estimates.efficiency import Status, Verdict, gain, scaling, step_time, throughput
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.testing import (
     QUIET,
-    FakeHardware,
     FakeRunner,
     Noise,
     StepCosts,
     run_all,
     truth,
 )
-from tests.unit.studies import failed, measured, request, study
+from tests.unit.studies import failed, measured, request
 
 
 def test_weak_scaling_without_noise_is_exact() -> None:
@@ -153,15 +151,3 @@ def test_a_small_certain_gain_is_not_significant() -> None:
 def test_gain_of_another_trial_is_refused() -> None:
     with pytest.raises(ValueError, match="no confirmation"):
         gain(measured(StepCosts(plain_s=0.01)), 0.02)
-
-
-def test_the_fake_hardware_shows_both_regimes() -> None:
-    runner = FakeRunner(FakeHardware().costs, QUIET)
-    found = {}
-    for batch in (16, 1024):
-        record = run_all(runner, [request(setting=Setting(batch_size=batch))])[0][0]
-        found[batch] = scaling(record).efficiency
-    assert isinstance(found[16], Estimate)
-    assert isinstance(found[1024], Estimate)
-    assert found[16].value < 0.5 < 0.75 < found[1024].value
-    assert study().name == "fake"

@@ -121,7 +121,8 @@ def covered(
     costs: StepCosts = EVEN,
 ) -> tuple[float, float]:
     """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
-    runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=2)
+    block_steps = 15 if noise.drift_per_minute else 2  # a drift needs its time
+    runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=block_steps)
     wanted = asked(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
     truth = runner.truth(wanted.config)["efficiency"]
     hits, rounds = 0, 0

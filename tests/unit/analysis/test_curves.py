@@ -1,0 +1,98 @@
+"""Settings over the world sizes, and over the batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.records.requests import Configuration
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, exactly, failed, grid, planted, searched, study
+
+
+def test_each_setting_has_a_curve_the_defaults_first_and_one_device_belongs_to_all() -> None:
+    spec = study(
+        knobs={"batch_size": [32], "bucket_cap_mb": ["default", 1]}, scaling={"world_sizes": [1, 2, 4]}
+    )
+    results = analyse(spec, grid(spec, (1, 2, 4))[0])
+    assert [curve.label for curve in results.curves] == ["default buckets", "1 MiB buckets"]
+    assert [curve.is_default for curve in results.curves] == [True, False]
+    for curve in results.curves:
+        assert [point.world_size for point in curve.points] == [1, 2, 4]
+    first, second = results.curves
+    assert first.points[0].trial_id == second.points[0].trial_id  # measured once
+    assert first.points[1].trial_id != second.points[1].trial_id
+
+
+def test_each_placement_has_a_curve() -> None:
+    spec = study(
+        knobs={"batch_size": [32]}, scaling={"world_sizes": [1, 2, 4], "placement": ["pack", "spread"]}
+    )
+    setting = Setting(batch_size=32)
+    requests = [asked(spec, "scaling", setting, 1)]
+    requests += [
+        asked(spec, "scaling", setting, size, placement=place)
+        for size in (2, 4)
+        for place in ("pack", "spread")
+    ]
+    curves = analyse(spec, run_all(FakeRunner(noise=QUIET), requests)[0]).curves
+    assert [curve.label for curve in curves] == ["batch 32, fp32, pack", "batch 32, fp32, spread"]
+    assert [[point.world_size for point in curve.points] for curve in curves] == [[1, 2, 4]] * 2
+
+
+def test_a_search_alone_has_curves_of_one_point_and_gives_way_to_scaling_trials() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
+    records = searched(spec, (1, 2), Setting(batch_size=128))
+    search = [record for record in records if record.request.role == "search"]
+    assert [len(curve.points) for curve in analyse(spec, search).curves] == [1, 1, 1]
+    assert [len(curve.points) for curve in analyse(spec, records).curves] == [2, 2]
+
+
+def test_a_world_size_that_failed_is_not_on_the_curve() -> None:
+    spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [1, 2, 4]})
+    records = [*grid(spec, (1, 4))[0], failed(asked(spec, "scaling", Setting(batch_size=32), 2))]
+    (curve,) = analyse(spec, records).curves
+    assert [point.world_size for point in curve.points] == [1, 4]
+
+
+def test_the_batch_curve_passes_1_between_its_neighbours() -> None:
+    results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    (curve,) = results.batch_curves
+    assert curve.is_headline
+    assert [(point.batch_size, point.efficiency.value) for point in curve.points] == [
+        (8, pytest.approx(0.3)),
+        (128, pytest.approx(0.8)),
+    ]
+    assert curve.crossover is not None
+    assert (curve.crossover.below, curve.crossover.above) == (8, 128)
+
+
+def test_without_a_setting_at_two_batches_the_best_at_each_makes_one_curve() -> None:
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        return exactly(0.8 if setting.batch_size == 64 else 0.3)
+
+    spec = study(knobs={"batch_size": [8, 64], "precision": ["fp32", "bf16"]})
+    settings = (Setting(batch_size=8), Setting(batch_size=64, precision="bf16"))
+    records = run_all(FakeRunner(model, QUIET), [asked(spec, "search", each, 2) for each in settings])[0]
+    (curve,) = analyse(spec, records).batch_curves
+    assert (curve.label, curve.is_headline) == ("the best setting at each batch", False)
+    assert [point.batch_size for point in curve.points] == [8, 64]
+    assert curve.crossover is not None
+
+
+def test_the_curve_that_passes_1_comes_first() -> None:
+    costs = {
+        (8, "fp32"): exactly(0.3),
+        (128, "fp32"): exactly(0.4),
+        (8, "bf16"): exactly(0.45),
+        (128, "bf16"): exactly(0.8),
+    }
+    first, second = planted(costs, "batch_size", "precision").batch_curves
+    assert (first.label, first.crossover is None, first.is_headline) == ("bf16", False, False)
+    assert (second.label, second.crossover, second.is_headline) == ("fp32", None, True)
+
+
+def test_one_device_has_no_batch_curve() -> None:
+    spec = study(knobs={"batch_size": [8, 128]})
+    assert analyse(spec, grid(spec, (1,))[0]).batch_curves == ()

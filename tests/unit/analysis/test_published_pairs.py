@@ -1,0 +1,155 @@
+"""What was measured here beside what was published: each figure with its like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.published_pairs import Pair, pairs, published_experiment
+from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
+from raybench.spec import Setting, Study
+from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.unit.studies import grid, study
+
+STEP_S = {256: 0.01, 4096: 0.08}  # of one device
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    return StepCosts(plain_s=STEP_S[setting.batch_size], exposed_s=0.02)
+
+
+def measured(spec: Study, sizes: tuple[int, ...] = (1, 2)) -> StudyResults:
+    return analyse(spec, grid(spec, sizes, FakeRunner(costs, QUIET))[0])
+
+
+def beside(found: tuple[Pair, ...], quantity: str, size: int, batch: int | None) -> Pair:
+    return next(
+        pair
+        for pair in found
+        if (pair.figure.quantity, pair.figure.world_size, pair.figure.batch_size) == (quantity, size, batch)
+    )
+
+
+def paired(results: StudyResults, **fields: Any) -> tuple[Pair, ...]:
+    """The pairs of AG News with its figures of any batch; ``fields`` in place of the results' own."""
+    experiment = published_experiment("distilbert_ag_news")
+    assert experiment is not None
+    figures = tuple(replace(figure, batch_size=None) for figure in experiment.figures)
+    summaries = fields.get("summaries", results.summaries)
+    return pairs(results, replace(experiment, figures=figures), summaries, results.training)
+
+
+@pytest.fixture(scope="module")
+def mlp() -> StudyResults:
+    return measured(study(name="mlp_scaling", knobs={"batch_size": [256, 4096]}))
+
+
+def test_a_study_of_ones_own_repeats_no_experiment() -> None:
+    results = measured(study(name="mine", knobs={"batch_size": [256]}))
+    assert results.experiment is None
+    assert results.published == ()
+
+
+def test_measured_figures_stand_beside_published_ones_in_their_unit(mlp: StudyResults) -> None:
+    found = mlp.published
+    step = beside(found, "step_time", 2, 256)
+    assert step.figure.words == "41.40 ms"
+    assert step.measured is not None
+    assert step.measured.value == pytest.approx(30.0)
+    assert step.measured.low is not None
+    assert step.measured.n == 10
+    one = beside(found, "throughput", 1, 4096).measured
+    assert one is not None
+    assert one.value == pytest.approx(4096 / 0.08)
+    speedup, efficiency = (beside(found, name, 2, 4096).measured for name in ("speedup", "efficiency"))
+    assert speedup is not None
+    assert efficiency is not None
+    assert speedup.value == pytest.approx(1.6)
+    assert efficiency.value == pytest.approx(80)
+    assert beside(found, "speedup", 2, 256).measured is not None
+
+
+def test_what_was_not_measured_has_nothing_beside_it() -> None:
+    results = measured(study(name="mlp_scaling", knobs={"batch_size": [256]}), (2,))
+    found = results.published
+    assert beside(found, "throughput", 2, 4096).measured is None
+    one = beside(found, "throughput", 1, 256).measured  # in the rounds of the trial on two
+    assert one is not None
+    assert one.value == pytest.approx(25_600)
+
+
+def test_epoch_times_come_from_training_else_from_steps() -> None:
+    spec = study(name="distilbert_ag_news", knobs={"batch_size": [256]})
+    results = measured(spec)
+    epoch = beside(paired(results), "epoch_time", 1, None).measured
+    assert epoch is not None
+    assert epoch.value == pytest.approx(120_000 / 25_600)
+    assert epoch.derived
+    trained = tuple(replace(row, epoch_time_s=100.0, accuracy=0.9) for row in results.summaries)
+    found = paired(results, summaries=trained)
+    epoch, total = (beside(found, name, 1, None).measured for name in ("epoch_time", "total_time"))
+    assert epoch is not None
+    assert total is not None
+    assert (epoch.value, epoch.low, epoch.derived) == (100.0, None, "")
+    assert total.value == 300.0
+    accuracy = beside(found, "accuracy", 2, None).measured
+    assert accuracy is not None
+    assert accuracy.value == pytest.approx(90)
+    assert all(pair.measured is None for pair in found if pair.figure.epoch is not None)
+
+
+def test_batches_that_were_not_published_stand_beside_the_largest_published_one() -> None:
+    results = measured(study(name="resnet50_cifar10", knobs={"batch_size": [4096, 256]}))
+    speedup = beside(results.published, "speedup", 2, 64).measured
+    assert speedup is not None
+    assert speedup.batch_size == 4096
+
+
+def test_what_a_training_learned_stands_beside_the_published_epochs() -> None:
+    spec = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 640},
+        knobs={"batch_size": 32},
+        training={"epochs": 2},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    runner = FakeRunner(noise=QUIET, learning=FakeLearning())
+    results = analyse(
+        spec, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]
+    )
+    beside_ = {
+        (p.figure.quantity, p.figure.of, p.figure.epoch): p.measured
+        for p in results.published
+        if p.figure.world_size == 2
+    }
+    (trained,) = [r.training for r in results.records if r.training and r.config.world_size == 2]
+    for number, epoch in enumerate(trained.epochs, start=1):
+        learned = {
+            "accuracy": 100 * (epoch.test_accuracy or 0),
+            "train_loss": epoch.train_loss,
+            "epoch_time": epoch.train_s,
+        }
+        for quantity, value in learned.items():
+            found = beside_[quantity, "", number]
+            assert found is not None
+            assert found.value == pytest.approx(value)
+    assert beside_["accuracy", "", 3] is None  # only two epochs were trained
+    assert results.training is not None
+    (comparison,) = results.training.comparisons
+    speedup = beside_["speedup", "total_time", None]
+    assert speedup is not None
+    assert comparison.total_speedup is not None
+    assert speedup.value == pytest.approx(comparison.total_speedup.value)
+
+
+def test_other_world_sizes_stand_beside_the_smallest_published_one() -> None:
+    results = measured(study(name="transformer_imdb", knobs={"batch_size": [4096]}))
+    measured_ = beside(results.published, "speedup", 4, None).measured
+    assert measured_ is not None
+    assert measured_.world_size == 2

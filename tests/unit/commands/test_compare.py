@@ -1,0 +1,114 @@
+"""The command ``compare``: directories side by side, in words, and whether one has become slower."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybench.commands.compare import compare_directories
+from raybench.commands.console import make_console
+from raybench.errors import RequestError
+from raybench.machine import environment as environments
+from raybench.records.requests import Configuration
+from raybench.records.store import ResultsDirectory
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeRunner, StepCosts
+from tests.unit.studies import grid, study
+
+MACHINE = environments.capture()
+LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
+
+
+def planted(
+    folder: Path, name: str, plain_s: float, exposed_s: float = 0.002, seed: int = 1, **fields: Any
+) -> Path:
+    """A results directory on one and two devices; batch 64 takes twice the time."""
+    machine = fields.pop("machine", MACHINE)
+    noise = {"noise": QUIET} if fields.pop("quiet", False) else {}
+    spec = study(knobs={"batch_size": fields.pop("batches", [32])}, **fields)
+
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        alone_s = plain_s * setting.batch_size / 32
+        return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
+
+    records, _ = grid(spec, (1, 2), FakeRunner(model, seed=seed, **noise))
+    with ResultsDirectory.create(folder / name, spec, machine) as store:
+        for record in records:
+            store.append(record)
+    return folder / name
+
+
+def printed(*directories: Path, width: int | None = None, **options: Any) -> tuple[int, str]:
+    console = make_console(io.StringIO())
+    if width:
+        console.width = width
+    code = compare_directories(directories, console, **options)
+    return code, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
+    monday = planted(tmp_path, "monday", 0.010)
+    tuesday = planted(tmp_path, "tuesday", 0.0125, 0.0025, seed=2)
+    code, text = printed(monday, tuesday, fail_if_slower=True)
+    assert code == 1
+    assert "tuesday is slower than monday: 0.8" in text
+    assert printed(tuesday, monday, fail_if_slower=True)[0] == 0  # faster is no failure
+    assert printed(monday, tuesday)[0] == 0  # nobody asked
+
+
+def test_equal_studies_are_not_told_apart(tmp_path):
+    one, two = planted(tmp_path, "one", 0.010), planted(tmp_path, "two", 0.010, seed=2)
+    code, text = printed(one, two, fail_if_slower=True)
+    assert code == 0
+    assert text.count("no difference seen") == 2  # one device and two
+    assert "What differs" not in text
+
+
+def test_it_fits_the_width_and_names_whom_nothing_is_in_common_with(tmp_path):
+    other = MACHINE.model_copy(
+        update={"cpu_model": "Another CPU", "packages": {**MACHINE.packages, "torch": "9.9"}}
+    )
+    one = planted(tmp_path, "one", 0.010)
+    two = planted(tmp_path, "two", 0.010, machine=other, time_budget_seconds=60.0, seed=2)
+    three = planted(tmp_path, "three", 0.010, workload=LARGER)
+    _, text = printed(one, two, three, width=80)
+    assert "no trial in common with one: three" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_model_is_told_from_the_setting(tmp_path):
+    """Efficiencies: 10/12 small; 20/22 at twice the batch; 40/42 and 80/82 with the larger model."""
+    small = planted(tmp_path, "small", 0.010, batches=[32, 64], quiet=True)
+    large = planted(tmp_path, "large", 0.040, batches=[64, 32], quiet=True, workload=LARGER)
+    _, text = printed(small, large)
+    rows = [" ".join(line.split()) for line in text[text.index("From small to large") :].splitlines()]
+    together, workload, setting = (80 / 82) / (10 / 12), (40 / 42) / (10 / 12), (20 / 22) / (10 / 12)
+    for name, effect in (
+        ("all together", together),
+        ("the workload alone", workload),
+        ("the setting alone", setting),
+        ("what is more, or less, of both together", together / workload / setting),
+    ):
+        assert any(row.startswith(f"{name} {effect:.2f}x [") for row in rows), (name, rows)
+
+
+def test_wrong_requests(tmp_path):
+    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.010, batches=[64])
+    for wrong in ([one], [one, one], [one, tmp_path / "." / "one"]):
+        with pytest.raises(RequestError, match="two different results directories"):
+            printed(*wrong)
+    with pytest.raises(RequestError, match="not a results directory"):
+        printed(one, tmp_path)
+    with pytest.raises(RequestError, match="--fail-if-slower: other has measured the default of one"):
+        printed(one, other, fail_if_slower=True)
+
+
+def test_one_without_a_complete_trial_stands_beside_the_others(tmp_path):
+    one = planted(tmp_path, "one", 0.010)
+    ResultsDirectory.create(tmp_path / "empty", study(knobs={"batch_size": [32]}), MACHINE).close()
+    code, text = printed(one, tmp_path / "empty")
+    assert code == 0
+    assert "no trial in common with one: empty" in text
