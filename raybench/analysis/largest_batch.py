@@ -66,7 +66,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestFit:
     """What the probes of one combination of knobs say."""
 
     setting: Setting  # the combination; its batch is to be left alone
@@ -114,7 +114,7 @@ def probe_of(record: TrialRecord) -> Probe:
     return Probe(batch, Bound.MEMORY, f"it takes {share:.0%} of the memory", seconds, *fullest)
 
 
-def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> Found:
+def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> LargestFit:
     """What to try next, or the answer: the same for the same probes, whatever their order."""
     tried = sorted({probe.batch_size: probe for probe in probes}.values(), key=lambda probe: probe.batch_size)
     fitting = [probe for probe in tried if not probe.failure]
@@ -136,7 +136,7 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
         if too_large is None:
             break
         high, doubling, (bound, reason) = candidate, False, too_large
-    return Found(
+    return LargestFit(
         setting=setting,
         world_size=world_size,
         batch_size=fitting[-1].batch_size if fitting else None,
@@ -196,29 +196,31 @@ def _extrapolated(known: Sequence[tuple[int, float]], batch_size: int, fixed: fl
     return value + slope * (batch_size - last)
 
 
-def found_of(study: Study, records: Iterable[TrialRecord], world_sizes: Sequence[int]) -> list[Found]:
+def largest_fits_of(
+    study: Study, records: Iterable[TrialRecord], world_sizes: Sequence[int]
+) -> list[LargestFit]:
     """What the probes among ``records`` say, a value for each combination, in the order of the probes."""
     groups: dict[object, list[TrialRecord]] = {}
     for record in records:
         if record.request.kind == "probe":
             config = record.config
             groups.setdefault(config.setting.memory_key(config.world_size), []).append(record)
-    found = []
+    fits = []
     for group in groups.values():
         first = group[0].config
         within = rules(study, first.setting, world_sizes or [first.world_size], first.device)
-        found.append(decide(first.setting, first.world_size, map(probe_of, group), within))
-    return found
+        fits.append(decide(first.setting, first.world_size, map(probe_of, group), within))
+    return fits
 
 
-def stands_for(
-    found: Iterable[Found], study: Study, world_sizes: Sequence[int], target: int, device: str
+def largest_by_setting(
+    fits: Iterable[LargestFit], study: Study, world_sizes: Sequence[int], target: int, device: str
 ) -> LargestBatch:
     """What "max" stands for beside the other knobs of a setting; None where no batch fits.
 
     A combination that cannot be measured at all has the smallest batch: its trials say why themselves.
     """
-    by_key = {each.setting.memory_key(each.world_size): each for each in found}
+    by_key = {each.setting.memory_key(each.world_size): each for each in fits}
 
     def largest(setting: Setting) -> int | None:
         each = by_key.get(setting.memory_key(target))
@@ -230,12 +232,12 @@ def stands_for(
     return largest
 
 
-def in_numbers(knobs: Knobs, largest: LargestBatch, found: Iterable[Found]) -> Knobs:
+def knobs_in_numbers(knobs: Knobs, largest: LargestBatch, fits: Iterable[LargestFit]) -> Knobs:
     """The values with numbers in the place of "max", the default's first in each list."""
     if not knobs.has_max:
         return knobs
     default = next(knobs.grid(largest), None)
-    batches = [each.batch_size for each in found if each.batch_size is not None]
+    batches = [each.batch_size for each in fits if each.batch_size is not None]
     listed = [value for value in knobs.values("batch_size") if value != MAX]
     names = ["batch_size"] if default is None else list(Setting.model_fields)
     update = {}

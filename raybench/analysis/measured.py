@@ -10,7 +10,7 @@ from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.labels import label
-from raybench.analysis.largest_batch import Found, found_of, in_numbers, stands_for
+from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.spec.study import Study
@@ -33,7 +33,7 @@ class MeasuredStudy:
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
-    largest: tuple[Found, ...]  # batches that fit, for ``batch_size = "max"``
+    largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
@@ -111,14 +111,14 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     )
 
 
-def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[Found, ...]]:
+def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[LargestFit, ...]]:
     """The study with the batches that its probes found in the place of "max", and what they say."""
     if not study.knobs.has_max:
         return study, ()
     asked, device = study.scaling.world_sizes, study.resources.device
     sizes = [record.config.world_size for record in records] if asked == "all" else list(asked)
-    found = tuple(found_of(study, records, sizes))
+    found = tuple(largest_fits_of(study, records, sizes))
     target = choice.target_world_size(study, sizes)
-    largest = stands_for(found, study, sizes or [1], target, device)
-    knobs = in_numbers(study.knobs, largest, found)
+    largest = largest_by_setting(found, study, sizes or [1], target, device)
+    knobs = knobs_in_numbers(study.knobs, largest, found)
     return study.model_copy(update={"knobs": knobs}), found

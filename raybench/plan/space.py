@@ -9,7 +9,7 @@ from typing import Any
 from raybench.analysis import choice
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.spec.knobs import MAX, KnobValue, Setting, settled
+from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers
 
 ENVIRONMENT_PREFIX = "environment."
 FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in one knob
@@ -121,7 +121,7 @@ class SearchSpace:
     def _setting(self, parameters: Parameters) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        return settled({**self._first_values(), **knobs}, self._plan.largest)
+        return setting_in_numbers({**self._first_values(), **knobs}, self._plan.largest)
 
     def _first_values(self) -> Parameters:
         """The default's value of every knob; "max" is left as it is."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raybench.analysis import choice
-from raybench.analysis.largest_batch import Found, Rules, in_numbers, rules, stands_for
+from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
     Configuration,
@@ -58,7 +58,7 @@ class Plan:
     world_sizes: tuple[int, ...]  # ascending
     target: int  # where suggestions are measured
     num_devices: int
-    found: tuple[Found, ...] | None = None  # what "max" stands for; None: not looked for yet
+    fits: tuple[LargestFit, ...] | None = None  # what "max" stands for; None: not looked for yet
     left_out: tuple[int, ...] = ()  # of all world sizes those over which a global batch cannot be divided
 
     @property
@@ -100,13 +100,13 @@ class Plan:
     @property
     def knobs(self) -> Knobs:
         """The values to explore, with what is known in the place of "max"."""
-        return in_numbers(self.study.knobs, self.largest, self.found or ())
+        return knobs_in_numbers(self.study.knobs, self.largest, self.fits or ())
 
     def largest(self, setting: Setting) -> int | None:
         """What "max" stands for beside the setting's other knobs; until it is found the smallest batch."""
-        if self.found is None:
+        if self.fits is None:
             return self.rules(setting).smallest
-        largest = stands_for(self.found, self.study, self.world_sizes, self.target, self.device)
+        largest = largest_by_setting(self.fits, self.study, self.world_sizes, self.target, self.device)
         return largest(setting)
 
     def rules(self, setting: Setting) -> Rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.largest_batch import Bound, Found
+from raybench.analysis.largest_batch import Bound, LargestFit
 
 MEBIBYTE = 2**20
 MOST_DECIMALS = 5
@@ -27,7 +27,7 @@ def rounded_batch(batch: float) -> str:
     return f"{int(round(batch, -digits)):,}"
 
 
-def bound_words(largest: Found) -> str:
+def bound_words(largest: LargestFit) -> str:
     """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
     if largest.bound is Bound.UNFINISHED:
         return "not finished: larger ones may fit"

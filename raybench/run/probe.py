@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raybench.analysis.labels import devices_words, setting_words
-from raybench.analysis.largest_batch import decide, found_of, probe_of
+from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
@@ -20,8 +20,8 @@ def find_largest_batches(session: Session) -> None:
     session.watcher.stage(f"Finding the largest batch that fits on {devices_words(plan.target)}{each}")
     for combination in combinations:
         _find_largest_batch(session, combination)
-    found = found_of(plan.study, session.records(), plan.world_sizes)
-    session.plan = replace(plan, found=tuple(found))
+    fits = largest_fits_of(plan.study, session.records(), plan.world_sizes)
+    session.plan = replace(plan, fits=tuple(fits))
 
 
 def _find_largest_batch(session: Session, combination: Setting) -> None:

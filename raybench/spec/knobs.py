@@ -189,7 +189,9 @@ class _Space(Model):
         ``largest`` as for ``grid``; where no batch fits beside the first values, the first that one does.
         """
         first = {name: self.values(name)[0] for name in Setting.model_fields}
-        settings = (settled({**first, "strategy": each}, largest) for each in self.values("strategy"))
+        settings = (
+            setting_in_numbers({**first, "strategy": each}, largest) for each in self.values("strategy")
+        )
         listed = [setting for setting in settings if setting is not None]
         several = [setting for setting in listed if setting.strategy != "single"]
         possible = [setting for setting in several if setting.fault(device) is None]
@@ -199,11 +201,11 @@ class _Space(Model):
     def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
         """Every combination, the last knob changing fastest, the default first.
 
-        ``largest`` says what "max" stands for, see ``settled``; it must be given where it is a value.
+        ``largest`` says what "max" stands for, see ``setting_in_numbers``: to be given where it is a value.
         """
         names = list(Setting.model_fields)
         for values in itertools.product(*(self.values(name) for name in names)):
-            setting = settled(dict(zip(names, values, strict=True)), largest)
+            setting = setting_in_numbers(dict(zip(names, values, strict=True)), largest)
             if setting is not None:
                 yield setting
 
@@ -244,7 +246,7 @@ class _Space(Model):
         if whole_steps and values["batch_size"] != MAX:
             once, now = first["gradient_accumulation"], values["gradient_accumulation"]
             values["batch_size"] = values["batch_size"] * now // once
-        return settled(values, largest)
+        return setting_in_numbers(values, largest)
 
 
 # What "max" stands for beside the other knobs of a setting, whose batch is to be left alone; None: no
@@ -252,7 +254,7 @@ class _Space(Model):
 LargestBatch = Callable[[Setting], "int | None"]
 
 
-def settled(values: Mapping[str, Any], largest: LargestBatch | None) -> Setting | None:
+def setting_in_numbers(values: Mapping[str, Any], largest: LargestBatch | None) -> Setting | None:
     """The setting of these values, a number in place of "max"; None where no batch fits."""
     if values["batch_size"] != MAX:
         return Setting(**values)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.largest_batch import Bound, Found, decide, probe_of
+from raybench.analysis.largest_batch import Bound, LargestFit, decide, probe_of
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
@@ -97,7 +97,7 @@ def test_probes_on_two_ranks():
     assert "weights 83.8" in str(refused.reason)
 
 
-def _found(records: list[TrialRecord]) -> Found:
+def _found(records: list[TrialRecord]) -> LargestFit:
     plan = _plan(CASES["memory"])
     (combination,) = plan.combinations()
     return decide(combination, plan.target, map(probe_of, records), plan.rules(combination))

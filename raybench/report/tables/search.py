@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.labels import devices_words, setting_words
-from raybench.analysis.largest_batch import MEMORY_SHARE, Found
+from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.results import Confirmation, StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
@@ -65,7 +65,7 @@ def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
     explored = [name for name in results.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
     further = [name for name in explored if name not in ("strategy", "precision")]
-    columns: list[Column[Found]] = [
+    columns: list[Column[LargestFit]] = [
         Column("strategy", lambda each: "single" if each.world_size == 1 else each.setting.strategy),
         Column("setting", lambda each: setting_words(each.setting, ["precision", *further])),
         Column("largest batch", batch_cell, right=True),
@@ -87,17 +87,17 @@ def largest_table(results: StudyResults) -> Table:
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
 
-def batch_cell(largest: Found) -> str:
+def batch_cell(largest: LargestFit) -> str:
     """The largest batch that fits; "none" where none does."""
     return "none" if largest.batch_size is None else f"{largest.batch_size:,}"
 
 
-def share_cell(largest: Found) -> str:
+def share_cell(largest: LargestFit) -> str:
     """Its share of the memory; empty where that is not told."""
     share = largest.fitting.share if largest.fitting else None
     return "" if share is None else f"{share:.0%}"
 
 
-def _memory_cell(largest: Found) -> str:
+def _memory_cell(largest: LargestFit) -> str:
     fitting = largest.fitting
     return mebibytes(fitting.memory_bytes) if fitting and fitting.share is not None else ""

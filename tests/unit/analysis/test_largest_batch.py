@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.largest_batch import Bound, Found, Probe, Rules, decide
+from raybench.analysis.largest_batch import Bound, LargestFit, Probe, Rules, decide
 from raybench.spec import Setting
 
 GIB = 2**30
@@ -39,7 +39,7 @@ def affine(largest: int, kills_above: float = math.inf, fixed: int = GIB) -> Law
     return probe
 
 
-def search(law: Law, rules: Rules = RULES) -> tuple[Found, list[int]]:
+def search(law: Law, rules: Rules = RULES) -> tuple[LargestFit, list[int]]:
     """The answer, and what was tried for it, in order."""
     probes: list[Probe] = []
     while (found := decide(Setting(), 2, probes, rules)).next_batch is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.largest_batch import found_of
+from raybench.analysis.largest_batch import largest_fits_of
 from raybench.commands.console import make_console
 from raybench.commands.exit_codes import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
@@ -108,7 +108,7 @@ def test_each_precision_has_its_own(search):
         Halving(memory_sample_bytes=1 << 24).costs, Noise(block=0.005), memory_limit_bytes=MEMORY
     )
     store = run(plan, runner)
-    found = found_of(plan.study, store.records, plan.world_sizes)
+    found = largest_fits_of(plan.study, store.records, plan.world_sizes)
     assert [each.batch_size for each in found] == [expected(), expected(1 << 23)]
     results = analyse(plan.study, store.records)
     labels = {curve.label for curve in results.curves}
@@ -167,7 +167,9 @@ def test_interrupted_anywhere_it_goes_on_and_measures_nothing_twice(after, devic
     ids = [record.trial_id for record in store.records]
     assert ids[:after] == whole[:after]
     assert len(ids) == len(set(ids)) == len(again.requests) + after
-    found = [found_of(plan.study, each, plan.world_sizes) for each in (store.records, run(plan).records)]
+    found = [
+        largest_fits_of(plan.study, each, plan.world_sizes) for each in (store.records, run(plan).records)
+    ]
     assert found[0] == found[1]
     if search["method"] == "grid":  # Optuna may suggest something else when it is asked again
         assert ids == whole
@@ -279,7 +281,7 @@ def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
     monkeypatch.setattr(Session, "search_reserve_s", lambda session: 88.0)
     executed, store, _ = run_plan(plan, runner, budget=budget.Budget(100.0))
     assert executed.not_reached[0].startswith("the largest batch, exactly")
-    (found,) = found_of(plan.study, store.records, plan.world_sizes)
+    (found,) = largest_fits_of(plan.study, store.records, plan.world_sizes)
     assert found.next_batch is not None
     assert {r.config.setting.batch_size for r in rest(store.records)} == {found.batch_size}
 
