@@ -54,7 +54,7 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     return kind is None
 
 
-def let_go(module: nn.Module) -> None:
+def release_group(module: nn.Module) -> None:
     """Undo torch's hold on the sharded module's group: whoever waits in it is freed when it closes.
 
     DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would

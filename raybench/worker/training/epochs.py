@@ -18,7 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import PREFETCH_FACTOR, in_its_own_words, loader_context
+from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_message
+from raybench.worker.devices.base import Device
 from raybench.workloads.protocol import Workload, collate_of
 
 PRIME = 1_000_003  # keeps the seeds of two epochs, and of two parts, apart
@@ -57,8 +58,8 @@ def split(
         parts = []
         for micro_batch, size in enumerate(even_sizes(shares[rank], micro_batches)):
             place = (number * ranks + rank) * micro_batches + micro_batch
-            mine = tuple(step[at : at + size]) or tuple(step[:2])
-            parts.append(Part(mine, size, len(step), seed * PRIME + place))
+            indices = tuple(step[at : at + size]) or tuple(step[:2])
+            parts.append(Part(indices, size, len(step), seed * PRIME + place))
             at += size
         steps.append(parts)
     return steps
@@ -93,16 +94,16 @@ class Reader(Dataset[Any]):
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Every generator of the process seeded, and put back as it was afterwards."""
-    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
         yield
     finally:
-        torch.set_rng_state(kept[0])
-        random.setstate(kept[1])
-        np.random.set_state(kept[2])
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])
 
 
 class _Parts:
@@ -121,14 +122,14 @@ class _Parts:
 class EpochBatches:
     """The batches of the epoch that was begun, on the device; ``part`` tells of the last one."""
 
-    warm = 0
+    prefetched = 0
 
     def __init__(
         self,
         workload: Workload,
         dataset: Any,
         setting: Setting,
-        device: torch.device,
+        device: Device,
         place: Callable[[Any], Any],
     ) -> None:
         self.num_samples = len(dataset)
@@ -142,7 +143,7 @@ class EpochBatches:
             batch_sampler=self._parts,  # type: ignore[arg-type]  # yields parts, which Reader takes
             num_workers=setting.workers,
             persistent_workers=setting.persistent_workers and setting.workers > 0,
-            pin_memory=setting.pin_memory and device.type == "cuda",
+            pin_memory=setting.pin_memory and device.pins_memory,
             prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
             multiprocessing_context=loader_context(setting.workers),
             collate_fn=self._collate,
@@ -160,7 +161,7 @@ class EpochBatches:
         try:
             batch = next(self._batches)
         except Exception as error:
-            in_its_own_words(error)
+            restore_message(error)
             raise
         return self._place(batch)
 

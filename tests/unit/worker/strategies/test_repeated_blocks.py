@@ -7,9 +7,9 @@ from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.worker.strategies.data_parallel import joined
+from raybench.worker.strategies.gradients import sample_weight
 from raybench.worker.strategies.repeated_blocks import checkpoint_blocks, repeated_blocks
 from raybench.worker.strategies.sharding import has_batch_norm
-from raybench.worker.strategies.stepper import sample_weight
 
 
 def names(model):

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from raybench.errors import InvalidTrialError
+from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.training.checkpoints import STATE, Checkpoints, random_state, set_random_state
 from raybench.worker.training.epochs import Part, Reader, even_sizes, shuffled, split
 
-CPU = torch.device("cpu")
+CPU = CPUDevice()
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 17, 31, 32, 50, 100])
