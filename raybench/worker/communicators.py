@@ -33,7 +33,7 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank speaks for the team."""
+        """Whether this rank is the leader: the team's first."""
         return self.rank == 0
 
     def barrier(self) -> None:

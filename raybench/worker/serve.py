@@ -33,7 +33,7 @@ PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and ne
 
 
 def serve(config: dict[str, Any]) -> None:
-    """``config`` holds the mailbox, the number of the group and the driver's import path."""
+    """``config`` holds the mailbox, the kind of device and the driver's import path."""
     sys.path[:0] = [path for path in config["sys_path"] if path not in sys.path]
     mailbox = config["mailbox"]
     on_gpu = config["device"] == "cuda"
@@ -120,7 +120,7 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     if failed:
-        # a rank that was thrown out of a collective only says so; the one that failed by itself knows why
+        # a rank whose collective was ended only says that; the reason is with the one that failed first
         order = {"oom": 0, "invalid": 1, "crashed": 2}
         cause = min(failed, key=lambda result: (order[result.state], is_echo(result.reason or "")))
         return Outcome(cause.state, seconds, cause.reason, ranks=ranks)

@@ -19,7 +19,7 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import STATE, Checkpoints
-from raybench.worker.training.epochs import shuffled
+from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trainable import clouds

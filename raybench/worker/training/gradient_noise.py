@@ -17,7 +17,8 @@ from raybench.worker.failures import describe
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gather_weights
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.epochs import PRIME, EpochBatches, Part, shuffled, split
+from raybench.worker.training.epoch_batches import EpochBatches
+from raybench.worker.training.parts import PRIME, Part, shuffled, split
 from raybench.worker.training.state_preserved import state_preserved
 from raybench.workloads.protocol import Workload
 

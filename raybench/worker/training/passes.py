@@ -17,8 +17,9 @@ from raybench.worker.devices.base import Device
 from raybench.worker.strategies.gradients import sample_weight
 from raybench.worker.strategies.stepper import AUTOCAST, Stepper
 from raybench.worker.training.counting import Counter, Sums
-from raybench.worker.training.epochs import PRIME, EpochBatches, Part, shuffled, split
+from raybench.worker.training.epoch_batches import EpochBatches
 from raybench.worker.training.learning_rates import LearningRates
+from raybench.worker.training.parts import PRIME, Part, shuffled, split
 from raybench.workloads import Workload
 
 

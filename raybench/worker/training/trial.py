@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, TrainingResult
+from raybench.records.trainings import Epoch
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
-from raybench.worker.memory import all_known, memory_limits_of_ranks
+from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.model_size import check_model_fits
 from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.training.counting import Sums
-from raybench.worker.training.epochs import PRIME
+from raybench.worker.training.counting import correct_predictions, mean_loss
 from raybench.worker.training.gradient_noise import GradientNoise
 from raybench.worker.training.learning_rates import LearningRates
+from raybench.worker.training.parts import PRIME
 from raybench.worker.training.passes import Passes, training_data
+from raybench.worker.training.result import RankReport, training_result
 from raybench.worker.training.saved_state import SavedTraining
 from raybench.worker.training.state_preserved import state_preserved
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
-
-
-@dataclass(frozen=True)
-class _RankReport:
-    """What one rank knows of itself when all epochs are done."""
-
-    memory: MemoryPeak
-    utilization: float | None
 
 
 class TrainingTrial:
@@ -60,11 +49,8 @@ class TrainingTrial:
             raise InvalidTrialError("training is on ranks of their own: dp has one process for all devices")
         self._request, self._spec, self._team, self._device = request, spec, team, device
         self._saved = SavedTraining(request, team, device, checkpoints if spec.checkpoint else None)
-        self._missing: dict[str, str] = {}
         self._peaks: list[MemoryPeak] = []  # after each epoch
         self._workload = build(config.workload, config.data)
-        if metric_of(self._workload) is None:
-            self._missing["accuracy"] = "the workload has no metric(output, batch)"
         self._data = training_data(config, self._workload, device)
         self._passes = Passes(request, team, device, self._workload, self._data)
         check_model_fits(config, self._workload, team, cache)
@@ -103,7 +89,17 @@ class TrainingTrial:
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         detach()
-        result = self._result(stepper, rates, epochs, setup_s, resumed_after)
+        result = training_result(
+            self._request,
+            self._team,
+            stepper,
+            epochs,
+            RankReport.of(self._peaks, self._passes.utilization()),
+            setup_s=setup_s,
+            resumed_after=resumed_after,
+            peak_learning_rate=rates.peak,
+            missing=self._missing(),
+        )
         return RankResult("complete", result=result)
 
     def release(self) -> None:
@@ -167,8 +163,8 @@ class TrainingTrial:
             steps=num_steps,
             samples=tuple(of_rank.samples for of_rank in sums),
             learning_rate=sums[0].learning_rate,
-            train_loss=_mean_loss(sums),
-            train_correct=self._correct(sums),
+            train_loss=mean_loss(sums),
+            train_correct=correct_predictions(sums),
             train_s=max(of_rank.seconds for of_rank in sums),
         )
         if self._spec.is_evaluated(number):
@@ -181,8 +177,8 @@ class TrainingTrial:
     def _evaluated(self, epoch: Epoch, stepper: Stepper) -> Epoch:
         sums = self._passes.evaluate(stepper)
         update = {
-            "test_loss": _mean_loss(sums),
-            "test_correct": self._correct(sums),
+            "test_loss": mean_loss(sums),
+            "test_correct": correct_predictions(sums),
             "test_samples": sum(of_rank.samples for of_rank in sums),
             "evaluation_s": max(of_rank.seconds for of_rank in sums),
         }
@@ -205,63 +201,11 @@ class TrainingTrial:
         if self._team.size > 1 and buffers:
             self._team.same_weights(buffers)
 
-    def _correct(self, sums: Sequence[Sums]) -> int | None:
-        return None if "accuracy" in self._missing else sum(of_rank.correct for of_rank in sums)
-
-    def _result(
-        self,
-        stepper: Stepper,
-        rates: LearningRates,
-        epochs: Sequence[Epoch],
-        setup_s: float,
-        resumed_after: int,
-    ) -> TrainingResult:
-        report = _RankReport(_highest(self._peaks), self._passes.utilization())
-        reports: list[_RankReport] = self._team.gather(report)
-        difference = self._weights_difference(stepper)
+    def _missing(self) -> dict[str, str]:
+        """What could not be had, and why."""
+        missing = {}
+        if metric_of(self._workload) is None:
+            missing["accuracy"] = "the workload has no metric(output, batch)"
         if self._noise.missing:
-            self._missing["noise_scale"] = self._noise.missing
-        return TrainingResult(
-            epochs=tuple(epochs),
-            global_batch_size=self._request.config.global_batch_size,
-            reference_batch=self._request.reference_batch,
-            peak_learning_rate=rates.peak,
-            setup_s=setup_s,
-            resumed_after=resumed_after,
-            peak_memory_bytes=all_known([rank.memory.torch for rank in reports]),
-            device_memory_bytes=all_known([rank.memory.device for rank in reports]),
-            device_utilization=tuple(rank.utilization for rank in reports),
-            weights_difference=difference,
-            missing=self._missing,
-        )
-
-    def _weights_difference(self, stepper: Stepper) -> float | None:
-        """The largest difference of one weight between two ranks; None where there is nothing to compare."""
-        if self._team.size == 1:
-            return None
-        if self._request.config.setting.strategy == "fsdp":
-            self._missing["weights_difference"] = "each rank holds its own shard, no weight is held twice"
-            return None
-        largest = 0.0
-        for parameter in stepper.module.parameters():
-            high, low = parameter.detach().clone(), parameter.detach().clone()
-            dist.all_reduce(high, dist.ReduceOp.MAX, group=self._team.data)
-            dist.all_reduce(low, dist.ReduceOp.MIN, group=self._team.data)
-            largest = max(largest, float((high - low).abs().max())) if high.numel() else largest
-        return largest
-
-
-def _mean_loss(sums: Sequence[Sums]) -> float:
-    """Over the samples of all ranks. Raises ``InvalidTrialError`` where it is not finite."""
-    loss = sum(of_rank.loss for of_rank in sums) / sum(of_rank.samples for of_rank in sums)
-    if not math.isfinite(loss):
-        raise InvalidTrialError("the loss is not finite")
-    return loss
-
-
-def _highest(peaks: Sequence[MemoryPeak]) -> MemoryPeak:
-    return MemoryPeak(_max(peak.torch for peak in peaks), _max(peak.device for peak in peaks))
-
-
-def _max(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+            missing["noise_scale"] = self._noise.missing
+        return missing
