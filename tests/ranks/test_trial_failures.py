@@ -312,7 +312,7 @@ def _storage(models: StrategyModels) -> dict[str, Any]:
 
 def _equal_weights(wrapped: Stepper, team: Team) -> dict[str, Any]:
     """Made the same once, as before a block of ``synced``, they stay so bit by bit."""
-    team.same_weights(wrapped.tensors())
+    team.broadcast(wrapped.tensors())
     before = torch.cat([tensor.detach().flatten().clone() for tensor in wrapped.module.parameters()])
     for _ in range(5):
         wrapped.step()

@@ -21,7 +21,7 @@ def compression_error(models: StrategyModels, team: Team) -> float | None:
     collective call.
     """
     assert models.wrapped is not None
-    team.same_weights(models.wrapped.tensors())
+    team.broadcast(models.wrapped.tensors())
     batch = models.wrapped.batches.next()
     with models.device.fork_rng():
         compressed = _gradient_of(models.wrapped, batch, team.rank)

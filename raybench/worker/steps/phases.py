@@ -16,7 +16,6 @@ NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
-
 Steppers = dict[Literal["plain", "local", "synced"], Stepper]
 
 
@@ -31,7 +30,7 @@ def phases_of_trial(
         steppers["local"] = models.twin
     elif models.wrapped is not None and models.setting.strategy != "dp":
         if models.setting.strategy == "ddp":
-            team.same_weights(models.wrapped.tensors())
+            team.broadcast(models.wrapped.tensors())
         steppers["synced"] = models.wrapped
     activate, device = models.activate, models.device
     return phase_blocks(team, steppers, activate, device, step_s=step_s, max_seconds=max_seconds)

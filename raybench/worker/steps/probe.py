@@ -48,9 +48,7 @@ class ProbeTrial:
             gc.collect()
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
-        limits = memory_limits_of_ranks(
-            self._team, self._cache, self._device, anew=True
-        )  # what is left just now
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device, anew=True)
         self._models.set_up(lambda models: models.bare.step())
         models = self._models.measured
         fixed = self._fixed_memory(models)

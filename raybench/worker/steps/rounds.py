@@ -120,7 +120,7 @@ class MeasuringLoop:
     def _block(self, run: VariantRun, number: int) -> StepTimes | None:
         """Step times of this rank in s, or None where it did not take part."""
         if run.replicated is not None and run.variant in self._diverged and self._team.size > 1:
-            self._team.same_weights(run.replicated())
+            self._team.broadcast(run.replicated())
             self._diverged.discard(run.variant)
         if run.changes_weights:
             self._diverged.add("synced")  # the bare models share its weights

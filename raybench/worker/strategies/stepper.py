@@ -118,8 +118,8 @@ class Stepper:
         return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
 
     def _forward(self, batch: Any) -> torch.Tensor:
-        kind = AUTOCAST.get(self._setting.precision) if self.autocast else None
-        with torch.autocast(self._device.type, dtype=kind) if kind else nullcontext():
+        dtype = AUTOCAST.get(self._setting.precision) if self.autocast else None
+        with torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext():
             return self._workload.loss(self.module, batch)
 
     def _synchronising(self, last: bool) -> AbstractContextManager[Any]:

@@ -22,8 +22,8 @@ from raybench.worker.training.checkpoints import Checkpoints, random_state, set_
 class SavedTraining:
     """One rank's part in writing and reading the checkpoints of a trial; all its calls are collective.
 
-    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and dealt
-    out again. Only the leader holds them whole.
+    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and
+    distributed again. Only the leader holds them whole.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SavedTraining:
                     raise InvalidTrialError(
                         f"the checkpoint is of trial {state['trial_id']}, not of this one"
                     )
-                shapes = _each(stepper, state, _shape) if state is not None else None
+                shapes = _change_parts(stepper, state, _shape) if state is not None else None
             except (KeyError, IndexError) as error:
                 failure = _of_another(error)
             except Exception as error:
@@ -84,7 +84,7 @@ class SavedTraining:
     def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
         epochs, failure = list[Epoch](), None
         try:
-            sharded = _each(stepper, state, _shard)
+            sharded = _change_parts(stepper, state, _shard)
             stepper.inner.load_state_dict(sharded["model"])
             stepper.optimizer.load_state_dict(sharded["optimizer"])
             if stepper.scaler.is_enabled():
@@ -102,7 +102,7 @@ def _of_another(error: Exception) -> InvalidTrialError:
     return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
 
 
-def _each(
+def _change_parts(
     stepper: Stepper, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]
 ) -> dict[str, Any]:
     """The state with ``change(part, value)`` for what belongs to a part of the model that may be sharded.
@@ -128,7 +128,7 @@ def _each(
 
 
 def _shape(part: Any, value: Any) -> Any:
-    """A tensor without its values, where shards are dealt out by the leader."""
+    """A tensor without its values, where the leader distributes the shards."""
     return value.to("meta") if is_sharded(part) else value
 
 

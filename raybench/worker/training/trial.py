@@ -157,7 +157,7 @@ class TrainingTrial:
     def _epoch(self, stepper: Stepper, rates: LearningRates, number: int) -> Epoch:
         """Train, evaluate, look at the noise; the same record on every rank."""
         sums, num_steps = self._passes.train(stepper, rates, number)
-        self._equalise_buffers(stepper)
+        self._broadcast_buffers(stepper)
         epoch = Epoch(
             epoch=number,
             steps=num_steps,
@@ -195,11 +195,11 @@ class TrainingTrial:
         slowest_s = float(max(self._team.gather(seconds)))
         return epoch.model_copy(update={"noise": norms, "noise_s": slowest_s})
 
-    def _equalise_buffers(self, stepper: Stepper) -> None:
+    def _broadcast_buffers(self, stepper: Stepper) -> None:
         """The leader's running means and variances for all: what is evaluated is one model."""
         buffers = [buffer.data for buffer in stepper.module.buffers()]
         if self._team.size > 1 and buffers:
-            self._team.same_weights(buffers)
+            self._team.broadcast(buffers)
 
     def _missing(self) -> dict[str, str]:
         """What could not be had, and why."""
