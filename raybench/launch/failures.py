@@ -25,20 +25,20 @@ def reason(error: BaseException) -> str:
 
 def ran_out_of_memory(error: BaseException) -> bool:
     """Whether Ray's memory monitor ended a worker."""
-    return any(isinstance(found, ray.exceptions.OutOfMemoryError) for found in _chain(error))
+    return any(isinstance(part, ray.exceptions.OutOfMemoryError) for part in _chain(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
     """The error, its causes, and what Ray Train collected from the workers."""
     chain, todo = list[BaseException](), [error]
     while todo:
-        found = todo.pop()
-        if any(found is known for known in chain):
+        part = todo.pop()
+        if any(part is known for known in chain):
             continue
-        chain.append(found)
-        failures = getattr(found, "worker_failures", None) or {}
-        inner = [getattr(found, name, None) for name in ("__cause__", "__context__", "health_check_failure")]
-        todo += [each for each in (*failures.values(), *inner) if isinstance(each, BaseException)]
+        chain.append(part)
+        failures = getattr(part, "worker_failures", None) or {}
+        inner = [getattr(part, name, None) for name in ("__cause__", "__context__", "health_check_failure")]
+        todo += [cause for cause in (*failures.values(), *inner) if isinstance(cause, BaseException)]
     return chain
 
 

@@ -14,6 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
+from raybench.worker.devices.base import Device
 from raybench.workloads.protocol import Workload, collate_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -31,7 +32,7 @@ PRELOADED = (
 class Batches(Protocol):
     """An endless supply of batches on the device."""
 
-    warm: int  # batches that may lie ready after a pause, to be thrown away before timing
+    prefetched: int  # batches that may lie ready after a pause, to be thrown away before timing
 
     def next(self) -> Any:
         """The next batch; only its copy to the device may still be under way."""
@@ -56,7 +57,7 @@ def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> 
 class SyntheticBatches:
     """One batch, made once: input costs nothing, as with a perfect loader."""
 
-    warm = 0
+    prefetched = 0
     epoch_samples = None  # there is no data set
 
     def __init__(self, batch: Any) -> None:
@@ -74,7 +75,7 @@ class RealBatches:
         self._loader, self._place = loader, place
         self._epoch = 0
         self._iterator: Iterator[Any] = iter(())
-        self.warm = loader.num_workers * PREFETCH_FACTOR
+        self.prefetched = loader.num_workers * PREFETCH_FACTOR
         self.epoch_samples = len(loader.dataset)  # type: ignore[arg-type]  # of all ranks
 
     def next(self) -> Any:
@@ -82,7 +83,7 @@ class RealBatches:
         try:
             batch = self._read()
         except Exception as error:
-            in_its_own_words(error)
+            restore_message(error)
             raise
         return self._place(batch)
 
@@ -98,12 +99,12 @@ class RealBatches:
             return next(self._iterator)
 
 
-def in_its_own_words(error: Exception) -> None:
-    """Put an error of a loader's process back to what it says: torch makes a traceback its message."""
+def restore_message(error: Exception) -> None:
+    """Give an error of a loader's process its own message again: torch puts a traceback in its place."""
     text = str(error)
     if text.startswith("Caught ") and "\nOriginal Traceback" in text:
-        told = re.findall(rf"^(?:\w+\.)*{type(error).__name__}: (.+)", text, re.MULTILINE)
-        error.args = (told[-1] if told else text.strip().splitlines()[-1],)
+        messages = re.findall(rf"^(?:\w+\.)*{type(error).__name__}: (.+)", text, re.MULTILINE)
+        error.args = (messages[-1] if messages else text.strip().splitlines()[-1],)
         error.add_note(text)
 
 
@@ -117,7 +118,7 @@ def loader_context(workers: int) -> Any:
 
 
 def make_batches(
-    workload: Workload, config: Configuration, size: int, rank: int, device: torch.device
+    workload: Workload, config: Configuration, size: int, rank: int, device: Device
 ) -> SyntheticBatches | RealBatches:
     """Batches of ``size`` samples for ``rank`` of the trial's ranks; the same seed gives the same ones.
 
@@ -126,7 +127,7 @@ def make_batches(
     setting = config.setting
 
     def place(batch: Any) -> Any:
-        return on_device(batch, device, setting.channels_last)
+        return on_device(batch, device.torch_device, setting.channels_last)
 
     if config.workload.input == "synthetic":
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + rank)
@@ -150,7 +151,7 @@ def make_batches(
         sampler=sampler,
         num_workers=setting.workers,
         persistent_workers=setting.persistent_workers and setting.workers > 0,
-        pin_memory=setting.pin_memory and device.type == "cuda",
+        pin_memory=setting.pin_memory and device.pins_memory,
         prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
         drop_last=True,
         collate_fn=collate_of(workload),

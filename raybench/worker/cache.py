@@ -1,4 +1,4 @@
-"""What a worker keeps between trials: operations counted, peaks measured, small models made."""
+"""What a worker group keeps from one trial to the next: operations counted, peaks measured, small models."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import nn
 
 from raybench.workloads.protocol import Workload
 
-KEPT_MODEL_BYTES = 64 * 2**20  # making a larger one is little beside measuring it
+CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one is little beside measuring it
 
 
 @dataclass
-class Kept:
+class GroupCache:
     """Made once for a worker group, handed to every trial."""
 
     flops: dict[str, float] = field(default_factory=dict)  # of a step, by workload and batch
-    sized: set[str] = field(default_factory=set)  # models that are known to have room for themselves
+    fitting_models: set[str] = field(default_factory=set)  # known to fit in the memory of a rank
     # of each rank, by the team's ranks; looked at once, as a look at every process takes milliseconds
     memory_limits: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
@@ -26,24 +26,24 @@ class Kept:
 
     @property
     def has_model(self) -> bool:
-        """Whether a model is kept, which is then a small one."""
+        """Whether a model is cached, which is then a small one."""
         return bool(self._models)
 
     def model(self, workload: Workload, key: str, seed: int) -> nn.Module:
         """A new model on the CPU: what ``workload.model()`` gives after seeding, or a copy of that.
 
-        ``key`` tells workloads apart. Only small models are kept, one at a time.
+        ``key`` tells workloads apart. Only small models are cached, one at a time.
         """
         key = f"{key} {seed}"
-        kept = self._models.get(key)
-        if kept is not None:
-            return copy.deepcopy(kept)
+        cached = self._models.get(key)
+        if cached is not None:
+            return copy.deepcopy(cached)
         torch.manual_seed(seed)
-        made = workload.model()
-        size = sum(tensor.nbytes for tensor in (*made.parameters(), *made.buffers()))
-        if size <= KEPT_MODEL_BYTES:
+        model = workload.model()
+        size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+        if size <= CACHED_MODEL_BYTES:
             try:
-                self._models = {key: copy.deepcopy(made)}
+                self._models = {key: copy.deepcopy(model)}
             except Exception:  # not every module can be copied: then it is made anew for each trial
                 self._models = {}
-        return made
+        return model

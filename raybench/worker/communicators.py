@@ -33,15 +33,15 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank speaks for the team."""
+        """Whether this rank is the leader: the team's first."""
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait, asleep, until every rank of the team is here."""
+        """Wait, without using a core, until every rank of the team is here."""
         dist.barrier(group=self.control)
 
     def arrived(self) -> Callable[[], bool]:
-        """Say that this rank is here; the function that comes back tells whether all are."""
+        """Tell the team that this rank is here; returns a function that says whether all are."""
         work = dist.barrier(group=self.control, async_op=True)
         return work.is_completed
 
@@ -68,7 +68,7 @@ class Team:
         self.agree(failure)
         return made[0]
 
-    def same_weights(self, tensors: Iterable[torch.Tensor]) -> None:
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every rank the leader's values of ``tensors``, in place."""
         dist._broadcast_coalesced(  # type: ignore[attr-defined]
             self.data, list(tensors), COALESCED_BYTES, 0
@@ -106,7 +106,7 @@ class Communicators:
         return self._team
 
     def drop_team(self) -> None:
-        """Leave the team's groups. Whoever still waits in one of them is freed by that (gloo)."""
+        """Leave the team's groups. On gloo that frees the ranks that still wait in one of them."""
         team, self._team, self._ranks = self._team, None, None
         if team is not None:
             for group in (team.data, team.control):

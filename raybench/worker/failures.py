@@ -31,8 +31,8 @@ class AgreedFailure(Exception):
     def __init__(self, failures: Sequence[RankFailure]) -> None:
         self.out_of_memory = any(failure.out_of_memory for failure in failures)
         self.invalid = any(failure.invalid for failure in failures)
-        told = next((failure for failure in failures if failure.out_of_memory), failures[0])
-        super().__init__(told.text if self.invalid else f"rank {told.rank}: {told.text}")
+        first = next((failure for failure in failures if failure.out_of_memory), failures[0])
+        super().__init__(first.text if self.invalid else f"rank {first.rank}: {first.text}")
 
 
 def describe(error: BaseException) -> str:

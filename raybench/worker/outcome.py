@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.messages import Progress, Samples
 from raybench.records.record import State
 from raybench.records.trainings import TrainingResult
 from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, is_out_of_memory
 
 OnProgress = Callable[[Progress], None]
@@ -42,26 +41,25 @@ class Trial(Protocol):
         ...
 
 
-def carried_through(
-    make: Callable[[], Trial], team: Team, device: torch.device, on_progress: OnProgress
+def run_and_release(
+    make: Callable[[], Trial], team: Team, device: Device, on_progress: OnProgress
 ) -> RankResult:
-    """Make a trial, run it, and let go of what it held, however it ends; only the leader tells progress."""
+    """Make a trial, run it and release what it held, however it ends; only the leader tells progress."""
     trial: Trial | None = None
     try:
         trial = make()
-        result = trial.run(on_progress if team.leads else _untold)
+        result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else RankResult(result.state)
     except Exception as error:
-        return failed(error, team)
+        return failure_result(error, team)
     finally:
         if trial is not None:
             trial.release()
         del trial
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        device.end_trial()
 
 
-def failed(error: Exception, team: Team) -> RankResult:
+def failure_result(error: Exception, team: Team) -> RankResult:
     """How a trial ended that raised ``error`` on this rank."""
     if isinstance(error, AgreedFailure):
         state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
@@ -74,5 +72,5 @@ def failed(error: Exception, team: Team) -> RankResult:
     return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
 
 
-def _untold(progress: Progress) -> None:
+def _ignore(progress: Progress) -> None:
     pass

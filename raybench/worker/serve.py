@@ -18,8 +18,10 @@ from pydantic import TypeAdapter
 
 from raybench.records.messages import Member, Outcome, Progress
 from raybench.records.requests import TrialRequest
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.devices.base import Device
+from raybench.worker.devices.opening import open_device
 from raybench.worker.failures import is_echo
 from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import Checkpoints
@@ -31,31 +33,32 @@ PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and ne
 
 
 def serve(config: dict[str, Any]) -> None:
-    """``config`` holds the mailbox, the number of the group and the driver's import path."""
+    """``config`` holds the mailbox, the kind of device and the driver's import path."""
     sys.path[:0] = [path for path in config["sys_path"] if path not in sys.path]
     mailbox = config["mailbox"]
-    device = _device(config["device"])
-    communicators = Communicators("nccl" if device.type == "cuda" else "gloo")
-    _first_optimizer_step(device)
+    on_gpu = config["device"] == "cuda"
+    device = open_device(ray.train.torch.get_device() if on_gpu else torch.device("cpu"))
+    communicators = Communicators(device.data_backend)
+    _first_optimizer_step(device.torch_device)
     members = _introduce(communicators, mailbox, device)
     if communicators.rank == 0:
         mailbox.hello.remote(members)
-    kept = Kept()
+    cache = GroupCache()
     while True:
         task = ray.get(mailbox.take.remote()) if communicators.rank == 0 else None
-        carried = [task]
-        dist.broadcast_object_list(carried, src=0, group=communicators.control)
-        if carried[0] is None:
+        tasks = [task]
+        dist.broadcast_object_list(tasks, src=0, group=communicators.control)
+        if tasks[0] is None:
             break
-        _one_trial(carried[0], communicators, device, kept, mailbox)
+        _one_trial(tasks[0], communicators, device, cache, mailbox)
     communicators.drop_team()
 
 
 def _one_trial(
     task: dict[str, Any],
     communicators: Communicators,
-    device: torch.device,
-    kept: Kept,
+    device: Device,
+    cache: GroupCache,
     mailbox: Any,
 ) -> None:
     request: TrialRequest = REQUEST.validate_python(task["request"])
@@ -70,10 +73,10 @@ def _one_trial(
 
     began = perf_counter()
     with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
-        places = _checkpoints(task.get("checkpoints"), request)
-        result = run_trial(request, ranks, communicators, device, kept, on_progress, places)
+        checkpoints = _checkpoints(task.get("checkpoints"), request)
+        result = run_trial(request, ranks, communicators, device, cache, on_progress, checkpoints)
         if result is not None and result.broken:
-            _leave(result, mailbox, communicators, device, perf_counter() - began)
+            _free_waiting_ranks(result, mailbox, communicators, device, perf_counter() - began)
         results: list[RankResult | None] | None = (
             [None] * communicators.size if communicators.rank == 0 else None
         )
@@ -102,12 +105,11 @@ def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | Non
     return Checkpoints(Path(folder) / request.trial_id, finish)
 
 
-def _leave(
-    result: RankResult, mailbox: Any, communicators: Communicators, device: torch.device, seconds: float
+def _free_waiting_ranks(
+    result: RankResult, mailbox: Any, communicators: Communicators, device: Device, seconds: float
 ) -> None:
-    """Free the ranks that still wait in the team's groups."""
-    if device.type == "cuda":
-        # whoever waits in an NCCL kernel waits for ever: the group ends here, and the reason goes first
+    """Free the ranks that still wait in the team's groups; where that cannot be, end this worker."""
+    if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
         ray.get(mailbox.reply.remote(Outcome(result.state, seconds, result.reason)))
         os._exit(1)
     communicators.drop_team()
@@ -118,36 +120,24 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     if failed:
-        # a rank that was thrown out of a collective only says so; the one that failed by itself knows why
+        # a rank whose collective was ended only says that; the reason is with the one that failed first
         order = {"oom": 0, "invalid": 1, "crashed": 2}
-        cause = min(failed, key=lambda found: (order[found.state], is_echo(found.reason or "")))
+        cause = min(failed, key=lambda result: (order[result.state], is_echo(result.reason or "")))
         return Outcome(cause.state, seconds, cause.reason, ranks=ranks)
     complete = next(result for result in present if result.result is not None)
     return Outcome("complete", seconds, result=complete.result, samples=complete.samples, ranks=ranks)
 
 
-def _introduce(communicators: Communicators, mailbox: Any, device: torch.device) -> tuple[Member, ...]:
+def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tuple[Member, ...]:
     """Tell the driver who this is, and hand it the means to end this worker."""
     context = ray.get_runtime_context()
     ray.get(mailbox.register.remote(communicators.rank, context.current_actor))
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
-    me = Member(communicators.rank, context.get_node_id(), socket.gethostname(), os.getpid(), name)
+    member = Member(
+        communicators.rank, context.get_node_id(), socket.gethostname(), os.getpid(), device.name()
+    )
     members: list[Any] = [None] * communicators.size
-    dist.all_gather_object(members, me, group=communicators.control)
+    dist.all_gather_object(members, member, group=communicators.control)
     return tuple(members)
-
-
-def _cpu_name() -> str:
-    from raybench.machine.cores import cpu_model
-
-    return cpu_model()
-
-
-def _device(kind: str) -> torch.device:
-    device = ray.train.torch.get_device() if kind == "cuda" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
 
 
 def _first_optimizer_step(device: torch.device) -> None:

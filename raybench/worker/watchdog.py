@@ -14,15 +14,15 @@ from types import TracebackType
 
 EXIT_CODE = 70
 STDERR = 2  # the descriptor: Python's own stream may be replaced or closed
-GIL_HELD_AFTER_S = 2.0  # faulthandler's turn comes when the thread did not get its own
+GIL_HELD_AFTER_S = 2.0  # faulthandler follows where the thread could not run
 
 
 class Watchdog:
-    """A context: leaving it in time calls the dog off."""
+    """A context: leaving it in time stops the watch."""
 
     def __init__(self, timeout_s: float, what: str) -> None:
         self._timeout_s, self._what = timeout_s, what
-        self._timer = threading.Timer(timeout_s, self._bite)
+        self._timer = threading.Timer(timeout_s, self._end_process)
         self._timer.daemon = True
 
     def __enter__(self) -> Watchdog:
@@ -36,7 +36,7 @@ class Watchdog:
         self._timer.cancel()
         faulthandler.cancel_dump_traceback_later()
 
-    def _bite(self) -> None:
+    def _end_process(self) -> None:
         print(f"raybench: {self._what} took over {self._timeout_s:g} s, ending this worker", file=sys.stderr)
         faulthandler.dump_traceback(file=STDERR)
         sys.stderr.flush()

@@ -87,7 +87,7 @@ class Plant:
         }
 
 
-class _Bench:
+class _Clock:
     """What the waits of one process share: where it is in its step, and when the others were last seen."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Bench:
         self.stamps: Any = np.zeros(MAX_RANKS)
         self.rank = 0
         self.free_at = 0.0  # the planted end of the last transfer
-        self.kind, self.real = "", 0  # the variant of the step, and the real lane's module by its id
+        self.kind, self.real = "", 0  # the variant of the step, and the id of the module under DDP that sends
         # from the planted end of a step to the next one's begin, by variant, block and step
         self.own_s: dict[str, dict[tuple[int, int], float]] = {}
 
@@ -126,7 +126,7 @@ class _Bench:
         self.stamp()
 
 
-BENCH = _Bench()
+CLOCK = _Clock()
 
 
 def align_blocks() -> None:
@@ -135,7 +135,7 @@ def align_blocks() -> None:
 
     def barrier(self: Team) -> None:
         original(self)
-        BENCH.block, BENCH.step = BENCH.block + 1, 0
+        CLOCK.block, CLOCK.step = CLOCK.block + 1, 0
 
     Team.barrier = barrier  # type: ignore[method-assign]
 
@@ -149,8 +149,8 @@ class _WaitInBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        BENCH.deadline += ctx.seconds
-        BENCH.wait_until(BENCH.deadline)
+        CLOCK.deadline += ctx.seconds
+        CLOCK.wait_until(CLOCK.deadline)
         return gradients[0], torch.zeros_like(ctx.saved_tensors[0]), None
 
 
@@ -170,9 +170,9 @@ class Planted:
 
     def __init__(self, plant: Plant, stamps: str) -> None:
         self._plant = plant
-        BENCH.rank, self._size = dist.get_rank(), dist.get_world_size()
-        BENCH.stamps = np.memmap(stamps, dtype=np.float64, mode="r+", shape=(MAX_RANKS,))
-        BENCH.own_s, BENCH.real, BENCH.step = {}, 0, 0
+        CLOCK.rank, self._size = dist.get_rank(), dist.get_world_size()
+        CLOCK.stamps = np.memmap(stamps, dtype=np.float64, mode="r+", shape=(MAX_RANKS,))
+        CLOCK.own_s, CLOCK.real, CLOCK.step = {}, 0, 0
 
     def model(self) -> nn.Module:
         # the last layer's backward pass comes first
@@ -182,25 +182,25 @@ class Planted:
         return torch.randn(size, 4, generator=generator)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        wrapped, contended = isinstance(model, DistributedDataParallel), BENCH.others_at_work()
+        wrapped, contended = isinstance(model, DistributedDataParallel), CLOCK.others_at_work()
         if wrapped:
-            BENCH.real = BENCH.real or id(model)  # the real lane is wrapped, and steps, before its twin
-            kind = "synced" if id(model) == BENCH.real else "local"
+            CLOCK.real = CLOCK.real or id(model)  # what sends is wrapped, and steps, before its twin
+            kind = "synced" if id(model) == CLOCK.real else "local"
         else:
             kind = "crowd" if contended else "plain"
-        begin, plant = BENCH.next_step(kind), self._plant
-        BENCH.stamp()
-        BENCH.deadline = begin + plant.forward(len(batch)) + self._late(contended, wrapped)
+        begin, plant = CLOCK.next_step(kind), self._plant
+        CLOCK.stamp()
+        CLOCK.deadline = begin + plant.forward(len(batch)) + self._late(contended, wrapped)
         loss: torch.Tensor = model(batch).mean()
-        BENCH.wait_until(BENCH.deadline)
+        CLOCK.wait_until(CLOCK.deadline)
         return loss
 
     def _late(self, contended: bool, wrapped: bool) -> float:
         plant, late = self._plant, 0.0
         late += plant.contention_s * contended + plant.wrapper_s * wrapped
-        late += plant.straggler_s * (BENCH.rank == plant.straggler_rank)
-        drawn = random.Random(f"{BENCH.block} {BENCH.step}").randrange(self._size)
-        return late + plant.jitter_s * (drawn == BENCH.rank)
+        late += plant.straggler_s * (CLOCK.rank == plant.straggler_rank)
+        drawn = random.Random(f"{CLOCK.block} {CLOCK.step}").randrange(self._size)
+        return late + plant.jitter_s * (drawn == CLOCK.rank)
 
 
 class PlantedLink(Planted):
@@ -229,8 +229,8 @@ class _Link:
         try:
             for work in works:
                 work.wait()
-            BENCH.free_at = max(BENCH.free_at, float(ready)) + self._seconds
-            BENCH.wait_until(BENCH.free_at)
+            CLOCK.free_at = max(CLOCK.free_at, float(ready)) + self._seconds
+            CLOCK.wait_until(CLOCK.free_at)
             future.set_result(buffer.div_(dist.get_world_size(self._group)))
         except Exception as error:
             future.set_exception(error)
@@ -257,11 +257,11 @@ class Faulty:
         fault: str = "",
         ranks: tuple[int, ...] = (0,),
         after: int = 0,
-        lane: str = "any",
+        wrapper: str = "any",
         kind: str = "linear",
         largest_batch: float = math.inf,
     ) -> None:
-        self._fault, self._ranks, self._after, self._lane = fault, tuple(ranks), after, lane
+        self._fault, self._ranks, self._after, self._wrapper = fault, tuple(ranks), after, wrapper
         self._kind, self._largest, self._calls = kind, largest_batch, 0
         SEEN_THREADS.clear()
 
@@ -276,10 +276,10 @@ class Faulty:
         if len(inputs) > self._largest:
             raise MemoryError(f"no memory for {len(inputs)} samples")
         SEEN_THREADS.add(torch.get_num_threads())
-        lane = "ddp" if isinstance(model, DistributedDataParallel) else "bare"
-        self._calls += self._lane in ("any", lane)
+        wrapper = "ddp" if isinstance(model, DistributedDataParallel) else "bare"
+        self._calls += self._wrapper in ("any", wrapper)
         loss = nn.functional.mse_loss(model(inputs), targets)
-        if self._calls > self._after and dist.get_rank() in self._ranks and self._lane in ("any", lane):
+        if self._calls > self._after and dist.get_rank() in self._ranks and self._wrapper in ("any", wrapper):
             if self._fault == "nan":
                 return loss * math.nan
             if self._fault == "memory":

@@ -14,7 +14,7 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, serve_trial
@@ -41,7 +41,7 @@ def _plan(workload: dict[str, Any]) -> Plan:
     return make_plan(Study.model_validate(study), Resources("cpu", 2, "a CPU"))
 
 
-def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) -> list[TrialRecord]:
+def _find(workload: dict[str, Any], communicators: Communicators, cache: GroupCache) -> list[TrialRecord]:
     """On each rank: probe after probe, as an execution asks for them; every rank hears each outcome."""
     plan, records = _plan(workload), list[TrialRecord]()
     (combination,) = plan.combinations()
@@ -51,7 +51,7 @@ def _find(workload: dict[str, Any], communicators: Communicators, kept: Kept) ->
         if found.next_batch is None:
             return records
         request = plan.probe(combination, found.next_batch)
-        told: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, kept)] or [None]
+        told: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, cache)] or [None]
         dist.broadcast_object_list(told, src=0, group=communicators.control)
         assert told[0] is not None
         records.append(told[0].to_record(request, study="hungry", suggestion=None, started_at="now"))
@@ -62,9 +62,9 @@ def _find_all() -> dict[str, list[str]]:
 
     memory.available_memory_bytes = lambda: LEFT_MIB * MIB
     torch.set_num_threads(1)
-    communicators, kept = Communicators("gloo"), Kept()
+    communicators, cache = Communicators("gloo"), GroupCache()
     lines = {
-        name: [record.to_line() for record in _find(workload, communicators, kept)]
+        name: [record.to_line() for record in _find(workload, communicators, cache)]
         for name, workload in CASES.items()
     }
     communicators.drop_team()

@@ -20,9 +20,9 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from tests.ranks.planted import BENCH, MAX_RANKS, Plant, align_blocks
+from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, align_blocks
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import ALL, run_trials
 from tests.unit import studies
@@ -108,8 +108,8 @@ def _measure(requests: dict[str, StepsRequest]) -> dict[str, tuple[Any, dict[str
     align_blocks()
     communicators, found = Communicators("gloo"), {}
     for name, request in requests.items():
-        (result,) = run_trials([request], communicators, Kept())
-        found[name] = (result, BENCH.own_s)
+        (result,) = run_trials([request], communicators, GroupCache())
+        found[name] = (result, CLOCK.own_s)
     communicators.drop_team()
     return found
 
@@ -176,10 +176,10 @@ def _wait_for_a_quiet_machine() -> None:
 
 
 @pytest.fixture
-def settle(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], None]:
+def check_case(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], None]:
     """Checks the record of a case, and measures the case again where it does not agree."""
 
-    def settle(name: str, check: Check) -> None:
+    def check_case(name: str, check: Check) -> None:
         for attempt in range(ATTEMPTS):
             try:
                 check(two[name])
@@ -191,7 +191,7 @@ def settle(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], N
             _wait_for_a_quiet_machine()
             two[name] = _records(2, {name: _requests(stamps)[name]})[name]
 
-    return settle
+    return check_case
 
 
 def _waterfall(record: TrialRecord) -> Waterfall:
@@ -245,15 +245,15 @@ def _check(name: str, record: TrialRecord, plant: Plant) -> None:
     _agrees("efficiency", scaling(record).efficiency, truth["ideal"] / step_s, FLOOR)
 
 
-Settle = Callable[[str, Check], None]
+CheckCase = Callable[[str, Check], None]
 
 
 @pytest.mark.parametrize("name", list(PLANTS))
-def test_two_ranks_give_back_what_was_planted(name: str, settle: Settle) -> None:
-    settle(name, lambda record: _check(name, record, PLANTS[name]))
+def test_two_ranks_give_back_what_was_planted(name: str, check_case: CheckCase) -> None:
+    check_case(name, lambda record: _check(name, record, PLANTS[name]))
 
 
-def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(settle: Settle) -> None:
+def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
         found, own = _waterfall(record), OWN["null", 2]
         floor = FLOOR * found.step_time_s.value
@@ -264,7 +264,7 @@ def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(settle: Settle)
             machine = own["synced"] - own["local"] if name == "exposed_communication" else 0.0
             assert abs(part.value - machine) < floor, name
 
-    settle("null", check)
+    check_case("null", check)
 
 
 def test_hidden_communication_in_closed_form() -> None:
@@ -274,7 +274,7 @@ def test_hidden_communication_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize("name", ["straggler", "all"])
-def test_the_straggler_is_named(name: str, settle: Settle) -> None:
+def test_the_straggler_is_named(name: str, check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
         found = straggler(_measurement(record))
         assert found is not None
@@ -284,20 +284,20 @@ def test_the_straggler_is_named(name: str, settle: Settle) -> None:
         floor = FLOOR * _waterfall(record).step_time_s.value
         _agrees("straggler", excess, PLANTS[name].straggler_s, floor)
 
-    settle(name, check)
+    check_case(name, check)
 
 
 @pytest.mark.parametrize("name", ["null", "wrapper", "congested"])
-def test_nobody_is_called_a_straggler_where_none_is(name: str, settle: Settle) -> None:
+def test_nobody_is_called_a_straggler_where_none_is(name: str, check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
         found = straggler(_measurement(record))
         assert found is not None
         assert found[1].value - 1 < FLOOR
 
-    settle(name, check)
+    check_case(name, check)
 
 
-def test_phases_are_what_was_planted(settle: Settle) -> None:
+def test_phases_are_what_was_planted(check_case: CheckCase) -> None:
     plant = PLANTS["all"]
 
     def check(record: TrialRecord) -> None:
@@ -310,10 +310,10 @@ def test_phases_are_what_was_planted(settle: Settle) -> None:
         assert min(plain) >= plant.forward(BATCH) - 1e-4
         assert max(plain) < plant.forward(BATCH) + plant.jitter_s + 0.002
 
-    settle("all", check)
+    check_case("all", check)
 
 
-def test_strong_scaling_finds_the_price_of_the_smaller_batch(settle: Settle) -> None:
+def test_strong_scaling_finds_the_price_of_the_smaller_batch(check_case: CheckCase) -> None:
     # a + b * batch: the part of a that more devices do not share
     small, whole = STRONG.alone(GLOBAL_BATCH // 2), STRONG.alone(GLOBAL_BATCH)
 
@@ -330,26 +330,26 @@ def test_strong_scaling_finds_the_price_of_the_smaller_batch(settle: Settle) -> 
         efficiency = (whole + own["plain"]) / 2 / (small + own["synced"])
         _agrees("efficiency", scaling(record).efficiency, efficiency, FLOOR)
 
-    settle("strong", check)
+    check_case("strong", check)
 
 
-def test_a_change_of_five_percent_is_seen(settle: Settle) -> None:
+def test_a_change_of_five_percent_is_seen(check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
         found = gain(record, minimum_gain=0.02)
         _agrees("gain", found.gain, 0.05, 0.005)
         assert found.verdict is Verdict.BETTER
 
-    settle("gain", check)
+    check_case("gain", check)
 
 
-def test_no_change_is_not_claimed(settle: Settle) -> None:
+def test_no_change_is_not_claimed(check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
         found = gain(record, minimum_gain=0.02)
         _agrees("gain", found.gain, 0.0, 0.005)
         assert found.gain.half_width < 0.04  # a change of 5% would have been seen
         assert found.verdict is Verdict.NONE
 
-    settle("no_gain", check)
+    check_case("no_gain", check)
 
 
 @pytest.mark.slow

@@ -20,11 +20,12 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.testing import to_record
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
+from raybench.worker.strategies.gradients import sample_weight
 from raybench.worker.strategies.hooks import Hook, no_transfer
-from raybench.worker.strategies.models import Bench
-from raybench.worker.strategies.stepper import Lane, sample_weight
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, serve_trial
@@ -67,11 +68,11 @@ class _Residual:
         norm: str = "layer",
         dropout: float = 0.0,
         fault: str = "",
-        lane: str = "",
+        wrapper: str = "",
         after: int = 0,
         shapes_after: int = 10**9,
     ) -> None:
-        self._norm, self._dropout, self._fault, self._lane = norm, dropout, fault, lane
+        self._norm, self._dropout, self._fault, self._wrapper = norm, dropout, fault, wrapper
         self._after, self._shapes_after, self._calls = after, shapes_after, 0
 
     def model(self) -> nn.Module:
@@ -84,11 +85,11 @@ class _Residual:
 
     def loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         inputs, targets = batch
-        lane = "fsdp" if hasattr(model, "set_requires_gradient_sync") else "bare"
-        self._calls += lane == self._lane or not self._lane
+        wrapper = "fsdp" if hasattr(model, "set_requires_gradient_sync") else "bare"
+        self._calls += wrapper == self._wrapper or not self._wrapper
         if self._calls > self._shapes_after:
             inputs, targets = inputs[1:], targets[1:]
-        if self._fault and lane == self._lane and self._calls > self._after:
+        if self._fault and wrapper == self._wrapper and self._calls > self._after:
             if self._fault == "memory":
                 raise MemoryError("planted: no memory")
             if dist.get_rank() == 1:
@@ -158,12 +159,12 @@ TRIALS: dict[str, StepsRequest] = {
     "fsdp compiled": _request(setting=FSDP | {"compile": True}),
     "fsdp adam": _request(setting=FSDP, optimizer=OptimizerSpec(name="adamw", learning_rate=0.001)),
     "fsdp larger than one": _request(
-        {"fault": "memory", "lane": "bare"},
+        {"fault": "memory", "wrapper": "bare"},
         setting=FSDP | {"batch_size": 16},
         scaling="strong",
         variants=("base", "plain", "synced"),
     ),
-    "fsdp fails": _request({"fault": "error", "lane": "fsdp", "after": 6}, setting=FSDP),
+    "fsdp fails": _request({"fault": "error", "wrapper": "fsdp", "after": 6}, setting=FSDP),
     "after fsdp fails": _request(setting=FSDP, role="search"),
     "fsdp against ddp": _request(
         setting=FSDP, versus=Setting(batch_size=8), role="confirmation", variants=("synced", "versus")
@@ -184,9 +185,9 @@ def _everything(
 ) -> tuple[list[Outcome], dict[str, bool]]:
     outcomes = list[Outcome]()
     torch.set_num_threads(1)
-    communicators, kept = Communicators("gloo"), Kept()
+    communicators, cache = Communicators("gloo"), GroupCache()
     for request in asked:
-        outcomes += serve_trial(request, BOTH, communicators, kept)
+        outcomes += serve_trial(request, BOTH, communicators, cache)
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
     close = {
@@ -213,7 +214,7 @@ def two() -> Two:
 class _Given:
     """Batches as a list."""
 
-    warm = 0
+    prefetched = 0
 
     def __init__(self, batches: list[Any]) -> None:
         self._batches = list(batches)
@@ -226,7 +227,9 @@ def _samples(number: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return _Residual().batch(number, torch.Generator().manual_seed(seed))
 
 
-def _lane(strategy: str, team: Team, batches: list[Any], accumulation: int = 1) -> tuple[Workload, Lane]:
+def _stepper(
+    strategy: str, team: Team, batches: list[Any], accumulation: int = 1
+) -> tuple[Workload, Stepper]:
     spec = FactorySpec.model_validate({"factory": "tests.ranks.test_strategies:residual"})
     workload = build(spec, None)
     torch.manual_seed(5)
@@ -234,24 +237,27 @@ def _lane(strategy: str, team: Team, batches: list[Any], accumulation: int = 1) 
         {"strategy": strategy, "batch_size": 8, "gradient_accumulation": accumulation}
     )
     rate = OptimizerSpec(learning_rate=1.0)
-    bench = Bench(workload, workload.model(), rate, setting, _Given(batches), CPU, threads=1)
-    return workload, bench.wrap(team)
+    models = StrategyModels(workload, workload.model(), rate, setting, _Given(batches), CPU, threads=1)
+    return workload, models.wrap(team)
 
 
-def _moved(lane: Lane) -> list[torch.Tensor]:
+def _moved(stepper: Stepper) -> list[torch.Tensor]:
     """The weights, whole on every rank."""
     return [
-        getattr(each, "full_tensor", lambda e=each: e)().detach().clone() for each in lane.module.parameters()
+        getattr(each, "full_tensor", lambda e=each: e)().detach().clone()
+        for each in stepper.module.parameters()
     ]
 
 
-def _as_one_device(workload: Workload, lane: Lane, before: list[torch.Tensor], parts: list[Any]) -> bool:
-    """Whether the lane's weights are where one device goes with all samples in one batch."""
+def _as_one_device(
+    workload: Workload, stepper: Stepper, before: list[torch.Tensor], parts: list[Any]
+) -> bool:
+    """Whether the stepper's weights are where one device goes with all samples in one batch."""
     torch.manual_seed(5)
     alone = workload.model()
     loss = workload.loss(alone, tuple(torch.cat([part[i] for part in parts]) for i in range(2)))
     loss.backward()  # type: ignore[no-untyped-call]
-    for weight, was, now in zip(alone.parameters(), before, _moved(lane), strict=True):
+    for weight, was, now in zip(alone.parameters(), before, _moved(stepper), strict=True):
         assert weight.grad is not None
         assert torch.equal(weight, was)
         if not torch.allclose(was - weight.grad, now, RELATIVE, ABSOLUTE):
@@ -261,10 +267,10 @@ def _as_one_device(workload: Workload, lane: Lane, before: list[torch.Tensor], p
 
 def _even(strategy: str, team: Team) -> bool:
     parts = [_samples(4, seed) for seed in range(4)]
-    workload, lane = _lane(strategy, team, parts[2 * team.rank :][:2], accumulation=2)
-    before = _moved(lane)
-    lane.step()
-    return _as_one_device(workload, lane, before, parts)
+    workload, stepper = _stepper(strategy, team, parts[2 * team.rank :][:2], accumulation=2)
+    before = _moved(stepper)
+    stepper.step()
+    return _as_one_device(workload, stepper, before, parts)
 
 
 def _uneven(strategy: str, team: Team) -> bool:
@@ -277,18 +283,18 @@ def _one_idle(strategy: str, team: Team) -> bool:
 
 def _weighted(strategy: str, team: Team, sizes: tuple[int, int]) -> bool:
     parts = [_samples(size or 2, seed) for seed, size in enumerate(sizes)]
-    workload, lane = _lane(strategy, team, [])
-    before = _moved(lane)
+    workload, stepper = _stepper(strategy, team, [])
+    before = _moved(stepper)
     weight = sample_weight(sizes[team.rank], sum(sizes), team.size)
-    lane.backward(parts[team.rank], weight)
-    lane.optimizer.step()
+    stepper.backward(parts[team.rank], weight)
+    stepper.optimizer.step()
     counted = [part for part, size in zip(parts, sizes, strict=True) if size]
-    right = _as_one_device(workload, lane, before, counted)
+    right = _as_one_device(workload, stepper, before, counted)
     if sizes == (5, 3):  # and without the weights it is not: the tolerance tells the two apart
-        workload, lane = _lane(strategy, team, [])
-        lane.backward(parts[team.rank])
-        lane.optimizer.step()
-        right = right and not _as_one_device(workload, lane, before, counted)
+        workload, stepper = _stepper(strategy, team, [])
+        stepper.backward(parts[team.rank])
+        stepper.optimizer.step()
+        right = right and not _as_one_device(workload, stepper, before, counted)
     return right
 
 

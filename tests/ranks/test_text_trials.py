@@ -12,7 +12,7 @@ from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.workloads import build, check
@@ -43,7 +43,7 @@ def request_for(
 def rank_measures(*requests: StepsRequest) -> list[RankResult]:
     """Trials in a row in the same process."""
     communicators = Communicators("gloo")
-    results = run_trials(requests, communicators, Kept())
+    results = run_trials(requests, communicators, GroupCache())
     communicators.drop_team()
     return results
 
@@ -69,7 +69,7 @@ def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeyp
     assert 20 < mean < 128
     measured = [result.result for result in ranks[0]]
     assert all(isinstance(each, StepsResult) and len(each.rounds) == 3 for each in measured)
-    assert [measurement.epoch_samples for measurement in measured] == [400, 400, None, None]
+    assert [measurement.epoch_samples for measurement in measured] == [400, 400, 400, None]
     assert [measurement.samples_per_step for measurement in measured] == [32, 16, 16, 16]
     tokens = [measurement.tokens_per_step for measurement in measured]
     assert tokens == pytest.approx([32 * mean, 16 * mean, 16 * 32, 16 * 32])

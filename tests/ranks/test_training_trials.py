@@ -15,11 +15,11 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import STATE, Checkpoints
-from raybench.worker.training.epochs import shuffled
+from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trainable import clouds
@@ -79,12 +79,12 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         on_progress: Any = lambda progress: None,
         limits: tuple[int, int] | None = None,
     ) -> RankResult | None:
-        request, kept = ASKED[name], Kept()
+        request, cache = ASKED[name], GroupCache()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
         ranks = BOTH[: request.config.world_size]
         if limits:
-            kept.memory_limits[ranks] = limits
-        return run_trial(request, ranks, communicators, CPU, kept, on_progress, checkpoints)
+            cache.memory_limits[ranks] = limits
+        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):

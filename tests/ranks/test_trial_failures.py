@@ -20,10 +20,11 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.steps.trial import StepsTrial
-from raybench.worker.strategies.models import Bench, Lane
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import build
 from tests.ranks import planted
 from tests.ranks.ranks import run_ranks
@@ -63,9 +64,9 @@ def _serve(
     """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
     outcomes = list[Outcome]()
     torch.set_num_threads(1)
-    communicators, kept, threads = Communicators("gloo"), Kept(), []
+    communicators, cache, threads = Communicators("gloo"), GroupCache(), []
     for request, ranks in asked:
-        outcomes += serve_trial(request, ranks, communicators, kept)
+        outcomes += serve_trial(request, ranks, communicators, cache)
         threads.append(sorted(planted.SEEN_THREADS))
     insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
     communicators.drop_team()
@@ -96,13 +97,15 @@ FAULTS: dict[str, StepsRequest] = {
     "error_first": _request({"fault": "error", "ranks": [1]}),
     "memory_one": _request({"fault": "memory", "ranks": [1]}),
     "memory_all": _request({"fault": "memory", "ranks": [0, 1]}),
-    "error_synced": _request({"fault": "error", "ranks": [1], "after": 12, "lane": "ddp"}, variants=SHORT),
-    "memory_synced": _request({"fault": "memory", "ranks": [0], "after": 12, "lane": "ddp"}, variants=SHORT),
+    "error_synced": _request({"fault": "error", "ranks": [1], "after": 12, "wrapper": "ddp"}, variants=SHORT),
+    "memory_synced": _request(
+        {"fault": "memory", "ranks": [0], "after": 12, "wrapper": "ddp"}, variants=SHORT
+    ),
     "error_crowd": _request(
-        {"fault": "error", "ranks": [1], "after": 14, "lane": "bare"}, variants=("crowd", "synced")
+        {"fault": "error", "ranks": [1], "after": 14, "wrapper": "bare"}, variants=("crowd", "synced")
     ),
     "error_local": _request(
-        {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "lane": "ddp"}, variants=("local", "synced")
+        {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "wrapper": "ddp"}, variants=("local", "synced")
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
 }
@@ -241,7 +244,7 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
     confirms, ranks = requests["2 confirms"]
     versus = {"role": "confirmation", "versus": Setting(batch_size=16, num_threads=1)}
     requests["2 confirms"] = (confirms.model_copy(update=versus), ranks)
-    failing = _request({"fault": "error", "ranks": [3], "after": 9, "lane": "ddp"}, variants=SHORT)
+    failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
     outcomes = _served(4, asked).outcomes
@@ -267,31 +270,35 @@ def _look_inside(request: StepsRequest, communicators: Communicators) -> dict[st
     """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
-    trial = StepsTrial(request, team, CPU, Kept())
+    trial = StepsTrial(request, team, CPU, GroupCache())
     trial.run(lambda _: None)
-    bench = trial._models.main
-    assert bench.real is not None
-    seen = _storage(bench) | _equal_weights(bench.real, team) | _gradients(request, bench, team)
-    del bench
+    models = trial._models.measured
+    assert models.wrapped is not None
+    seen = _storage(models) | _equal_weights(models.wrapped, team) | _gradients(request, models, team)
+    del models
     trial.release()
     return seen
 
 
-def _storage(bench: Bench) -> dict[str, Any]:
-    lanes = [bench.bare, bench.real, bench.local]
-    pointers = [[tensor.data_ptr() for tensor in lane.module.parameters()] for lane in lanes if lane]
-    buffers = [[tensor.data_ptr() for tensor in lane.module.buffers()] for lane in lanes if lane]
+def _storage(models: StrategyModels) -> dict[str, Any]:
+    steppers = [models.bare, models.wrapped, models.twin]
+    pointers = [
+        [tensor.data_ptr() for tensor in stepper.module.parameters()] for stepper in steppers if stepper
+    ]
+    buffers = [[tensor.data_ptr() for tensor in stepper.module.buffers()] for stepper in steppers if stepper]
     states = [
         [
             value.data_ptr()
-            for values in lane.optimizer.state.values()
+            for values in stepper.optimizer.state.values()
             for value in values.values()
             if isinstance(value, torch.Tensor)
         ]
-        for lane in lanes
-        if lane
+        for stepper in steppers
+        if stepper
     ]
-    objects = [{id(parameter) for parameter in lane.module.parameters()} for lane in lanes if lane]
+    objects = [
+        {id(parameter) for parameter in stepper.module.parameters()} for stepper in steppers if stepper
+    ]
     return {
         "parameters shared": pointers[0] == pointers[1] == pointers[2],
         "buffers shared": buffers[0] == buffers[1] == buffers[2],
@@ -303,13 +310,13 @@ def _storage(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _equal_weights(real: Lane, team: Team) -> dict[str, Any]:
+def _equal_weights(wrapped: Stepper, team: Team) -> dict[str, Any]:
     """Made the same once, as before a block of ``synced``, they stay so bit by bit."""
-    team.same_weights(real.tensors())
-    before = torch.cat([tensor.detach().flatten().clone() for tensor in real.module.parameters()])
+    team.broadcast(wrapped.tensors())
+    before = torch.cat([tensor.detach().flatten().clone() for tensor in wrapped.module.parameters()])
     for _ in range(5):
-        real.step()
-    after = torch.cat([tensor.detach().flatten() for tensor in real.module.parameters()])
+        wrapped.step()
+    after = torch.cat([tensor.detach().flatten() for tensor in wrapped.module.parameters()])
     every = [torch.empty_like(after) for _ in range(team.size)]
     dist.all_gather(every, after, group=team.data)
     return {
@@ -318,28 +325,28 @@ def _equal_weights(real: Lane, team: Team) -> dict[str, Any]:
     }
 
 
-def _gradients(request: StepsRequest, bench: Bench, team: Team) -> dict[str, Any]:
+def _gradients(request: StepsRequest, models: StrategyModels, team: Team) -> dict[str, Any]:
     """Of DDP over the ranks' batches, and of one bare model over all of them at once."""
-    assert bench.real is not None
+    assert models.wrapped is not None
     workload = build(request.config.workload, None)
-    mine = bench.real.batches.next()
+    mine = models.wrapped.batches.next()
     every = [
         make_batches(workload, request.config, request.config.batch_size, rank, CPU).next()
         for rank in range(2)
     ]
     assert torch.equal(every[team.rank][0], mine[0])
     assert not torch.equal(every[0][0], every[1][0])
-    alone = bench._shadow()  # the same weights, no gradients yet
+    alone = models.copies.sharing_storage()  # the same weights, no gradients yet
     whole = tuple(torch.cat([batch[part] for batch in every]) for part in range(2))
     workload.loss(alone, whole).backward()  # type: ignore[no-untyped-call]
-    workload.loss(bench.real.module, mine).backward()  # type: ignore[no-untyped-call]
-    pairs = zip(alone.parameters(), bench.real.module.parameters(), strict=True)
+    workload.loss(models.wrapped.module, mine).backward()  # type: ignore[no-untyped-call]
+    pairs = zip(alone.parameters(), models.wrapped.module.parameters(), strict=True)
     gradients = [(one.grad, two.grad) for one, two in pairs]
     close = [
         one is not None and two is not None and torch.allclose(one, two, RELATIVE, ABSOLUTE)
         for one, two in gradients
     ]
-    bench.real.optimizer.zero_grad()
+    models.wrapped.optimizer.zero_grad()
     return {"gradients": close}
 
 

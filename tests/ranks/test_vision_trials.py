@@ -20,7 +20,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.workloads import build
@@ -60,7 +60,9 @@ def loaders() -> list[psutil.Process]:
 def rank_measures(*requests: StepsRequest) -> tuple[list[RankResult], int]:
     """Trials in a row in the same process; how many loader processes were left 5 s after."""
     communicators = Communicators("gloo")
-    results = [result for request in requests for result in run_trials([request], communicators, Kept())]
+    results = [
+        result for request in requests for result in run_trials([request], communicators, GroupCache())
+    ]
     deadline = time.monotonic() + 5
     while loaders() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -9,23 +9,24 @@ import torch
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest, Variant
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.devices.opening import open_device
 from raybench.worker.outcome import RankResult
 from raybench.worker.trials import run_trial
 
-CPU, BOTH = torch.device("cpu"), (0, 1)
+CPU, BOTH = open_device(torch.device("cpu")), (0, 1)
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SHORT: tuple[Variant, ...] = ("plain", "synced")
 
 
 def run_trials(
-    requests: Iterable[TrialRequest], communicators: Communicators, kept: Kept
+    requests: Iterable[TrialRequest], communicators: Communicators, cache: GroupCache
 ) -> list[RankResult]:
     """On each rank: what every trial gave on this rank; each is on the first ranks of the group."""
     results = [
         run_trial(
-            request, tuple(range(request.config.world_size)), communicators, CPU, kept, lambda progress: None
+            request, tuple(range(request.config.world_size)), communicators, CPU, cache, lambda progress: None
         )
         for request in requests
     ]
@@ -33,7 +34,7 @@ def run_trials(
 
 
 def serve_trial(
-    request: TrialRequest, ranks: tuple[int, ...], communicators: Communicators, kept: Kept
+    request: TrialRequest, ranks: tuple[int, ...], communicators: Communicators, cache: GroupCache
 ) -> list[Outcome]:
     """On each rank: serve the trial as ``raybench.worker.serve`` does; rank 0 brings its outcome.
 
@@ -47,5 +48,5 @@ def serve_trial(
         progress=SimpleNamespace(remote=lambda progress: None),
     )
     task = {"request": request.model_dump(mode="json"), "ranks": ranks}
-    serve._one_trial(task, communicators, CPU, kept, mailbox)
+    serve._one_trial(task, communicators, CPU, cache, mailbox)
     return outcomes

@@ -8,26 +8,25 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from raybench.records.requests import Configuration
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import synchronize
+from raybench.worker.devices.base import Device
 from raybench.worker.strategies import compiling
-from raybench.worker.strategies.models import Bench
-from raybench.worker.strategies.stepper import AUTOCAST, Lane
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import AUTOCAST, Stepper
 
-PEAK_SIDE_CPU, PEAK_SIDE_CUDA = 1024, 8192  # of the square matrices whose product gives the peak
 PEAK_REPEATS = 7
 
 
-def count_or_step(bench: Bench, config: Configuration, kept: Kept) -> None:
+def count_or_step(models: StrategyModels, config: Configuration, cache: GroupCache) -> None:
     """A step of the bare model, its operations counted once for each batch, for the group's later trials."""
-    key, compiled = flops_key(config), bench.setting.compile
-    known = key in kept.flops
+    key, compiled = flops_key(config), models.setting.compile
+    known = key in cache.flops
     if not known:
         with compiling.eager(compiled):
-            kept.flops[key] = _count_flops(bench.bare)
+            cache.flops[key] = _count_flops(models.bare)
     if known or compiled:
-        bench.bare.step()
+        models.bare.step()
 
 
 def flops_key(config: Configuration) -> str:
@@ -38,36 +37,36 @@ def flops_key(config: Configuration) -> str:
     return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
 
 
-def matrix_peak(precision: str, team: Team, kept: Kept, device: torch.device) -> float | None:
+def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -> float | None:
     """In FLOP/s, measured on the leader while the others wait, once for each precision of a group.
 
     None on the others. A collective call.
     """
-    key, peaks = f"{precision} {torch.get_num_threads()}", kept.matrix_peaks
+    key, peaks = f"{precision} {torch.get_num_threads()}", cache.matrix_peaks
     if key not in peaks and team.leads:
         peaks[key] = _matrix_peak_flops_per_s(device, precision)
     team.barrier()
     return peaks.get(key)
 
 
-def _count_flops(lane: Lane) -> float:
-    """Floating-point operations of one step of ``lane`` (a real step is run), as torch counts them."""
+def _count_flops(stepper: Stepper) -> float:
+    """Floating-point operations of one step of ``stepper`` (a real step is run), as torch counts them."""
     with FlopCounterMode(display=False) as counter:
-        lane.step()
+        stepper.step()
     return float(counter.get_total_flops())
 
 
-def _matrix_peak_flops_per_s(device: torch.device, precision: str) -> float:
+def _matrix_peak_flops_per_s(device: Device, precision: str) -> float:
     """The best of several square matrix products on this device alone, 2 n³ operations each."""
-    side = PEAK_SIDE_CUDA if device.type == "cuda" else PEAK_SIDE_CPU
-    kind = AUTOCAST.get(precision, torch.float32)
-    left = torch.randn(side, side, device=device).to(kind)
-    right = torch.randn(side, side, device=device).to(kind)
+    side = device.matrix_side
+    dtype = AUTOCAST.get(precision, torch.float32)
+    left = torch.randn(side, side, device=device.torch_device).to(dtype)
+    right = torch.randn(side, side, device=device.torch_device).to(dtype)
     best = float("inf")
     for _ in range(PEAK_REPEATS):
-        synchronize(device)
+        device.synchronize()
         began = perf_counter()
         torch.matmul(left, right)
-        synchronize(device)
+        device.synchronize()
         best = min(best, perf_counter() - began)
     return 2 * side**3 / best

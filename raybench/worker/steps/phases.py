@@ -6,79 +6,76 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Literal
 
-import torch
-
 from raybench.records.measurements import Phase, PhaseBlock
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import synchronize
-from raybench.worker.devices.stopwatch import stopwatch
-from raybench.worker.strategies.models import Bench
-from raybench.worker.strategies.stepper import Lane
+from raybench.worker.devices.base import Device
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
 
 NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
-
-Lanes = dict[Literal["plain", "local", "synced"], Lane]
+Steppers = dict[Literal["plain", "local", "synced"], Stepper]
 
 
 def phases_of_trial(
-    bench: Bench, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
+    models: StrategyModels, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
 ) -> tuple[PhaseBlock, ...]:
-    """Phases of the bare model, and of the twin or the real thing. A collective call."""
-    lanes: Lanes = {}
+    """Phases of the bare model, and of the twin or the model under its strategy. A collective call."""
+    steppers: Steppers = {}
     if has_plain:
-        lanes["plain"] = bench.bare
-    if bench.local is not None:
-        lanes["local"] = bench.local
-    elif bench.real is not None and bench.setting.strategy != "dp":
-        if bench.setting.strategy == "ddp":
-            team.same_weights(bench.real.tensors())
-        lanes["synced"] = bench.real
-    return phase_blocks(team, lanes, bench.activate, bench.device, step_s=step_s, max_seconds=max_seconds)
+        steppers["plain"] = models.bare
+    if models.twin is not None:
+        steppers["local"] = models.twin
+    elif models.wrapped is not None and models.setting.strategy != "dp":
+        if models.setting.strategy == "ddp":
+            team.broadcast(models.wrapped.tensors())
+        steppers["synced"] = models.wrapped
+    activate, device = models.activate, models.device
+    return phase_blocks(team, steppers, activate, device, step_s=step_s, max_seconds=max_seconds)
 
 
 def phase_blocks(
     team: Team,
-    lanes: Lanes,
+    steppers: Steppers,
     activate: Callable[[], None],
-    device: torch.device,
+    device: Device,
     *,
     step_s: float,
     max_seconds: float,
 ) -> tuple[PhaseBlock, ...]:
-    """Blocks of each lane on every rank, ``plain`` on the leader alone; means over steps and ranks."""
-    affordable = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(lanes) * step_s) - DISCARD
+    """Blocks of each stepper on every rank, ``plain`` on the leader alone; means over steps and ranks."""
+    affordable = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(steppers) * step_s) - DISCARD
     num_steps, blocks = max(1, min(MAX_STEPS, int(affordable))), []
     for _ in range(NUM_BLOCKS):
-        for variant, lane in lanes.items():
+        for variant, stepper in steppers.items():
             activate()
             team.barrier()
             alone = variant == "plain"
-            mine = None if alone and not team.leads else _time_phases(lane, device, num_steps)
-            reports = [report for report in team.gather(mine) if report is not None]
+            phases = None if alone and not team.leads else _time_phases(stepper, device, num_steps)
+            reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
             blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=num_steps))
     return tuple(blocks)
 
 
-def _time_phases(lane: Lane, device: torch.device, num_steps: int) -> dict[Phase, float]:
+def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase, float]:
     """Mean over steps, in s; "other" is what lies between one step's last mark and the next step."""
     for _ in range(DISCARD):
-        lane.step()
-    synchronize(device)
-    watch, order = stopwatch(device), list[Phase]()
+        stepper.step()
+    device.synchronize()
+    stopwatch, order = device.stopwatch(), list[Phase]()
 
     def mark(phase: Phase) -> None:
-        watch.lap()
+        stopwatch.lap()
         order.append(phase)
 
-    watch.start()
+    stopwatch.start()
     for _ in range(num_steps):
-        lane.step(mark)
+        stepper.step(mark)
         mark("other")
     totals: dict[Phase, float] = defaultdict(float)
-    for phase, seconds in zip(order, watch.read(), strict=True):
+    for phase, seconds in zip(order, stopwatch.read(), strict=True):
         totals[phase] += float(seconds)
     return {phase: totals[phase] / num_steps for phase in (*PHASES, "other")}

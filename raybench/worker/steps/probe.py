@@ -6,41 +6,36 @@ import gc
 from dataclasses import dataclass
 from time import perf_counter
 
-import torch
-
 from raybench.records.measurements import ProbeResult
 from raybench.records.messages import Progress
 from raybench.records.requests import ProbeRequest
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices import probe as probing
-from raybench.worker.model_memory import limits_of_ranks
+from raybench.worker.devices.base import Device, MemoryPeak
+from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.outcome import OnProgress, RankResult
-from raybench.worker.steps.rank_report import all_known
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variant_run import as_measured
+from raybench.worker.steps.variant_run import measured_run
 from raybench.worker.steps.warmup import WarmUp, warm_up
-from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.models import StrategyModels
 
 WARMUP_STEPS = 1  # before a window of steps whose memory counts: it does not grow later
 
 
 @dataclass(frozen=True)
 class _RankMemory:
-    """What one rank took, in bytes; None where it is not told."""
+    """What one rank took."""
 
-    peak: int | None  # as torch counts it
-    device: int | None  # as the device counts it
-    fixed: int | None  # whatever the batch
+    peak: MemoryPeak
+    fixed_bytes: int | None  # whatever the batch; None: not told
 
 
 class ProbeTrial:
     """Everything that one rank holds while it probes one batch."""
 
-    def __init__(self, request: ProbeRequest, team: Team, device: torch.device, kept: Kept) -> None:
-        self._request, self._team, self._device, self._kept = request, team, device, kept
-        self._probe = probing.DeviceProbe(device)
-        self._models = TrialModels(request.config, team, device, kept)
+    def __init__(self, request: ProbeRequest, team: Team, device: Device, cache: GroupCache) -> None:
+        self._request, self._team, self._device, self._cache = request, team, device, cache
+        self._models = TrialModels(request.config, team, device, cache)
 
     def run(self, on_progress: OnProgress) -> RankResult:
         """The memory that every rank took, the same result on every rank.
@@ -49,28 +44,28 @@ class ProbeTrial:
         """
         began = perf_counter()
         on_progress(Progress("set up"))
-        if not self._kept.has_model:  # DDP forms cycles, which may hold the last trial's large model
+        if not self._cache.has_model:  # DDP forms cycles, which may hold the last trial's large model
             gc.collect()
-        probing.give_back_memory(self._device)
+        self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
-        limits = limits_of_ranks(self._team, self._kept, self._probe, anew=True)  # what is left just now
-        self._models.set_up(lambda bench: bench.bare.step())
-        bench = self._models.main
-        fixed = self._fixed_memory(bench)
-        measured = as_measured(bench, self._team)
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device, anew=True)
+        self._models.set_up(lambda models: models.bare.step())
+        models = self._models.measured
+        fixed = self._fixed_memory(models)
+        measured = measured_run(models, self._team)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        self._probe.reset_peak(bench.devices)
+        self._device.reset_peak(models.dp_devices)
         warm_up(self._team, [measured], WarmUp(WARMUP_STEPS, self._request.timeout_s), self._device)
-        memory = _RankMemory(self._probe.peak_memory_bytes(), self._probe.device_memory_bytes(), fixed)
+        memory = _RankMemory(self._device.memory_peak(), fixed)
         warmup_s = perf_counter() - set_up
         ranks: list[_RankMemory] = self._team.gather(memory)
         result = ProbeResult(
             setup_s=set_up - began,
             warmup_s=warmup_s,
-            peak_memory_bytes=all_known([rank.peak for rank in ranks]),
-            device_memory_bytes=all_known([rank.device for rank in ranks]),
-            fixed_memory_bytes=all_known([rank.fixed for rank in ranks]),
+            peak_memory_bytes=all_known([rank.peak.torch for rank in ranks]),
+            device_memory_bytes=all_known([rank.peak.device for rank in ranks]),
+            fixed_memory_bytes=all_known([rank.fixed_bytes for rank in ranks]),
             memory_limit_bytes=limits,
         )
         return RankResult("complete", result=result)
@@ -79,12 +74,13 @@ class ProbeTrial:
         """Drop the models before their process group goes."""
         self._models.release()
 
-    def _fixed_memory(self, bench: Bench) -> int | None:
-        """What a step takes on a CPU whatever its batch: what the first one left, gradients and buckets."""
-        room = self._probe.memory_room() if self._device.type == "cpu" else None
-        if room is None:
+    def _fixed_memory(self, models: StrategyModels) -> int | None:
+        """What a step takes whatever its batch: what the first one left, gradients and buckets.
+
+        Asked only of devices on which a batch that does not fit must not be tried.
+        """
+        memory = self._device.available_memory() if self._device.overcommits else None
+        if memory is None:
             return None
-        trained = (tensor for tensor in bench.bare.module.parameters() if tensor.requires_grad)
-        gradients = sum(tensor.nbytes for tensor in trained)
         has_buckets = self._team.size > 1 and not self._request.config.setting.gradient_as_bucket_view
-        return room.taken_bytes + gradients * (2 if has_buckets else 1)
+        return memory.taken_bytes + models.copies.gradient_bytes * (2 if has_buckets else 1)

@@ -6,17 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.records.requests import StepsRequest
-from raybench.worker.strategies.models import Bench
+from raybench.worker.devices.base import MemoryPeak
+from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload
 from raybench.workloads.protocol import samples_of, tokens_of
-
-
-@dataclass(frozen=True)
-class MemoryPeak:
-    """The most memory that one rank took, in bytes; None where it is not told."""
-
-    torch: int | None  # as torch counts it
-    device: int | None  # as the device (CPU: the process) counts it
 
 
 @dataclass(frozen=True)
@@ -40,9 +33,9 @@ class StepCounts:
     versus_samples: float | None  # with the other setting
 
 
-def count(request: StepsRequest, workload: Workload, bench: Bench) -> tuple[int, float | None]:
+def count(request: StepsRequest, workload: Workload, models: StrategyModels) -> tuple[int, float | None]:
     """Samples and tokens of a micro-batch of this rank."""
-    batch = bench.batches.next()
+    batch = models.batches.next()
     counted = samples_of(workload, batch)
     samples = request.config.batch_size if counted is None else counted
     return samples, tokens_of(workload, batch, samples)
@@ -69,9 +62,3 @@ def energy_of_a_step(reports: Sequence[RankReport], synced_steps: int) -> float 
     """Of all devices, in joules; None where a device does not tell."""
     joules = [report.energy_joules for report in reports if report.energy_joules is not None]
     return sum(joules) / synced_steps if synced_steps and len(joules) == len(reports) else None
-
-
-def all_known(values: Sequence[int | None]) -> tuple[int, ...] | None:
-    """The values, where every rank has one."""
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from raybench.worker.communicators import Team
-from raybench.worker.strategies.hooks import Hook
+from raybench.worker.strategies.ddp import Communication
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,14 @@ class Replay:
     """The all-reduces of a step, as DDP would send them, with no compute beside them."""
 
     def __init__(
-        self, bucket_bytes: Sequence[int], team: Team, device: torch.device, hook: Hook | None, state: Any
+        self,
+        bucket_bytes: Sequence[int],
+        team: Team,
+        device: torch.device,
+        communication: Communication,
     ) -> None:
         last = len(bucket_bytes) - 1
-        self._group, self._hook, self._state = team.data, hook, state
+        self._group, self._communication = team.data, communication
         self._buckets = [
             _ReplayBucket(torch.zeros(size // 4, dtype=torch.float32, device=device), index, index == last)
             for index, size in enumerate(bucket_bytes)
@@ -46,8 +49,9 @@ class Replay:
 
     def step(self) -> None:
         """Send every bucket, then wait for all."""
-        if self._hook is not None:
-            futures = [self._hook(self._state, bucket) for bucket in self._buckets]
+        hook, state = self._communication.hook, self._communication.state
+        if hook is not None:
+            futures = [hook(state, bucket) for bucket in self._buckets]
             for future in futures:
                 future.wait()
             return

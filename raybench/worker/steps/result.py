@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from raybench.records.measurements import PhaseBlock, StepsResult
 from raybench.records.requests import StepsRequest, Variant
+from raybench.worker.memory import all_known
 from raybench.worker.steps.correctness import Correctness
-from raybench.worker.steps.rank_report import RankReport, all_known, energy_of_a_step, step_counts
+from raybench.worker.steps.rank_report import RankReport, energy_of_a_step, step_counts
 from raybench.worker.steps.rounds import LoopResult
 from raybench.worker.strategies.ddp_report import DDPReport
 
@@ -44,7 +45,7 @@ def steps_result(
     memory_limits: tuple[int, ...] | None,
     missing: dict[Variant, str],
     epoch_samples: int | None,
-    on_gpu: bool,
+    tells_utilization: bool,
 ) -> StepsResult:
     """The result; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks of memory."""
     config, counts = request.config, step_counts(request, reports)
@@ -71,7 +72,7 @@ def steps_result(
         peak_memory_bytes=all_known(peaks),
         device_memory_bytes=all_known([report.memory.device for report in reports]),
         memory_limit_bytes=memory_limits,
-        device_utilization=tuple(report.utilization for report in reports) if on_gpu else None,
+        device_utilization=tuple(report.utilization for report in reports) if tells_utilization else None,
         energy_joules=energy_of_a_step(reports, loop.synced_steps),
         bucket_bytes=ddp.bucket_bytes if ddp else (),
         gradient_bytes=ddp.gradient_bytes if ddp else None,

@@ -1,4 +1,4 @@
-"""The measuring loop: shuffled rounds of blocks, until the interval is as narrow as asked."""
+"""The measuring loop: shuffled rounds of blocks, until the stopping rule ends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from raybench.analysis.estimates.stopping import decide
@@ -20,17 +19,11 @@ from raybench.records.messages import Samples
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import DeviceProbe, synchronize
-from raybench.worker.devices.stopwatch import stopwatch
+from raybench.worker.devices.base import Device
+from raybench.worker.steps.block_size import block_sizes
 from raybench.worker.steps.variant_run import VariantRun
 
-BLOCK_SECONDS = {"cpu": 0.15, "cuda": 0.3}  # a GPU's clock ramps
-MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
-DISCARD_SECONDS, MAX_DISCARD = 0.02, 5
-PLAIN_SHARE = 0.20  # of the device time at most, from more than eight devices on
-MANY_DEVICES = 8
-
-Array = NDArray[np.float64]
+StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
 
 
 @dataclass
@@ -46,7 +39,18 @@ class LoopResult:
     synced_steps: int = 0
 
 
-class Loop:
+@dataclass(frozen=True)
+class _RoundReport:
+    """What one rank tells the others of a round."""
+
+    times: dict[Variant, StepTimes]  # of the blocks in which it worked
+    losses_are_finite: bool
+    elapsed_s: float  # since the first round began
+    clock_mhz: float | None
+    throttled: bool | None
+
+
+class MeasuringLoop:
     """Runs the rounds of one trial on this rank."""
 
     def __init__(
@@ -54,101 +58,102 @@ class Loop:
         team: Team,
         runs: Sequence[VariantRun],
         measure: MeasureSpec,
-        device: torch.device,
-        probe: DeviceProbe,
+        device: Device,
         *,
         seed: int,
-        step_seconds: dict[Variant, float],
+        step_s: dict[Variant, float],
         on_round: Callable[[int, float | None], None] = lambda number, half_width: None,
     ) -> None:
+        """``step_s``: of each variant, from the warm-up. ``on_round`` hears the half-width reached."""
         self._team, self._runs, self._measure = team, list(runs), measure
-        self._device, self._probe, self._on_round = device, probe, on_round
-        self._watch = stopwatch(device)
+        self._device, self._on_round = device, on_round
+        self._stopwatch = device.stopwatch()
         self._random = random.Random(seed)  # the same order of blocks on every rank
         self._began = 0.0
-        # each rank's own first steps made its weights; the bare lanes share those of synced
-        self._stale = {run.variant for run in runs if run.drifting is not None}
-        self._steps = {run.variant: self._block_steps(run, step_seconds) for run in runs}
-        self._discard = {run.variant: self._discarded(run, step_seconds) for run in runs}
+        # variants whose weights differ between ranks: each rank's own first steps made them
+        self._diverged = {run.variant for run in runs if run.replicated is not None}
+        self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
         variants = [run.variant for run in runs]
         self._measured: Variant = "synced" if "synced" in variants else "plain"
-        self.result = LoopResult()
+        self._result = LoopResult()
 
     def run(self) -> LoopResult:
-        """Rounds until the interval is narrow enough or the time is spent."""
+        """Rounds until the interval is narrow enough or the time is spent.
+
+        The elapsed time comes from the leader, so that all ranks stop alike.
+        """
         self._began = perf_counter()
-        rounds = self.result.rounds
+        rounds = self._result.rounds
         while True:
             round_, elapsed_s = self._round()
             rounds.append(round_)
-            decision = decide(rounds, self._measure, self._device.type, elapsed_s)
+            decision = decide(rounds, self._measure, self._device.kind, elapsed_s)
             self._on_round(len(rounds), decision.half_width)
             if decision.stop:
-                self.result.stopped_by, self.result.seconds = decision.stop, perf_counter() - self._began
-                return self.result
+                self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
+                return self._result
 
     def _round(self) -> tuple[Round, float]:
-        """One block of each variant; the elapsed time comes from the leader, so that all ranks stop alike."""
-        number, at_s = len(self.result.rounds), perf_counter() - self._began
+        """One block of each variant, and the time that has passed on the leader, in s."""
+        number, at_s = len(self._result.rounds), perf_counter() - self._began
         order = self._random.sample(self._runs, len(self._runs))
-        mine: dict[Variant, Array] = {}
+        times: dict[Variant, StepTimes] = {}
         for run in order:
-            times = self._block(run, number)
-            if times is not None:
-                mine[run.variant] = times
-        finite, elapsed = self._losses_are_finite(order), perf_counter() - self._began
-        reports = self._team.gather((mine, finite, elapsed, self._probe.clock_mhz(), self._probe.throttled()))
-        if not all(report[1] for report in reports):
+            block_times = self._block(run, number)
+            if block_times is not None:
+                times[run.variant] = block_times
+        finite = self._losses_are_finite(order)
+        elapsed_s = perf_counter() - self._began
+        report = _RoundReport(times, finite, elapsed_s, self._device.clock_mhz(), self._device.throttled())
+        reports: list[_RoundReport] = self._team.gather(report)
+        if not all(report.losses_are_finite for report in reports):
             raise InvalidTrialError("the loss is not finite")
-        blocks = tuple(self._collect(run.variant, number, [report[0] for report in reports]) for run in order)
-        return (
-            Round(
-                blocks=blocks,
-                at_s=at_s,
-                load_average=_load_average(),
-                clock_mhz=tuple(report[3] for report in reports),
-                throttled=tuple(report[4] for report in reports),
-            ),
-            reports[0][2],
+        round_ = Round(
+            blocks=tuple(self._collect(run.variant, number, reports) for run in order),
+            at_s=at_s,
+            load_average=_load_average(),
+            clock_mhz=tuple(report.clock_mhz for report in reports),
+            throttled=tuple(report.throttled for report in reports),
         )
+        return round_, reports[0].elapsed_s
 
-    def _block(self, run: VariantRun, number: int) -> Array | None:
-        """Step times of this rank in s, or None where it sat still."""
-        if run.drifting is not None and run.variant in self._stale and self._team.size > 1:
-            self._team.same_weights(run.drifting())
-            self._stale.discard(run.variant)
+    def _block(self, run: VariantRun, number: int) -> StepTimes | None:
+        """Step times of this rank in s, or None where it did not take part."""
+        if run.replicated is not None and run.variant in self._diverged and self._team.size > 1:
+            self._team.broadcast(run.replicated())
+            self._diverged.discard(run.variant)
         if run.changes_weights:
-            self._stale.add("synced")
+            self._diverged.add("synced")  # the bare models share its weights
         run.activate()
-        synchronize(self._device)
+        self._device.synchronize()
         self._team.barrier()
-        if run.alone and number % self._team.size != self._team.rank:
+        if run.one_rank and number % self._team.size != self._team.rank:
             return None
-        if run.led and not self._team.leads:
+        if run.leader_only and not self._team.leads:
             return None
-        energy = self._probe.energy_joules() if run.variant == "synced" else None
-        steps, discard = self._steps[run.variant], self._discard[run.variant]
-        self._watch.start()
-        for _ in range(discard + steps):
+        energy = self._device.energy_joules() if run.variant == "synced" else None
+        size = self._sizes[run.variant]
+        self._stopwatch.start()
+        for _ in range(size.total):
             run.step()
-            self._watch.lap()
-        if run.free and self._team.size > 1:
-            self._keep_company(run)
-        times = self._watch.read()[discard : discard + steps]
-        self._count_energy(run, energy, discard + steps)
+            self._stopwatch.lap()
+        if run.independent and self._team.size > 1:
+            self._step_until_all_arrived(run)
+        times = self._stopwatch.read()[size.discarded : size.total]
+        self._count_energy(energy, size.total)
         return times
 
-    def _keep_company(self, run: VariantRun) -> None:
+    def _step_until_all_arrived(self, run: VariantRun) -> None:
         """Go on, untimed, until all are through: the last steps of the slowest must not run alone."""
-        everyone_through = self._team.arrived()
-        while not everyone_through():
+        all_arrived = self._team.arrived()
+        while not all_arrived():
             run.step()
 
-    def _count_energy(self, run: VariantRun, before: float | None, steps: int) -> None:
-        after = self._probe.energy_joules() if before is not None else None
+    def _count_energy(self, before: float | None, steps: int) -> None:
+        after = self._device.energy_joules() if before is not None else None
         if before is not None and after is not None:
-            self.result.energy_joules = (self.result.energy_joules or 0.0) + after - before
-            self.result.synced_steps += steps
+            self._result.energy_joules = (self._result.energy_joules or 0.0) + after - before
+            self._result.synced_steps += steps
 
     def _losses_are_finite(self, order: Sequence[VariantRun]) -> bool:
         finite = True
@@ -158,18 +163,18 @@ class Loop:
                 value = float(loss)
                 finite &= math.isfinite(value)
                 if run.variant == self._measured:
-                    self.result.loss = value
+                    self._result.loss = value
         return finite
 
-    def _collect(self, variant: Variant, number: int, reports: Sequence[dict[Variant, Array]]) -> Block:
+    def _collect(self, variant: Variant, number: int, reports: Sequence[_RoundReport]) -> Block:
         worked = [
-            (rank, report[variant])
+            (rank, report.times[variant])
             for rank, report in zip(self._team.ranks, reports, strict=True)
-            if variant in report
+            if variant in report.times
         ]
         ranks = tuple(rank for rank, _ in worked)
         times = np.stack([times for _, times in worked])
-        self.result.samples.append(Samples(variant, number, ranks, times))
+        self._result.samples.append(Samples(variant, number, ranks, times))
         return Block(
             variant=variant,
             ranks=ranks,
@@ -177,23 +182,6 @@ class Loop:
             slowest_s=float(times.max(axis=0).mean()),
             num_steps=times.shape[1],
         )
-
-    def _block_steps(self, run: VariantRun, step_seconds: dict[Variant, float]) -> int:
-        if self._measure.steps is not None:
-            return self._measure.steps
-        seconds = BLOCK_SECONDS[self._device.type]
-        if self._team.size > MANY_DEVICES and not run.alone:
-            others = sum(1 for other in self._runs if not other.alone)
-            seconds = max(seconds, seconds * (1 / PLAIN_SHARE - 1) / others)
-        # little time: shorter blocks, rather than too few rounds or a trial of several times its time
-        share = self._measure.max_seconds / (self._measure.min_rounds * len(self._runs))
-        slowest = max(step_seconds[other.variant] for other in self._runs)
-        least = MIN_STEPS_IN_HASTE if MIN_STEPS * slowest > share else MIN_STEPS
-        return min(max(math.ceil(min(seconds, share) / step_seconds[run.variant]), least), MAX_STEPS)
-
-    def _discarded(self, run: VariantRun, step_seconds: dict[Variant, float]) -> int:
-        steps = math.ceil(DISCARD_SECONDS / step_seconds[run.variant])
-        return max(1, min(steps, MAX_DISCARD)) + run.warm
 
 
 def _load_average() -> float | None:

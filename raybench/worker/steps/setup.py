@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-import torch
-
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices import probe as probing
+from raybench.worker.devices.base import Device
 from raybench.worker.failures import describe, is_out_of_memory
-from raybench.worker.model_memory import refuse_without_room
+from raybench.worker.model_size import check_model_fits
 from raybench.worker.strategies import compiling
-from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload, build
 
 
@@ -27,16 +25,16 @@ class TrialModels:
         self,
         config: Configuration,
         team: Team,
-        device: torch.device,
-        kept: Kept,
+        device: Device,
+        cache: GroupCache,
         *,
         versus: Setting | None = None,
     ) -> None:
-        self._config, self._team, self._device, self._kept = config, team, device, kept
+        self._config, self._team, self._device, self._cache = config, team, device, cache
         self._versus_setting = versus
         self._workload: Workload | None = None  # made with the models, where a failure is agreed on
-        self._main: Bench | None = None
-        self.versus: Bench | None = None
+        self._measured: StrategyModels | None = None
+        self.versus: StrategyModels | None = None
         self.epoch_samples: int | None = None  # of the training data set; None: synthetic input
         self.too_large: str | None = None  # why the model does not fit on one device; None: it does
         self.compiled_before = 0  # graphs of earlier trials
@@ -48,10 +46,10 @@ class TrialModels:
         return self._workload
 
     @property
-    def main(self) -> Bench:
+    def measured(self) -> StrategyModels:
         """The model that is measured, once it is set up."""
-        assert self._main is not None
-        return self._main
+        assert self._measured is not None
+        return self._measured
 
     @property
     def compiles(self) -> bool:
@@ -63,7 +61,7 @@ class TrialModels:
         """Graphs compiled so far in this process; 0 where nothing is compiled."""
         return compiling.num_compiled() if self.compiles else 0
 
-    def set_up(self, first_step: Callable[[Bench], None]) -> float:
+    def set_up(self, first_step: Callable[[StrategyModels], None]) -> float:
         """Make the models; the seconds that ``first_step`` of the bare one took, on this rank alone.
 
         What fails here, on whichever rank, is agreed on before the first collective. FSDP trains what one
@@ -77,7 +75,7 @@ class TrialModels:
             self._step_alone(first_step)
             stepped_s = perf_counter() - began
         except Exception as error:
-            if sharded and self._main is not None and is_out_of_memory(error):
+            if sharded and self._measured is not None and is_out_of_memory(error):
                 too_large = describe(error)
             else:
                 failure = error
@@ -89,40 +87,40 @@ class TrialModels:
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
-        for bench in (self._main, self.versus):
-            if bench is not None:
-                bench.release()
-        self._main = self.versus = None
+        for models in (self._measured, self.versus):
+            if models is not None:
+                models.release()
+        self._measured = self.versus = None
 
     def _make(self) -> None:
         self._workload = build(self._config.workload, self._config.data)
         if self.compiles:
-            compiling.forget()
+            compiling.reset()
             self.compiled_before = self.num_compiled()
-        self._main = self._make_bench(self._config)
+        self._measured = self._make_models(self._config)
         if self._versus_setting is not None:
             other = self._config.model_copy(update={"setting": self._versus_setting})
-            self.versus = self._make_bench(other)
+            self.versus = self._make_models(other)
 
-    def _step_alone(self, first_step: Callable[[Bench], None]) -> None:
+    def _step_alone(self, first_step: Callable[[StrategyModels], None]) -> None:
         if self.versus is not None:
             self.versus.activate()
             self.versus.bare.step()
-        self.main.activate()
-        first_step(self.main)
-        probing.synchronize(self._device)
+        self.measured.activate()
+        first_step(self.measured)
+        self._device.synchronize()
 
-    def _make_bench(self, config: Configuration) -> Bench:
+    def _make_models(self, config: Configuration) -> StrategyModels:
         workload, team = self.workload, self._team
-        refuse_without_room(config, workload, team, self._kept)
+        check_model_fits(config, workload, team, self._cache)
         batches = make_batches(workload, config, config.batch_size, team.rank, self._device)
         self.epoch_samples = batches.epoch_samples
-        together = None
+        batches_of_all = None
         if config.setting.strategy == "dp" and team.leads:
-            one = config.model_copy(update={"world_size": 1})
-            together = make_batches(workload, one, config.samples_per_pass, 0, self._device)
-        model = self._kept.model(workload, config.workload.model_dump_json(), config.seed)
-        return Bench(
+            one_rank = config.model_copy(update={"world_size": 1})
+            batches_of_all = make_batches(workload, one_rank, config.samples_per_pass, 0, self._device)
+        model = self._cache.model(workload, config.workload.model_dump_json(), config.seed)
+        return StrategyModels(
             workload,
             model,
             config.optimizer,
@@ -130,5 +128,5 @@ class TrialModels:
             batches,
             self._device,
             threads=config.cpus_per_worker,
-            together=together,
+            batches_of_all=batches_of_all,
         )

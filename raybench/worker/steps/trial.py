@@ -5,29 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-import torch
-
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import PhaseBlock
 from raybench.records.messages import Progress
 from raybench.records.requests import StepsRequest, Variant
-from raybench.worker.cache import Kept
+from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices import probe as probing
-from raybench.worker.model_memory import limits_of_ranks
+from raybench.worker.devices.base import Device, MemoryPeak
+from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.steps import flops
 from raybench.worker.steps.correctness import check_correctness
 from raybench.worker.steps.phases import phases_of_trial
-from raybench.worker.steps.rank_report import MemoryPeak, RankReport, count
+from raybench.worker.steps.rank_report import RankReport, count
 from raybench.worker.steps.result import BesideRounds, Seconds, steps_result
-from raybench.worker.steps.rounds import Loop, LoopResult
+from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variant_run import VariantRun
 from raybench.worker.steps.variants import Variants
 from raybench.worker.steps.warmup import WarmUp, warm_up
 from raybench.worker.strategies.ddp_report import ddp_report
-from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.models import StrategyModels
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,17 @@ class _Warm:
 class StepsTrial:
     """Everything that one rank holds while it measures one trial of steps."""
 
-    def __init__(self, request: StepsRequest, team: Team, device: torch.device, kept: Kept) -> None:
+    def __init__(self, request: StepsRequest, team: Team, device: Device, cache: GroupCache) -> None:
         self._request, self._team, self._device = request, team, device
-        self._kept, self._probe = kept, probing.DeviceProbe(device)
-        self._models = TrialModels(request.config, team, device, kept, versus=request.versus)
+        self._cache = cache
+        self._models = TrialModels(request.config, team, device, cache, versus=request.versus)
 
     def run(self, on_progress: OnProgress) -> RankResult:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
-        limits = limits_of_ranks(self._team, self._kept, self._probe)
-        stepped_s = self._models.set_up(self._first_step)
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device)
+        stepped_alone_s = self._models.set_up(self._first_step)
         variants = Variants(self._request, self._models, self._team, self._device)
         measured = variants.measured()
         set_up = perf_counter()
@@ -70,13 +68,13 @@ class StepsTrial:
             loop,
             reports,
             self._beside_rounds(variants, warm),
-            Seconds(set_up - began - stepped_s, warmed_up - set_up + stepped_s),
+            Seconds(set_up - began - stepped_alone_s, warmed_up - set_up + stepped_alone_s),
             warmup_steps=warm.num_steps,
             leader_peaks=warm.leader_peaks,
             memory_limits=limits,
             missing=variants.missing,
             epoch_samples=self._models.epoch_samples,
-            on_gpu=self._device.type == "cuda",
+            tells_utilization=self._device.tells_utilization,
         )
         return RankResult("complete", result=result, samples=tuple(loop.samples))
 
@@ -84,8 +82,8 @@ class StepsTrial:
         """Drop the models before their process group goes."""
         self._models.release()
 
-    def _first_step(self, bench: Bench) -> None:
-        flops.count_or_step(bench, self._request.config, self._kept)
+    def _first_step(self, models: StrategyModels) -> None:
+        flops.count_or_step(models, self._request.config, self._cache)
 
     def _warm_up(self, variants: Variants, measured: VariantRun) -> _Warm:
         """Warm up all variants.
@@ -94,11 +92,11 @@ class StepsTrial:
         what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
         optimizer state, which is the same). On CPUs the process counts, whatever it holds.
         """
-        asked, devices = WarmUp.of(self._request.measure), self._models.main.devices
-        self._probe.reset_peak(devices)
+        asked, devices = WarmUp.of(self._request.measure), self._models.measured.dp_devices
+        self._device.reset_peak(devices)
         num_steps, step_s = warm_up(self._team, [measured], asked, self._device)
-        memory = MemoryPeak(self._probe.peak_memory_bytes(), self._probe.device_memory_bytes())
-        peaks = self._team.gather([torch.cuda.max_memory_allocated(each) for each in devices])
+        memory = self._device.memory_peak()
+        peaks = self._team.gather(self._device.peaks_of(devices))
         others = variants.others()
         step_s |= warm_up(self._team, others, asked, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
@@ -116,23 +114,22 @@ class StepsTrial:
             width = "" if half_width is None else f"±{100 * half_width:.1f}%"
             on_progress(Progress("measure", f"round {number} {width}".strip()))
 
-        return Loop(
+        return MeasuringLoop(
             self._team,
             warm.runs,
             self._request.measure,
             self._device,
-            self._probe,
             seed=self._request.config.seed,
-            step_seconds=warm.step_s,
+            step_s=warm.step_s,
             on_round=on_round,
         ).run()
 
     def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[RankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
-        samples, tokens = count(self._request, self._models.workload, self._models.main)
+        samples, tokens = count(self._request, self._models.workload, self._models.measured)
         report = RankReport(
             memory=warm.memory,
-            utilization=self._probe.utilization(),
+            utilization=self._device.utilization(),
             energy_joules=loop.energy_joules,
             num_recompiled=self._models.num_compiled() - num_compiled,
             samples=samples,
@@ -147,30 +144,30 @@ class StepsTrial:
 
     def _beside_rounds(self, variants: Variants, warm: _Warm) -> BesideRounds:
         """What is measured when the rounds are done: all but the counts in scaling trials only."""
-        config, bench, team = self._request.config, self._models.main, self._team
+        config, models, team = self._request.config, self._models.measured, self._team
         measure, scaling = self._request.measure, self._request.role == "scaling"
         phases: tuple[PhaseBlock, ...] = ()
         peak, correctness = None, None
         if scaling:
             phases = phases_of_trial(
-                bench,
+                models,
                 team,
                 has_plain="plain" not in variants.missing,
                 step_s=max(warm.step_s.values()),
                 max_seconds=measure.max_seconds,
             )
-            peak = flops.matrix_peak(config.setting.precision, team, self._kept, self._device)
-        module = None if bench.real is None else bench.real.module
+            peak = flops.matrix_peak(config.setting.precision, team, self._cache, self._device)
+        module = None if models.wrapped is None else models.wrapped.module
         ddp = ddp_report(module, config.setting.gradient_compression)
-        if scaling and bench.real is not None and team.size > 1:
+        if scaling and models.wrapped is not None and team.size > 1:
             correctness = check_correctness(
                 config,
                 self._models.workload,
-                bench,
+                models,
                 team,
-                self._kept,
+                self._cache,
                 step_s=warm.step_s.get("plain"),
                 max_seconds=measure.max_seconds,
             )
-        flops_per_step = self._kept.flops.get(flops.flops_key(config))
+        flops_per_step = self._cache.flops.get(flops.flops_key(config))
         return BesideRounds(phases, peak, flops_per_step, ddp, correctness)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from raybench.records.requests import Variant
 from raybench.worker.communicators import Team
-from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
 
 
 @dataclass(frozen=True)
@@ -20,41 +21,60 @@ class VariantRun:
     step: Callable[[], None]
     activate: Callable[[], None] = lambda: None
     loss: Callable[[], torch.Tensor | None] = lambda: None
-    alone: bool = False  # on one rank at a time, which changes from round to round
-    led: bool = False  # by the leader for all ranks, who sit still
-    free: bool = False  # ranks do not wait for each other
-    warm: int = 0  # batches that a loader may have ready after a pause
-    drifting: Callable[[], list[torch.Tensor]] | None = None  # what to make the same again before the block
+    one_rank: bool = False  # on one rank at a time, which changes from round to round
+    leader_only: bool = False  # the leader's process drives every device, the other ranks wait
+    independent: bool = False  # on all ranks, which do not wait for each other
+    prefetched: int = 0  # batches that a loader may have ready after a pause
+    # weights and optimizer state, where the ranks' may differ and have to be made equal before a block
+    replicated: Callable[[], list[torch.Tensor]] | None = None
 
     @property
     def changes_weights(self) -> bool:
         """Whether ranks hold different weights afterwards."""
-        return self.alone or self.free
+        return self.one_rank or self.independent
 
 
-def as_measured(bench: Bench, team: Team) -> VariantRun:
-    """What a trial measures: the bare model on one device, the real thing on several. A collective call."""
-    return plain(bench) if team.size == 1 else wrapped("synced", bench, team)
+def measured_run(models: StrategyModels, team: Team) -> VariantRun:
+    """What is measured: the bare model on one device, under its strategy on several. A collective call."""
+    return plain_run(models) if team.size == 1 else strategy_run("synced", models, team)
 
 
-def plain(bench: Bench) -> VariantRun:
+def plain_run(models: StrategyModels) -> VariantRun:
     """One device alone, without a wrapper."""
-    bare = bench.bare
-    run = VariantRun("plain", bare.step, bench.activate, lambda: bare.loss, alone=True)
-    return replace(run, warm=bare.batches.warm)
+    return bare_run("plain", models, models.bare, one_rank=True)
 
 
-def wrapped(variant: Variant, bench: Bench, team: Team) -> VariantRun:
-    """The real thing of ``bench``. A collective call."""
-    lane, strategy = bench.wrap(team), bench.setting.strategy
-    led = strategy == "dp"
+def bare_run(
+    variant: Variant,
+    models: StrategyModels,
+    stepper: Stepper,
+    *,
+    one_rank: bool = False,
+    independent: bool = False,
+) -> VariantRun:
+    """Without communication, by ``stepper`` of ``models``."""
     return VariantRun(
         variant,
-        lane.step if team.leads or not led else lambda: None,
-        bench.activate,
-        lambda: lane.loss,
-        led=led,
-        warm=lane.batches.warm,
+        stepper.step,
+        models.activate,
+        lambda: stepper.loss,
+        one_rank=one_rank,
+        independent=independent,
+        prefetched=stepper.batches.prefetched,
+    )
+
+
+def strategy_run(variant: Variant, models: StrategyModels, team: Team) -> VariantRun:
+    """The model under its strategy. A collective call."""
+    stepper, strategy = models.wrap(team), models.setting.strategy
+    leader_only = strategy == "dp"
+    return VariantRun(
+        variant,
+        stepper.step if team.leads or not leader_only else lambda: None,
+        models.activate,
+        lambda: stepper.loss,
+        leader_only=leader_only,
+        prefetched=stepper.batches.prefetched,
         # dp's weights are on the leader only, and every rank of FSDP has shards of its own
-        drifting=lane.tensors if strategy == "ddp" else None,
+        replicated=stepper.tensors if strategy == "ddp" else None,
     )

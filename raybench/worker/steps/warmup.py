@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-import torch
-
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import synchronize
+from raybench.worker.devices.base import Device
 from raybench.worker.steps.variant_run import VariantRun
 
 REBUILT_AFTER = 3  # steps: DDP rebuilds its buckets before the second, the third is as all that follow
@@ -35,34 +33,35 @@ class WarmUp:
 
 
 def warm_up(
-    team: Team, runs: Sequence[VariantRun], asked: WarmUp, device: torch.device
+    team: Team, runs: Sequence[VariantRun], asked: WarmUp, device: Device
 ) -> tuple[int, dict[Variant, float]]:
-    """Steps until steady, of the real thing, and the step time of each variant in s (the slowest rank's).
+    """Steps of what is measured, and the step time of each variant in s (the slowest rank's).
 
     Synchronised variants go first, with a fully synchronised step: ``static_graph`` asserts otherwise.
     """
-    total, seconds = 0, dict[Variant, float]()
+    total, step_s = 0, dict[Variant, float]()
     for run in sorted(runs, key=lambda run: run.changes_weights):
         run.activate()
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant in ("synced", "versus") or team.size == 1
-        steps, seconds[run.variant] = _warm(team, run, asked, device, until_steady)
+        steps, step_s[run.variant] = _warm(team, run, asked, device, until_steady)
         total += steps if run.variant in ("synced", "plain") and until_steady else 0
-    return total, seconds
+    return total, step_s
 
 
 def _warm(
-    team: Team, run: VariantRun, asked: WarmUp, device: torch.device, until_steady: bool
+    team: Team, run: VariantRun, asked: WarmUp, device: Device, until_steady: bool
 ) -> tuple[int, float]:
-    began, before, steps = perf_counter(), 0.0, 0
+    """Steps taken, and the step time of the last window in s, on the slowest rank."""
+    began, before = perf_counter(), 0.0
     fixed = asked.fixed_steps
-    _steps(run, REBUILT_AFTER if fixed is None else max(fixed, 1), device)
-    steps += REBUILT_AFTER if fixed is None else max(fixed, 1)
+    steps = REBUILT_AFTER if fixed is None else max(fixed, 1)
+    _time_steps(run, steps, device)
     while True:
-        times = _steps(run, WINDOW_STEPS, device)
+        times = _time_steps(run, WINDOW_STEPS, device)
         steps += WINDOW_STEPS if fixed is None else 0
-        # everyone's view, so that all ranks go on or stop alike
+        # every rank's view, so that all go on or stop alike
         views = team.gather((median(times), perf_counter() - began))
         now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
         steady = before > 0 and abs(now / before - 1) <= STEADY
@@ -71,11 +70,11 @@ def _warm(
         before = now
 
 
-def _steps(run: VariantRun, count: int, device: torch.device) -> list[float]:
+def _time_steps(run: VariantRun, count: int, device: Device) -> list[float]:
     times = []
     for _ in range(count):
         began = perf_counter()
         run.step()
-        synchronize(device)
+        device.synchronize()
         times.append(perf_counter() - began)
     return times

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 
-def forget() -> None:
+def reset() -> None:
     """Drop everything compiled so far, so that a trial depends on none before it.
 
     After eight recompilations torch would go on uncompiled, with a line in a log: here it raises.
@@ -55,6 +55,6 @@ def eager(compiled: bool) -> Iterator[None]:
 def _arguments() -> dict[str, Any]:
     arguments: dict[str, Any] = {"dynamic": False}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        # without it lanes of one class share compiled graphs: DDP's would not be split at its buckets
+        # without it modules of one class share compiled graphs: DDP's would not be split at its buckets
         arguments["isolate_recompiles"] = True
     return arguments

@@ -9,6 +9,7 @@ import torch
 
 from raybench.errors import InvalidTrialError
 from raybench.worker.communicators import Team
+from raybench.worker.devices.cuda import gpu_uuid
 
 
 def device_ids(team: Team, device: torch.device) -> list[int]:
@@ -16,7 +17,7 @@ def device_ids(team: Team, device: torch.device) -> list[int]:
 
     Raises ``InvalidTrialError`` where one process cannot drive them all.
     """
-    uuid = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+    uuid = gpu_uuid(device) if device.type == "cuda" else ""
     places: list[tuple[str, int | None, str]] = team.gather((socket.gethostname(), device.index, uuid))
     if device.type != "cuda":
         raise InvalidTrialError("strategy dp exists on GPUs only")
@@ -43,4 +44,4 @@ def joined(batches: list[Any]) -> Any:
 
 
 def _is_device(index: int, uuid: str) -> bool:
-    return index < torch.cuda.device_count() and str(torch.cuda.get_device_properties(index).uuid) == uuid
+    return index < torch.cuda.device_count() and gpu_uuid(index) == uuid

@@ -20,8 +20,8 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     least twice; the children with parameters of the largest such container (an MLP's Linear layers).
     """
     named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-    found = list(_outermost(model, named)) or list(_composite(model)) or _layers(model)
-    return list(dict.fromkeys(found))  # a block that is used twice is one block
+    blocks = list(_outermost(model, named)) or list(_composite(model)) or _layers(model)
+    return list(dict.fromkeys(blocks))  # a block that is used twice is one block
 
 
 def checkpoint_blocks(model: nn.Module) -> None:

@@ -37,10 +37,10 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
 
     whole = [tensor.data for tensor in (*module.parameters(), *module.buffers())]
     dist._broadcast_coalesced(team.control, whole, COALESCED_BYTES, 0)  # type: ignore[attr-defined]
-    kind = None if has_batch_norm(module) else AUTOCAST.get(setting.precision)
+    dtype = None if has_batch_norm(module) else AUTOCAST.get(setting.precision)
     policy = MixedPrecisionPolicy()
-    if kind:
-        policy = MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32)
+    if dtype:
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     mesh = DeviceMesh.from_group(team.data, device.type)
     reshard = setting.fsdp_reshard
     blocks = [block for block in repeated_blocks(module) if block is not module]
@@ -49,12 +49,12 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
             compile_forward(block)
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
-    outer = replace(policy, output_dtype=torch.float32) if kind else policy
+    outer = replace(policy, output_dtype=torch.float32) if dtype else policy
     fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=outer)
-    return kind is None
+    return dtype is None
 
 
-def let_go(module: nn.Module) -> None:
+def release_group(module: nn.Module) -> None:
     """Undo torch's hold on the sharded module's group: whoever waits in it is freed when it closes.
 
     DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would
@@ -73,7 +73,7 @@ def let_go(module: nn.Module) -> None:
 
 def has_batch_norm(module: nn.Module) -> bool:
     """Whether a layer keeps running statistics of batches."""
-    return any(isinstance(each, _BatchNorm) for each in module.modules())
+    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:

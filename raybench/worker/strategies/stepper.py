@@ -12,15 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.measurements import Phase
 from raybench.spec.knobs import Setting
-from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
-from raybench.workloads.protocol import Workload, optimizer_of
+from raybench.workloads.protocol import Workload
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Mark = Callable[[Phase], None]
 
 
-class Lane:
+class Stepper:
     """A module, bare or wrapped, that is trained step by step.
 
     ``autocast=False``: the module itself runs in the setting's precision, as FSDP's may.
@@ -39,13 +38,13 @@ class Lane:
     ) -> None:
         self.module, self.optimizer, self.batches = module, optimizer, batches
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
-        # of a training trial: sees each micro-batch after its forward pass, and says what its loss weighs
-        self.judge: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
+        # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
+        self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
         self.autocast = autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
-        # a static graph is learnt in the first step, and DDP asserts where its first backward pass is quiet
-        self._may_be_quiet = not setting.static_graph
+        # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
+        self._may_skip_sync = not setting.static_graph
 
     def step(self, mark: Mark | None = None) -> None:
         """One optimizer step of ``gradient_accumulation`` micro-batches.
@@ -57,11 +56,11 @@ class Lane:
             batch = self.batches.next()
             if mark:
                 mark("data")
-            with self._gradients_travel(micro_batch == accumulation - 1):
+            with self._synchronising(micro_batch == accumulation - 1):
                 loss = self._forward(batch)
                 if mark:
                     mark("forward")
-                scaled: torch.Tensor = self._scaler.scale(self._weighed(loss, batch))
+                scaled: torch.Tensor = self._scaler.scale(self._weighted(loss, batch))
                 scaled.backward()  # type: ignore[no-untyped-call]
             if mark:
                 mark("backward")
@@ -71,11 +70,11 @@ class Lane:
         if mark:
             mark("optimizer")
         self.loss = loss.detach()
-        self._may_be_quiet = True
+        self._may_skip_sync = True
 
-    def _weighed(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
-        if self.judge is not None:
-            return self.judge(loss, batch)
+    def _weighted(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
+        if self.weigh_loss is not None:
+            return self.weigh_loss(loss, batch)
         accumulation = self._setting.gradient_accumulation
         return loss / accumulation if accumulation > 1 else loss
 
@@ -90,19 +89,19 @@ class Lane:
         module = self.module
         return module.module if isinstance(module, DistributedDataParallel) else module
 
-    def settle(self, batch: Any) -> None:
+    def pass_without_step(self, batch: Any) -> None:
         """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
-        with self._gradients_travel(True):
+        with self._synchronising(True):
             self._forward(batch).backward()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
-        self._may_be_quiet = True
+        self._may_skip_sync = True
 
     def backward(self, batch: Any, weight: float = 1.0) -> torch.Tensor:
         """Gradients of ``weight`` times the loss of one batch, synchronised and added to those there are.
 
-        Returns the loss, detached. ``sample_weight`` makes uneven batches count right.
+        Returns the loss, detached. ``gradients.sample_weight`` is the weight of uneven batches.
         """
-        with self._gradients_travel(True):
+        with self._synchronising(True):
             loss = self._forward(batch)
             (loss * weight).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -119,48 +118,16 @@ class Lane:
         return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
 
     def _forward(self, batch: Any) -> torch.Tensor:
-        kind = AUTOCAST.get(self._setting.precision) if self.autocast else None
-        with torch.autocast(self._device.type, dtype=kind) if kind else nullcontext():
+        dtype = AUTOCAST.get(self._setting.precision) if self.autocast else None
+        with torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext():
             return self._workload.loss(self.module, batch)
 
-    def _gradients_travel(self, last: bool) -> AbstractContextManager[Any]:
+    def _synchronising(self, last: bool) -> AbstractContextManager[Any]:
         """Gradients of all micro-batches but the last stay on their rank."""
         if isinstance(self.module, DistributedDataParallel):
-            quiet = self._may_be_quiet and not last
-            return self.module.no_sync() if quiet else nullcontext()
-        of_fsdp = getattr(self.module, "set_requires_gradient_sync", None)
-        if of_fsdp is not None:
-            of_fsdp(last)
+            skips = self._may_skip_sync and not last
+            return self.module.no_sync() if skips else nullcontext()
+        set_fsdp_sync = getattr(self.module, "set_requires_gradient_sync", None)
+        if set_fsdp_sync is not None:
+            set_fsdp_sync(last)
         return nullcontext()
-
-
-def sample_weight(samples: int, all_samples: int, world_size: int) -> float:
-    """What a rank multiplies its mean loss by, so that the gradients' mean over ranks is exact.
-
-    DDP and FSDP average gradients over ranks, as if each had the same number of samples. With b_r samples
-    on rank r, B on all and n ranks, (1/n) sum_r w_r g_r is the gradient of the mean over all B samples
-    exactly when w_r = n b_r / B. A rank without samples takes any batch at weight 0. With accumulation
-    ``samples`` is of the micro-batch, ``all_samples`` of all micro-batches of all ranks.
-    """
-    return world_size * samples / all_samples
-
-
-def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
-    """The workload's own optimizer, or the study's."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    own = optimizer_of(workload, parameters)
-    if own is not None:
-        return own
-    rate, decay = spec.learning_rate, spec.weight_decay
-    if spec.name == "sgd":
-        return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)
-    kind = torch.optim.Adam if spec.name == "adam" else torch.optim.AdamW
-    return kind(parameters, rate, weight_decay=decay)
-
-
-def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
-    """Let ``target`` update the same state tensors as ``source``, parameter by parameter."""
-    pairs = zip(source.param_groups, target.param_groups, strict=True)
-    for mine, theirs in pairs:
-        for one, other in zip(mine["params"], theirs["params"], strict=True):
-            target.state[other] = source.state[one]

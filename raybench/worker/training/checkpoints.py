@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from raybench.errors import InvalidTrialError
+from raybench.worker.devices.base import Device
 
 STATE = "state.pt"
 _NAME = re.compile(r"epoch-(\d{4,})")
@@ -37,10 +38,10 @@ class Checkpoints:
         be read.
         """
         self._remove_unfinished()
-        found = self._epochs()
-        if not found:
+        folders = self._epochs()
+        if not folders:
             return None
-        path = found[-1] / STATE
+        path = folders[-1] / STATE
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
@@ -79,7 +80,7 @@ class Checkpoints:
             shutil.rmtree(path)
 
 
-def random_state(device: torch.device) -> dict[str, Any]:
+def random_state(device: Device) -> dict[str, Any]:
     """Where every generator of this rank stands, in types that ``torch.load`` trusts."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     state = {
@@ -87,20 +88,21 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
         "python": random.getstate(),
     }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
+    of_device = device.random_state()
+    if of_device is not None:
+        state["device"] = of_device
     return state
 
 
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+def set_random_state(state: dict[str, Any], device: Device) -> None:
     """Put every generator of this rank back to where ``random_state`` found it."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if "device" in state:
+        device.set_random_state(state["device"])
 
 
 def _sync(folder: Path) -> None:

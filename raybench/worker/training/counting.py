@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from raybench.errors import InvalidTrialError
 from raybench.workloads import Workload
 from raybench.workloads.protocol import metric_of
 
@@ -19,7 +21,7 @@ class Sums:
 
     samples: int = 0
     loss: float = 0.0  # summed over samples
-    correct: int = 0
+    correct: int | None = None  # None: the workload has no metric
     seconds: float = 0.0
     learning_rate: float = 0.0
 
@@ -51,7 +53,8 @@ class Counter:
 
     def take(self, seconds: float, learning_rate: float = 0.0) -> Sums:
         """The sums so far, and begin anew."""
-        sums = Sums(self._samples, float(self._loss), int(self._correct), seconds, learning_rate)
+        correct = None if self._metric is None else int(self._correct)
+        sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate)
         self._samples = 0
         self._loss.zero_()
         self._correct.zero_()
@@ -59,3 +62,17 @@ class Counter:
 
     def _keep(self, module: nn.Module, arguments: Any, output: Any) -> None:
         self._output = output
+
+
+def mean_loss(sums: Sequence[Sums]) -> float:
+    """Over the samples of all ranks. Raises ``InvalidTrialError`` where it is not finite."""
+    loss = sum(of_rank.loss for of_rank in sums) / sum(of_rank.samples for of_rank in sums)
+    if not math.isfinite(loss):
+        raise InvalidTrialError("the loss is not finite")
+    return loss
+
+
+def correct_predictions(sums: Sequence[Sums]) -> int | None:
+    """Of all ranks; None: the workload has no metric."""
+    counted = [of_rank.correct for of_rank in sums if of_rank.correct is not None]
+    return sum(counted) if len(counted) == len(sums) else None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,84 +13,91 @@ from torch import nn
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import GradientNorms
 from raybench.worker.communicators import Team
-from raybench.worker.devices.probe import give_back_memory
 from raybench.worker.failures import describe
-from raybench.worker.strategies.models import Bench
+from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gather_weights
-from raybench.worker.strategies.stepper import Lane
-from raybench.worker.training.epochs import PRIME, EpochBatches, Part, shuffled, split
+from raybench.worker.strategies.stepper import Stepper
+from raybench.worker.training.epoch_batches import EpochBatches
+from raybench.worker.training.parts import PRIME, Part, shuffled, split
+from raybench.worker.training.state_preserved import state_preserved
 from raybench.workloads.protocol import Workload
 
 LEAST_BATCHES, MOST_BATCHES = 2, 8  # big ones, after each epoch
 STEPS_PER_BATCH = 10
 
 
-class NoiseProbe:
+class GradientNoise:
     """Looks at the gradients of a training trial after each of its epochs, on one rank."""
 
     def __init__(
-        self, request: TrainingRequest, team: Team, workload: Workload, train: EpochBatches, bench: Bench
+        self,
+        request: TrainingRequest,
+        team: Team,
+        workload: Workload,
+        train: EpochBatches,
+        models: StrategyModels,
     ) -> None:
         self._request, self._team, self._workload = request, team, workload
-        self._train, self._bench = train, bench
-        self.missing: str | None = None  # why there is nothing to see
+        self._train, self._models = train, models
+        self.missing: str | None = None  # why there is none
 
-    def after(self, lane: Lane, number: int, steps: int) -> tuple[GradientNorms, ...]:
-        """Norms of a few batches at the weights of ``lane`` after epoch ``number``, which had ``steps``.
+    def after(self, stepper: Stepper, number: int, steps: int) -> tuple[GradientNorms, ...]:
+        """Norms of a few batches at the weights of ``stepper`` after epoch ``number``, which had ``steps``.
 
         Empty where ``missing`` says why. A collective call.
         """
         if self.missing:
             return ()
-        found = self._seen(lane, number, steps)
-        if isinstance(found, str):
-            self.missing = found
+        norms = self._norms_after(stepper, number, steps)
+        if isinstance(norms, str):
+            self.missing = norms
             return ()
-        return tuple(found)
+        return tuple(norms)
 
-    def _seen(self, lane: Lane, number: int, steps: int) -> list[GradientNorms] | str:
-        each = small_batches(self._team.size)
-        size = min(self._request.config.batch_size, self._train.num_samples // (each * self._team.size))
+    def _norms_after(self, stepper: Stepper, number: int, steps: int) -> list[GradientNorms] | str:
+        num_small = small_batches(self._team.size)
+        most = self._train.num_samples // (num_small * self._team.size)
+        size = min(self._request.config.batch_size, most)
         if not size:
             return f"{self._train.num_samples} training samples are too few"
-        if not self._bench.shards:
-            return self._norms(self._bench.bare.module, number, size, each, steps)
-        module = self._whole(lane)
-        found = module if isinstance(module, str) else self._norms(module, number, size, each, steps)
+        if not self._models.is_sharded:
+            return self._norms(self._models.bare.module, number, size, num_small, steps)
+        module = self._whole(stepper)
+        norms = module if isinstance(module, str) else self._norms(module, number, size, num_small, steps)
         del module
-        give_back_memory(self._bench.device)  # what follows would be taken to need it
-        return found
+        self._models.device.release_memory()  # what follows would be taken to need it
+        return norms
 
     def _norms(
-        self, module: nn.Module, number: int, size: int, each: int, steps: int
+        self, module: nn.Module, number: int, size: int, num_small: int, steps: int
     ) -> list[GradientNorms] | str:
-        found = list[GradientNorms]()
-        with undisturbed(module, self._bench.device):
-            for parts in self._parts(number, size, each, num_batches(steps)):
+        all_norms = list[GradientNorms]()
+        with state_preserved(module, self._models.device):
+            for parts in self._parts(number, size, num_small, num_batches(steps)):
                 batches = [self._train.read(part) for part in parts]
                 norms = gradient_norms(self._team, module, self._workload, batches, size)
                 if isinstance(norms, str):
                     return norms
-                found.append(norms)
-        return found
+                all_norms.append(norms)
+        return all_norms
 
-    def _whole(self, lane: Lane) -> nn.Module | str:
+    def _whole(self, stepper: Stepper) -> nn.Module | str:
         """A copy of the sharded model, whole, at the weights of now; or why some rank has none."""
         failure, module = None, None
         try:
-            module = self._bench.whole_copy()
+            module = self._models.whole_copy()
         except Exception as error:
             failure = describe(error)
-        failures = [found for found in self._team.gather(failure) if found]
+        failures = [reason for reason in self._team.gather(failure) if reason]
         if failures:
             return f"no room for a whole model beside the shards: {failures[0]}"
         assert module is not None
-        gather_weights(lane.module, module)
+        gather_weights(stepper.module, module)
         return module
 
-    def _parts(self, number: int, size: int, each: int, count: int) -> list[list[Part]]:
+    def _parts(self, number: int, size: int, num_small: int, count: int) -> list[list[Part]]:
         """Batches drawn anew: those of the epoch are the ones that the model has just been fitted to."""
-        big = size * each * self._team.size
+        big = size * num_small * self._team.size
         seed = (self._request.config.seed + 1) * PRIME + number
         order: list[int] = []
         for draw in range(math.ceil(count * big / self._train.num_samples)):
@@ -102,7 +108,7 @@ class NoiseProbe:
             step_size=big,
             ranks=self._team.size,
             rank=self._team.rank,
-            micro_batches=each,
+            micro_batches=num_small,
             seed=seed,
         )
 
@@ -135,40 +141,28 @@ def gradient_norms(
     except Exception as error:
         failure = describe(error)
     reports: list[tuple[list[float], str | None]] = team.gather((squares, failure))
-    failures = [found for _, found in reports if found]
+    failures = [reason for _, reason in reports if reason]
     if failures:
         return failures[0]
     assert total is not None
     if team.size > 1:
         dist.all_reduce(total, group=team.data)
-    every = [square for found, _ in reports for square in found]
-    mean = total / len(every)
+    all_squares = [square for of_rank, _ in reports for square in of_rank]
+    mean = total / len(all_squares)
     return GradientNorms(
         small_batch=batch_size,
-        small_square=sum(every) / len(every),
-        big_batch=batch_size * len(every),
+        small_square=sum(all_squares) / len(all_squares),
+        big_batch=batch_size * len(all_squares),
         big_square=float(mean.double().square().sum()),
     )
-
-
-@contextmanager
-def undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Buffers and generators are afterwards what they were: the training goes on as if nothing had been."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        yield
-    with torch.no_grad():
-        for buffer, value in buffers:
-            buffer.copy_(value)
 
 
 def _gradient(module: nn.Module, workload: Workload, batch: Any) -> torch.Tensor:
     """The gradient of the mean loss of ``batch``, as one vector, in full precision."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    found = torch.autograd.grad(workload.loss(module, batch), parameters, allow_unused=True)
+    gradients = torch.autograd.grad(workload.loss(module, batch), parameters, allow_unused=True)
     parts = [
         (torch.zeros_like(parameter) if gradient is None else gradient).reshape(-1).float()
-        for parameter, gradient in zip(parameters, found, strict=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True)
     ]
     return torch.cat(parts)

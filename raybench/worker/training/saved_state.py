@@ -13,32 +13,33 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch
 from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
 from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
-from raybench.worker.strategies.stepper import Lane
+from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, random_state, set_random_state
 
 
 class SavedTraining:
     """One rank's part in writing and reading the checkpoints of a trial; all its calls are collective.
 
-    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and dealt
-    out again. Only the leader holds them whole.
+    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and
+    distributed again. Only the leader holds them whole.
     """
 
     def __init__(
-        self, request: TrainingRequest, team: Team, device: torch.device, checkpoints: Checkpoints | None
+        self, request: TrainingRequest, team: Team, device: Device, checkpoints: Checkpoints | None
     ) -> None:
         """``checkpoints``: on the leader, where they are asked for."""
         self._request, self._team, self._device = request, team, device
         self._checkpoints = checkpoints
 
-    def save(self, lane: Lane, epochs: Sequence[Epoch], steps: int) -> float:
+    def save(self, stepper: Stepper, epochs: Sequence[Epoch], steps: int) -> float:
         """Seconds that it took on the slowest rank; a full disk ends the trial on all."""
         began = perf_counter()
         leads, failure = self._team.leads, None
-        states = self._team.gather(random_state(self._device))
-        model = gathered(lane.inner.state_dict(), keep=leads)
-        optimizer = gathered(lane.optimizer.state_dict(), keep=leads)
+        random_states = self._team.gather(random_state(self._device))
+        model = gathered(stepper.inner.state_dict(), keep=leads)
+        optimizer = gathered(stepper.optimizer.state_dict(), keep=leads)
         if self._checkpoints is not None:
             state = {
                 "trial_id": self._request.trial_id,
@@ -46,8 +47,8 @@ class SavedTraining:
                 "steps": steps,
                 "model": model,
                 "optimizer": optimizer,
-                "scaler": lane.scaler.state_dict(),
-                "random": states,
+                "scaler": stepper.scaler.state_dict(),
+                "random": random_states,
             }
             try:
                 self._checkpoints.save(state, epochs[-1].epoch)
@@ -56,8 +57,8 @@ class SavedTraining:
         self._team.agree(failure)
         return float(max(self._team.gather(perf_counter() - began)))
 
-    def resume(self, lane: Lane) -> list[Epoch]:
-        """Put ``lane`` to where the last checkpoint has it: the epochs until there, none without one."""
+    def resume(self, stepper: Stepper) -> list[Epoch]:
+        """Put ``stepper`` to where the last checkpoint has it: the epochs until there, none without one."""
         state, shapes = None, None
         failure: Exception | None = None
         if self._checkpoints is not None:
@@ -67,27 +68,27 @@ class SavedTraining:
                     raise InvalidTrialError(
                         f"the checkpoint is of trial {state['trial_id']}, not of this one"
                     )
-                shapes = _each(lane, state, _shape) if state is not None else None
+                shapes = _change_parts(stepper, state, _shape) if state is not None else None
             except (KeyError, IndexError) as error:
                 failure = _of_another(error)
             except Exception as error:
                 failure = error
         self._team.agree(failure)
-        carried = [shapes]
+        states = [shapes]
         if self._team.size > 1:
-            dist.broadcast_object_list(carried, src=self._team.ranks[0], group=self._team.control)
-        if carried[0] is None:
+            dist.broadcast_object_list(states, src=self._team.ranks[0], group=self._team.control)
+        if states[0] is None:
             return []
-        return self._restore(lane, carried[0] if state is None else state)
+        return self._restore(stepper, states[0] if state is None else state)
 
-    def _restore(self, lane: Lane, state: dict[str, Any]) -> list[Epoch]:
+    def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
         epochs, failure = list[Epoch](), None
         try:
-            dealt = _each(lane, state, _shard)
-            lane.inner.load_state_dict(dealt["model"])
-            lane.optimizer.load_state_dict(dealt["optimizer"])
-            if lane.scaler.is_enabled():
-                lane.scaler.load_state_dict(state["scaler"])
+            sharded = _change_parts(stepper, state, _shard)
+            stepper.inner.load_state_dict(sharded["model"])
+            stepper.optimizer.load_state_dict(sharded["optimizer"])
+            if stepper.scaler.is_enabled():
+                stepper.scaler.load_state_dict(state["scaler"])
             epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
             set_random_state(state["random"][self._team.rank], self._device)
         except (RuntimeError, KeyError, ValueError, IndexError) as error:
@@ -101,13 +102,15 @@ def _of_another(error: Exception) -> InvalidTrialError:
     return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
 
 
-def _each(lane: Lane, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]) -> dict[str, Any]:
-    """The state with ``change(part, value)`` for what belongs to a part of the lane that may be sharded.
+def _change_parts(
+    stepper: Stepper, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]
+) -> dict[str, Any]:
+    """The state with ``change(part, value)`` for what belongs to a part of the model that may be sharded.
 
     Of an optimizer's state that is what has the shape of its parameter, as moments have.
     """
-    mine, model = lane.inner.state_dict(), state["model"]
-    parameters = [parameter for group in lane.optimizer.param_groups for parameter in group["params"]]
+    parts, model = stepper.inner.state_dict(), state["model"]
+    parameters = [parameter for group in stepper.optimizer.param_groups for parameter in group["params"]]
     optimizer = {
         number: {
             name: change(parameters[number], value) if _is_like(value, parameters[number]) else value
@@ -118,14 +121,14 @@ def _each(lane: Lane, state: dict[str, Any], change: Callable[[torch.Tensor, Any
     return {
         **state,
         "model": {
-            name: change(mine[name], value) if name in mine else value for name, value in model.items()
+            name: change(parts[name], value) if name in parts else value for name, value in model.items()
         },
         "optimizer": {**state["optimizer"], "state": optimizer},
     }
 
 
 def _shape(part: Any, value: Any) -> Any:
-    """A tensor without its values, where shards are dealt out by the leader."""
+    """A tensor without its values, where the leader distributes the shards."""
     return value.to("meta") if is_sharded(part) else value
 
 

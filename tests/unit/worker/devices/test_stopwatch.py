@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.worker.devices.stopwatch import CPUStopwatch, CUDAStopwatch, stopwatch
+from raybench.worker.devices.cpu import CPUDevice, CPUStopwatch
+from raybench.worker.devices.cuda import CUDADevice, CUDAStopwatch
 
 
 def test_laps_are_the_times_between_marks() -> None:
@@ -46,8 +47,9 @@ def test_without_a_lap_there_is_no_time() -> None:
 
 
 def test_each_device_has_its_stopwatch() -> None:
-    assert isinstance(stopwatch(torch.device("cpu")), CPUStopwatch)
-    assert isinstance(stopwatch(torch.device("cuda")), CUDAStopwatch)  # makes no event before its start
+    assert isinstance(CPUDevice().stopwatch(), CPUStopwatch)
+    watch = CUDADevice(torch.device("cuda")).stopwatch()  # makes no event before its start
+    assert isinstance(watch, CUDAStopwatch)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

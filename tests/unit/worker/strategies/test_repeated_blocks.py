@@ -6,10 +6,7 @@ import torchvision
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.strategies.data_parallel import joined
 from raybench.worker.strategies.repeated_blocks import checkpoint_blocks, repeated_blocks
-from raybench.worker.strategies.sharding import has_batch_norm
-from raybench.worker.strategies.stepper import sample_weight
 
 
 def names(model):
@@ -67,23 +64,3 @@ def test_checkpointing_keeps_parameters_gradients():
 def test_checkpointing_without_blocks_says_so():
     with pytest.raises(InvalidTrialError, match="no repeated blocks"):
         checkpoint_blocks(nn.Linear(4, 4))
-
-
-def test_batch_norm_keeps_autocast_under_fsdp():
-    assert has_batch_norm(torchvision.models.resnet18())
-    assert not has_batch_norm(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))
-
-
-def test_batches_join_whatever_holds_their_tensors():
-    one, two = torch.zeros(2, 3), torch.ones(1, 3)
-    assert joined([one, two]).shape == (3, 3)
-    found = joined([{"a": (one, [one])}, {"a": (two, [two])}])
-    assert torch.equal(found["a"][0], torch.cat([one, two]))
-    assert torch.equal(found["a"][1][0], torch.cat([one, two]))
-
-
-def test_weights_of_uneven_ranks_make_their_mean_the_mean_over_samples():
-    sizes, values = (5, 3, 0), (2.0, 10.0, 99.0)
-    mean = sum(sample_weight(b, 8, 3) * v for b, v in zip(sizes, values, strict=True)) / 3
-    assert mean == pytest.approx((5 * 2.0 + 3 * 10.0) / 8)
-    assert sample_weight(4, 8, 2) == 1.0

@@ -1,16 +1,10 @@
-"""Epochs of a data set over ranks: every sample once, the uneven last step split as evenly as can be.
-
-The samples of an optimizer step depend on the seed, the epoch and the global batch only, never on the number
-of ranks; and what is random in a sample (its augmentation) on its place in the epoch, never on the process
-that reads it. So one device and several train on the same steps, and a resumed trial on the same samples.
-"""
+"""The batches of an epoch on one rank, read by parts: what is random in a sample depends on its part."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,57 +12,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import PREFETCH_FACTOR, in_its_own_words, loader_context
+from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_message
+from raybench.worker.devices.base import Device
+from raybench.worker.training.parts import Part
 from raybench.workloads.protocol import Workload, collate_of
-
-PRIME = 1_000_003  # keeps the seeds of two epochs, and of two parts, apart
-
-
-@dataclass(frozen=True)
-class Part:
-    """One micro-batch of one rank."""
-
-    indices: tuple[int, ...]  # of the data set
-    num_samples: int  # that count: 0 where the indices only stand in, for a rank that must take part
-    step_samples: int  # of all ranks in this optimizer step
-    seed: int  # of what is random in the samples
-
-
-def even_sizes(total: int, parts: int) -> list[int]:
-    """``parts`` whole numbers that add up to ``total`` and differ by 1 at most, the larger first."""
-    base, more = divmod(total, parts)
-    return [base + (place < more) for place in range(parts)]
-
-
-def split(
-    order: Sequence[int], *, step_size: int, ranks: int, rank: int, micro_batches: int, seed: int
-) -> list[list[Part]]:
-    """The optimizer steps of an epoch, each with the micro-batches of ``rank``.
-
-    A step's samples are split over the ranks, then over each rank's micro-batches; only the last step may
-    be short. A part without samples holds two of the step's, to be weighted with 0: its rank must take part
-    in the collectives.
-    """
-    steps = []
-    for number, begin in enumerate(range(0, len(order), step_size)):
-        step = order[begin : begin + step_size]
-        shares = even_sizes(len(step), ranks)
-        at = sum(shares[:rank])
-        parts = []
-        for micro_batch, size in enumerate(even_sizes(shares[rank], micro_batches)):
-            place = (number * ranks + rank) * micro_batches + micro_batch
-            mine = tuple(step[at : at + size]) or tuple(step[:2])
-            parts.append(Part(mine, size, len(step), seed * PRIME + place))
-            at += size
-        steps.append(parts)
-    return steps
-
-
-def shuffled(length: int, seed: int, epoch: int) -> list[int]:
-    """The order of an epoch, the same on every rank."""
-    generator = torch.Generator().manual_seed(seed * PRIME + epoch)
-    order: list[int] = torch.randperm(length, generator=generator).tolist()
-    return order
 
 
 class Reader(Dataset[Any]):
@@ -93,16 +40,16 @@ class Reader(Dataset[Any]):
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Every generator of the process seeded, and put back as it was afterwards."""
-    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
         yield
     finally:
-        torch.set_rng_state(kept[0])
-        random.setstate(kept[1])
-        np.random.set_state(kept[2])
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])
 
 
 class _Parts:
@@ -121,14 +68,14 @@ class _Parts:
 class EpochBatches:
     """The batches of the epoch that was begun, on the device; ``part`` tells of the last one."""
 
-    warm = 0
+    prefetched = 0
 
     def __init__(
         self,
         workload: Workload,
         dataset: Any,
         setting: Setting,
-        device: torch.device,
+        device: Device,
         place: Callable[[Any], Any],
     ) -> None:
         self.num_samples = len(dataset)
@@ -142,7 +89,7 @@ class EpochBatches:
             batch_sampler=self._parts,  # type: ignore[arg-type]  # yields parts, which Reader takes
             num_workers=setting.workers,
             persistent_workers=setting.persistent_workers and setting.workers > 0,
-            pin_memory=setting.pin_memory and device.type == "cuda",
+            pin_memory=setting.pin_memory and device.pins_memory,
             prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
             multiprocessing_context=loader_context(setting.workers),
             collate_fn=self._collate,
@@ -160,7 +107,7 @@ class EpochBatches:
         try:
             batch = next(self._batches)
         except Exception as error:
-            in_its_own_words(error)
+            restore_message(error)
             raise
         return self._place(batch)
 

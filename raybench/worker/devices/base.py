@@ -1,0 +1,156 @@
+"""What the worker asks of a device, whatever its kind; ``cpu`` and ``cuda`` answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raybench.spec.knobs import Setting
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class AvailableMemory:
+    """The memory of one rank before a trial."""
+
+    place: str  # the GPU, or the host: ranks of one place share it
+    taken_bytes: int  # by this rank; on a GPU by all
+    left_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """The most memory that one rank took, in bytes; None where it is not told."""
+
+    torch: int | None  # as torch counts it; torch does not count on CPUs
+    device: int | None  # all used on a GPU, the process's peak resident set on a CPU
+
+
+class Stopwatch(Protocol):
+    """Marks moments in a stream of work; the times between them are read when the work is done."""
+
+    def start(self) -> None:
+        """Forget earlier marks and set the first one."""
+        ...
+
+    def lap(self) -> None:
+        """Set a mark after the work given so far."""
+        ...
+
+    def read(self) -> NDArray[np.float64]:
+        """Times between successive marks, in s, shape ``(laps,)``; waits for the device."""
+        ...
+
+
+class UtilizationMeter(Protocol):
+    """How busy the device is while it trains."""
+
+    def start(self) -> None:
+        """A stretch of work begins."""
+        ...
+
+    def after_step(self) -> None:
+        """Look, where it is time to."""
+        ...
+
+    def stop(self, seconds: float) -> None:
+        """The stretch is over; it took ``seconds``."""
+        ...
+
+    def mean(self) -> float | None:
+        """Share of the device in use, 0 to 1, mean over all looks; None where it is not told."""
+        ...
+
+
+class Device(Protocol):
+    """One rank's device. What cannot be read is None."""
+
+    kind: DeviceKind
+    torch_device: torch.device
+    data_backend: str  # of the process group that carries gradients
+    block_seconds: float  # at least, of a block of steps
+    matrix_side: int  # of square matrices whose product reaches the device's peak
+    pins_memory: bool  # whether the copy of a batch from pinned memory runs beside the computing
+    overcommits: bool  # gives memory that it has not, and ends the process that uses it
+    tells_utilization: bool
+    frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
+    ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel asks for them
+
+    def name(self) -> str:
+        """The model of the device."""
+        ...
+
+    def activate(self, setting: Setting, threads: int) -> None:
+        """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        ...
+
+    def stopwatch(self) -> Stopwatch:
+        """A new one: laps without synchronisation, read at the end."""
+        ...
+
+    def fork_rng(self) -> AbstractContextManager[None]:
+        """Inside, torch's generators may be used and seeded; afterwards they are as they were."""
+        ...
+
+    def random_state(self) -> torch.Tensor | None:
+        """Where the device's own generator stands; None: it has none beside torch's."""
+        ...
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        """Put the device's own generator to where ``random_state`` found it."""
+        ...
+
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+        """Forget earlier peaks of memory, on further ``devices`` of this process too."""
+        ...
+
+    def memory_peak(self) -> MemoryPeak:
+        """The peak since ``reset_peak``."""
+        ...
+
+    def peaks_of(self, devices: Sequence[int]) -> list[int]:
+        """The peaks since ``reset_peak`` of ``devices`` of this process, as torch counts them, in bytes."""
+        ...
+
+    def available_memory(self) -> AvailableMemory | None:
+        """What this rank has and what is left, now."""
+        ...
+
+    def release_memory(self) -> None:
+        """Return to the system what was freed: kept by the allocator, it hides what a batch takes."""
+        ...
+
+    def end_trial(self) -> None:
+        """Return to the device what the trial freed, where others may want it."""
+        ...
+
+    def clock_mhz(self) -> float | None:
+        """The device's clock right now; on CPUs the mean over the cores."""
+        ...
+
+    def throttled(self) -> bool | None:
+        """Whether heat or power holds the clock down."""
+        ...
+
+    def energy_joules(self) -> float | None:
+        """Energy since the driver was loaded."""
+        ...
+
+    def utilization(self) -> float | None:
+        """Share of the last sample period in which the device worked, 0 to 1."""
+        ...
+
+    def utilization_meter(self, cores: int) -> UtilizationMeter:
+        """A new one, for a rank that has ``cores``."""
+        ...

@@ -1,0 +1,174 @@
+"""A rank on CPU cores."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter, process_time
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+
+from raybench.machine import cores, memory
+from raybench.spec.knobs import Setting
+from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+
+
+class CPUDevice:
+    """Implements ``Device``."""
+
+    kind: DeviceKind = "cpu"
+    data_backend = "gloo"
+    block_seconds = 0.15
+    matrix_side = 1024
+    pins_memory = False
+    overcommits = True
+    tells_utilization = False
+    frees_waiting_ranks = True
+    ddp_device_ids: list[torch.device] | None = None
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+        self._stale_peak: int | None = None  # of the resident set, where it could not be forgotten
+
+    def name(self) -> str:
+        """The model of the processor."""
+        return cores.cpu_model()
+
+    def activate(self, setting: Setting, threads: int) -> None:
+        """The number of threads."""
+        wanted = setting.num_threads or threads
+        if torch.get_num_threads() != wanted:
+            torch.set_num_threads(wanted)
+
+    def synchronize(self) -> None:
+        """Nothing: the work is done when the call returns."""
+
+    def stopwatch(self) -> CPUStopwatch:
+        """A new one."""
+        return CPUStopwatch()
+
+    def fork_rng(self) -> AbstractContextManager[None]:
+        """Inside, torch's generator may be used; afterwards it is as it was."""
+        return torch.random.fork_rng(devices=[])
+
+    def random_state(self) -> torch.Tensor | None:
+        """None: torch's generator is the CPU's."""
+        return None
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        """Nothing: a state of a GPU's generator means nothing here."""
+
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+        """Forget the high-water mark of the resident set; where the kernel refuses, remember it."""
+        try:
+            with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)
+                file.write("5")
+            self._stale_peak = None
+        except OSError:
+            self._stale_peak = _status_bytes("VmHWM")
+
+    def memory_peak(self) -> MemoryPeak:
+        """The process's peak resident set since ``reset_peak``."""
+        peak = _status_bytes("VmHWM")
+        return MemoryPeak(torch=None, device=None if peak == self._stale_peak else peak)
+
+    def peaks_of(self, devices: Sequence[int]) -> list[int]:
+        """None: a process has no further CPUs."""
+        return []
+
+    def available_memory(self) -> AvailableMemory | None:
+        """The resident set, and what the host has left."""
+        resident = _status_bytes("VmRSS")
+        if resident is None:
+            return None
+        return AvailableMemory(socket.gethostname(), resident, memory.available_memory_bytes())
+
+    def release_memory(self) -> None:
+        """Let the C library return what was freed to the system."""
+        try:
+            ctypes.CDLL(None).malloc_trim(0)
+        except (OSError, AttributeError):  # another C library than glibc
+            pass
+
+    def end_trial(self) -> None:
+        """Nothing: the next trial uses what the C library has kept."""
+
+    def clock_mhz(self) -> float | None:
+        """Mean over the cores."""
+        frequency = psutil.cpu_freq()
+        return float(frequency.current) if frequency else None
+
+    def throttled(self) -> bool | None:
+        """Not told."""
+        return None
+
+    def energy_joules(self) -> float | None:
+        """Not told."""
+        return None
+
+    def utilization(self) -> float | None:
+        """Not told."""
+        return None
+
+    def utilization_meter(self, cores: int) -> CPUUtilizationMeter:
+        """A new one, for a rank that has ``cores``."""
+        return CPUUtilizationMeter(cores)
+
+
+class CPUStopwatch:
+    """``perf_counter``: on CPUs the work is done when the call returns."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def start(self) -> None:
+        """Forget earlier marks and set the first one."""
+        self._marks = [perf_counter()]
+
+    def lap(self) -> None:
+        """Set a mark."""
+        self._marks.append(perf_counter())
+
+    def read(self) -> NDArray[np.float64]:
+        """Times between successive marks, in s."""
+        return np.diff(np.asarray(self._marks))
+
+
+class CPUUtilizationMeter:
+    """The process's time on the rank's cores."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores, self._began_s = cores, 0.0
+        self._shares: list[float] = []
+
+    def start(self) -> None:
+        """A stretch of work begins."""
+        self._began_s = process_time()
+
+    def after_step(self) -> None:
+        """Nothing: the kernel counts."""
+
+    def stop(self, seconds: float) -> None:
+        """The stretch is over; it took ``seconds``."""
+        self._shares.append((process_time() - self._began_s) / (seconds * self._cores))
+
+    def mean(self) -> float | None:
+        """Share of the cores in use, 0 to 1, mean over the stretches."""
+        return sum(self._shares) / len(self._shares) if self._shares else None
+
+
+def _status_bytes(name: str) -> int | None:
+    """A size of /proc/self/status."""
+    try:
+        with open("/proc/self/status") as file:  # noqa: PTH123  (a kernel file)
+            for line in file:
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None

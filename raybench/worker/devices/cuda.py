@@ -1,0 +1,202 @@
+"""A rank on a GPU: torch's CUDA calls, and NVML for what torch does not tell."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raybench.spec.knobs import Setting
+from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+
+UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
+
+
+class CUDADevice:
+    """Implements ``Device``."""
+
+    kind: DeviceKind = "cuda"
+    data_backend = "nccl"
+    block_seconds = 0.3  # a GPU's clock ramps
+    matrix_side = 8192
+    pins_memory = True
+    overcommits = False
+    tells_utilization = True
+    frees_waiting_ranks = False  # whoever waits in an NCCL kernel waits for ever
+
+    def __init__(self, device: torch.device) -> None:
+        self.torch_device = device
+        self.ddp_device_ids: list[torch.device] | None = [device]
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._open_nvml()
+
+    def name(self) -> str:
+        """The model of the GPU."""
+        return torch.cuda.get_device_name(self.torch_device)
+
+    def activate(self, setting: Setting, threads: int) -> None:
+        """tf32, and cuDNN's search for the fastest algorithms."""
+        tf32 = setting.precision == "tf32"
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = setting.cudnn_benchmark
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has done what it was given."""
+        torch.cuda.synchronize(self.torch_device)
+
+    def stopwatch(self) -> CUDAStopwatch:
+        """A new one."""
+        return CUDAStopwatch()
+
+    def fork_rng(self) -> AbstractContextManager[None]:
+        """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""
+        return torch.random.fork_rng(devices=[self.torch_device])
+
+    def random_state(self) -> torch.Tensor | None:
+        """Where this GPU's generator stands."""
+        return torch.cuda.get_rng_state(self.torch_device)
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        """Put this GPU's generator to where ``random_state`` found it."""
+        torch.cuda.set_rng_state(state, self.torch_device)
+
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+        """Forget earlier peaks, on further ``devices`` of this process too."""
+        for device in {self.torch_device.index, *devices}:
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def memory_peak(self) -> MemoryPeak:
+        """Torch's peak since ``reset_peak``; all that is used of the GPU now, by whatever process."""
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        return MemoryPeak(int(torch.cuda.max_memory_allocated(self.torch_device)), int(total - free))
+
+    def peaks_of(self, devices: Sequence[int]) -> list[int]:
+        """Torch's peaks since ``reset_peak``, in bytes."""
+        return [torch.cuda.max_memory_allocated(device) for device in devices]
+
+    def available_memory(self) -> AvailableMemory | None:
+        """What is used of this GPU, and what it has left."""
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        place = f"{socket.gethostname()} {gpu_uuid(self.torch_device)}"
+        return AvailableMemory(place, int(total - free), int(free))
+
+    def release_memory(self) -> None:
+        """Return what torch's allocator has kept to the GPU."""
+        torch.cuda.empty_cache()
+
+    def end_trial(self) -> None:
+        """As ``release_memory``."""
+        torch.cuda.empty_cache()
+
+    def clock_mhz(self) -> float | None:
+        """Of the streaming multiprocessors, right now."""
+        clock: float | None = self._read("nvmlDeviceGetClockInfo", 1)  # 1: the streaming multiprocessors
+        return clock
+
+    def throttled(self) -> bool | None:
+        """Whether heat or power holds the clock down."""
+        reasons = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
+        # 0x4 power cap, 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake
+        return None if reasons is None else bool(reasons & (0x4 | 0x8 | 0x20 | 0x40 | 0x80))
+
+    def energy_joules(self) -> float | None:
+        """Energy since the driver was loaded."""
+        millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1000
+
+    def utilization(self) -> float | None:
+        """Share of the driver's last sample period in which a kernel ran, 0 to 1."""
+        rates = self._read("nvmlDeviceGetUtilizationRates")
+        return None if rates is None else rates.gpu / 100
+
+    def utilization_meter(self, cores: int) -> CUDAUtilizationMeter:
+        """A new one."""
+        return CUDAUtilizationMeter(self)
+
+    def _open_nvml(self) -> None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            uuid = gpu_uuid(self.torch_device)
+            uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            self._nvml = pynvml
+        except Exception:  # no driver library, or a device it does not know: then nothing is read
+            self._nvml = None
+
+    def _read(self, function: str, *arguments: Any) -> Any:
+        if self._nvml is None:
+            return None
+        try:
+            return getattr(self._nvml, function)(self._handle, *arguments)
+        except Exception:
+            return None
+
+
+class CUDAStopwatch:
+    """CUDA events on the current stream, so that the CPU may run ahead inside a block."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []
+        self._used = 0
+
+    def start(self) -> None:
+        """Forget earlier marks and set the first one."""
+        self._used = 0
+        self.lap()
+
+    def lap(self) -> None:
+        """Record an event; events are made once and used again."""
+        if self._used == len(self._events):
+            self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        self._events[self._used].record()
+        self._used += 1
+
+    def read(self) -> NDArray[np.float64]:
+        """Times between successive events, in s; waits for the last one."""
+        events = self._events[: self._used]
+        events[-1].synchronize()
+        return np.asarray([first.elapsed_time(second) / 1000 for first, second in pairwise(events)])
+
+
+class CUDAUtilizationMeter:
+    """The driver's own samples, looked at about once a second."""
+
+    def __init__(self, device: CUDADevice) -> None:
+        self._device, self._looked_s = device, 0.0
+        self._shares: list[float] = []
+
+    def start(self) -> None:
+        """A stretch of work begins."""
+        self._looked_s = perf_counter()
+
+    def after_step(self) -> None:
+        """Look, where a second has passed."""
+        if perf_counter() - self._looked_s < UTILIZATION_EVERY_S:
+            return
+        self._looked_s = perf_counter()
+        share = self._device.utilization()
+        if share is not None:
+            self._shares.append(share)
+
+    def stop(self, seconds: float) -> None:
+        """Nothing: the last sample is in."""
+
+    def mean(self) -> float | None:
+        """Share of the time in which a kernel ran, 0 to 1, mean over the looks."""
+        return sum(self._shares) / len(self._shares) if self._shares else None
+
+
+def gpu_uuid(device: torch.device | int) -> str:
+    """What tells this GPU from every other one."""
+    return str(torch.cuda.get_device_properties(device).uuid)

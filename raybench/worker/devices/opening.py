@@ -1,0 +1,17 @@
+"""The object for a device of either kind."""
+
+from __future__ import annotations
+
+import torch
+
+from raybench.worker.devices.base import Device
+from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.cuda import CUDADevice
+
+
+def open_device(device: torch.device) -> Device:
+    """What answers for ``device``; a GPU becomes this process's current one."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        return CUDADevice(device)
+    return CPUDevice()

@@ -1,0 +1,77 @@
+"""The result of a training trial, put together from its epochs and what the ranks know of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from raybench.records.requests import TrainingRequest
+from raybench.records.trainings import Epoch, TrainingResult
+from raybench.worker.communicators import Team
+from raybench.worker.devices.base import MemoryPeak
+from raybench.worker.memory import all_known
+from raybench.worker.strategies.stepper import Stepper
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What one rank knows of itself when all epochs are done."""
+
+    memory: MemoryPeak
+    utilization: float | None
+
+    @classmethod
+    def of(cls, peaks: Sequence[MemoryPeak], utilization: float | None) -> RankReport:
+        """From the peaks of every epoch."""
+        highest = MemoryPeak(_highest(peak.torch for peak in peaks), _highest(peak.device for peak in peaks))
+        return cls(highest, utilization)
+
+
+def training_result(
+    request: TrainingRequest,
+    team: Team,
+    stepper: Stepper,
+    epochs: Sequence[Epoch],
+    report: RankReport,
+    *,
+    setup_s: float,
+    resumed_after: int,
+    peak_learning_rate: float,
+    missing: dict[str, str],
+) -> TrainingResult:
+    """The same on every rank; ``report`` is this one's. A collective call."""
+    reports: list[RankReport] = team.gather(report)
+    sharded = request.config.setting.strategy == "fsdp"
+    if sharded and team.size > 1:
+        reason = "each rank holds its own shard, no weight is held twice"
+        missing = missing | {"weights_difference": reason}
+    return TrainingResult(
+        epochs=tuple(epochs),
+        global_batch_size=request.config.global_batch_size,
+        reference_batch=request.reference_batch,
+        peak_learning_rate=peak_learning_rate,
+        setup_s=setup_s,
+        resumed_after=resumed_after,
+        peak_memory_bytes=all_known([rank.memory.torch for rank in reports]),
+        device_memory_bytes=all_known([rank.memory.device for rank in reports]),
+        device_utilization=tuple(rank.utilization for rank in reports),
+        weights_difference=None if sharded or team.size == 1 else _weights_difference(stepper, team),
+        missing=missing,
+    )
+
+
+def _weights_difference(stepper: Stepper, team: Team) -> float:
+    """The largest difference of one weight between two ranks."""
+    largest = 0.0
+    for parameter in stepper.module.parameters():
+        high, low = parameter.detach().clone(), parameter.detach().clone()
+        dist.all_reduce(high, dist.ReduceOp.MAX, group=team.data)
+        dist.all_reduce(low, dist.ReduceOp.MIN, group=team.data)
+        largest = max(largest, float((high - low).abs().max())) if high.numel() else largest
+    return largest
+
+
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

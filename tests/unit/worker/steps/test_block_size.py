@@ -1,0 +1,34 @@
+"""How many steps a block has."""
+
+from raybench.spec.study import MeasureSpec
+from raybench.worker.steps.block_size import BlockSize, block_sizes
+from raybench.worker.steps.variant_run import VariantRun
+
+PLAIN = VariantRun("plain", lambda: None, one_rank=True)
+SYNCED = VariantRun("synced", lambda: None, prefetched=4)
+STEP_S = {"plain": 0.010, "synced": 0.020}
+ROOMY = MeasureSpec(max_seconds=60, min_rounds=10)
+
+
+def test_a_block_lasts_as_long_as_the_device_asks_for():
+    sizes = block_sizes([PLAIN, SYNCED], ROOMY, 2, 0.15, STEP_S)
+    # 20 ms are thrown away, and what a loader had ready
+    assert sizes == {"plain": BlockSize(2, 15), "synced": BlockSize(1 + 4, 8)}
+    assert sizes["synced"].total == 13
+
+
+def test_steps_that_are_asked_for_are_what_is_timed():
+    sizes = block_sizes([PLAIN, SYNCED], ROOMY.model_copy(update={"steps": 3}), 2, 0.15, STEP_S)
+    assert {size.timed for size in sizes.values()} == {3}
+
+
+def test_little_time_makes_shorter_blocks_rather_than_fewer_rounds():
+    hasty = MeasureSpec(max_seconds=1, min_rounds=10)  # 50 ms a block
+    assert block_sizes([PLAIN, SYNCED], hasty, 2, 0.15, STEP_S)["plain"].timed == 5
+    assert block_sizes([PLAIN, SYNCED], hasty, 2, 0.15, STEP_S)["synced"].timed == 3
+
+
+def test_on_many_devices_the_one_that_works_alone_takes_a_fifth_of_the_time():
+    sizes = block_sizes([PLAIN, SYNCED], ROOMY, 16, 0.15, STEP_S)
+    seconds = {variant: size.timed * STEP_S[variant] for variant, size in sizes.items()}
+    assert seconds["plain"] <= 0.2 * sum(seconds.values()) + 1e-9

@@ -1,0 +1,71 @@
+"""Checkpoints that are whole or absent, and generators that go on where they stood."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from raybench.errors import InvalidTrialError
+from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.training.checkpoints import STATE, Checkpoints, random_state, set_random_state
+
+CPU = CPUDevice()
+
+
+def test_generators_go_on_where_they_stood(tmp_path):
+    store = Checkpoints(tmp_path / "trial")
+    store.save({"random": random_state(CPU)}, 1)
+    expected = torch.rand(3).tolist(), random.random(), float(np.random.rand())
+    state = store.last()
+    assert state is not None
+    set_random_state(state["random"], CPU)
+    assert (torch.rand(3).tolist(), random.random(), float(np.random.rand())) == expected
+
+
+def test_the_last_good_checkpoint_is_kept_and_older_ones_go(tmp_path):
+    store = Checkpoints(tmp_path / "trial")
+    assert store.last() is None
+    for epoch in (1, 2, 3):
+        store.save({"epoch": epoch}, epoch)
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0003"]
+    assert store.last() == {"epoch": 3}
+
+
+def test_a_write_that_dies_in_the_middle_loses_its_epoch_only(tmp_path, monkeypatch):
+    store = Checkpoints(tmp_path / "trial")
+    store.save({"epoch": 1}, 1)
+
+    def dies(state: object, file: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", dies)
+        with pytest.raises(OSError, match="killed"):
+            store.save({"epoch": 2}, 2)
+    assert sorted(path.name for path in (tmp_path / "trial").iterdir()) == [".unfinished-0002", "epoch-0001"]
+    assert store.last() == {"epoch": 1}
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0001"]
+    store.save({"epoch": 2}, 2)
+    assert store.last() == {"epoch": 2}
+
+
+def test_the_directory_is_finished_before_it_has_its_name(tmp_path):
+    seen: list[Path] = []
+
+    def finish(path: Path) -> None:
+        assert (path / STATE).is_file()
+        seen.append(path)
+
+    Checkpoints(tmp_path / "trial", finish).save({}, 7)
+    assert [path.name for path in seen] == [".unfinished-0007"]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    store = Checkpoints(tmp_path / "trial")
+    store.save({}, 1)
+    (tmp_path / "trial" / "epoch-0001" / STATE).write_bytes(b"broken")
+    with pytest.raises(InvalidTrialError, match=r"epoch-0001/state.pt cannot be read .* remove it to begin"):
+        store.last()

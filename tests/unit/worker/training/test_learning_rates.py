@@ -1,0 +1,24 @@
+"""Learning rates over the steps of a training."""
+
+import pytest
+import torch
+
+from raybench.records.requests import TrainingRequest
+from raybench.spec.knobs import Setting
+from raybench.spec.training import TrainingSpec
+from raybench.worker.training.learning_rates import LearningRates
+from tests.unit import studies
+
+
+def test_rates_of_every_group_are_scaled_and_warmed_up():
+    request = TrainingRequest(
+        config=studies.config(world_size=4, setting=Setting(batch_size=8)),
+        training=TrainingSpec(epochs=2, learning_rate_scaling="linear", warmup_epochs=1, schedule="constant"),
+    )
+    groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in (0.1, 0.5)]
+    optimizer = torch.optim.SGD(groups, 0.1)
+    rates = LearningRates(request, optimizer)
+    assert rates.peak == pytest.approx(0.4)  # the global batch is four times that of one device
+    assert rates.set(optimizer, 0, 2) == pytest.approx(0.2)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.2, 1.0])
+    assert rates.set(optimizer, 3, 2) == pytest.approx(0.4)
