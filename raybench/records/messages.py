@@ -57,7 +57,7 @@ class GroupInfo:
 
 
 @dataclass(frozen=True)
-class Samples:
+class BlockStepTimes:
     """Step times of one variant in one round, in s, one row for each rank, one column for each step."""
 
     variant: str
@@ -74,7 +74,7 @@ class Outcome:
     wall_time_s: float
     reason: str | None = None
     result: TrialResult | None = None
-    samples: tuple[Samples, ...] = ()
+    step_times: tuple[BlockStepTimes, ...] = ()
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     device_name: str | None = None

@@ -27,13 +27,13 @@ from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences, unlike_before
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
-from raybench.records.samples import write_step_times
+from raybench.records.step_times import write_step_times
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
 from raybench.spec.toml import flat, received, to_toml
 
 if TYPE_CHECKING:
-    from raybench.records.messages import Samples  # brings numpy, which reading does not need
+    from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
 
 STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
 EPOCHS, CHECKPOINTS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "optuna.log"
@@ -163,7 +163,7 @@ class ResultsDirectory:
         """Where the step times of a trial are, if it has any."""
         return self.path / SAMPLES / f"{trial_id}.parquet"
 
-    def append(self, record: TrialRecord, samples: Sequence[Samples] = ()) -> None:
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Write one record, then its step times; when this returns they are on the disk.
 
         Raises:
@@ -185,8 +185,8 @@ class ResultsDirectory:
         path = self.samples_path(record.trial_id)
         try:
             path.unlink(missing_ok=True)  # of an earlier attempt
-            if samples:
-                write_step_times(path, samples)
+            if step_times:
+                write_step_times(path, step_times)
         except OSError as error:
             raise StoreError(
                 f"{_cannot(path, 'be written', error)}: "

@@ -15,7 +15,7 @@ from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import Outcome, Progress, Samples
+from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRole, TrainingRequest, TrialRequest
 from raybench.spec.study import Study
@@ -26,7 +26,7 @@ MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives
 class Store(Protocol):
     """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
 
-    def append(self, record: TrialRecord, samples: Sequence[Samples] = ()) -> None:
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Keep one record and its step times."""
         ...
 
@@ -99,7 +99,7 @@ class Session:
         record = outcome.to_record(
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=started
         )
-        self.store.append(record, outcome.samples)
+        self.store.append(record, outcome.step_times)
         if record.steps is not None:
             self.budget.took(request, outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)

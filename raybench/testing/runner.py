@@ -13,7 +13,7 @@ import numpy as np
 
 from raybench.machine.resources import Resources
 from raybench.records.measurements import ProbeResult
-from raybench.records.messages import GroupInfo, Member, Outcome, Progress, Samples
+from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import (
     Configuration,
@@ -106,7 +106,7 @@ class FakeRunner:
             memory_limit_bytes=self.memory_limit_bytes,
             epoch_samples=self.learning.num_train if is_real else None,
         )
-        return self._complete(result, ranks, trial.clock_s, tuple(trial.samples))
+        return self._complete(result, ranks, trial.clock_s, tuple(trial.step_times))
 
     def _probe(self, request: ProbeRequest, ranks: tuple[int, ...]) -> Outcome:
         """The memory of the batch, in the time of a few steps."""
@@ -132,7 +132,11 @@ class FakeRunner:
         return self._complete(result, ranks, sum(epoch.elapsed_s for epoch in result.epochs))
 
     def _complete(
-        self, result: TrialResult, ranks: tuple[int, ...], busy_s: float, samples: tuple[Samples, ...] = ()
+        self,
+        result: TrialResult,
+        ranks: tuple[int, ...],
+        busy_s: float,
+        step_times: tuple[BlockStepTimes, ...] = (),
     ) -> Outcome:
         """The outcome of a trial that took ``busy_s`` beside the second of setting up."""
         assert self._group is not None
@@ -140,7 +144,7 @@ class FakeRunner:
             "complete",
             wall_time_s=busy_s + 1.0,
             result=result,
-            samples=samples,
+            step_times=step_times,
             ranks=ranks,
             nodes=self._group.nodes_of(ranks),
             device_name=self._resources.device_name,
@@ -182,12 +186,12 @@ def to_record(
 
 def run_all(
     runner: FakeRunner, requests: Iterable[TrialRequest], study: str = "fake"
-) -> tuple[list[TrialRecord], dict[str, tuple[Samples, ...]]]:
+) -> tuple[list[TrialRecord], dict[str, tuple[BlockStepTimes, ...]]]:
     """The records of ``requests`` in order, and the step times of each by trial id."""
     records, samples = [], {}
     for number, request in enumerate(requests):
         outcome = runner.run(request, lambda progress: None)
         suggestion = number if request.role == "search" else None
         records.append(to_record(request, outcome, study, suggestion))
-        samples[request.trial_id] = outcome.samples
+        samples[request.trial_id] = outcome.step_times
     return records, samples

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raybench.analysis.estimates.stopping import decide
 from raybench.records.measurements import Block, Phase, PhaseBlock, Round, StepsResult, StopReason
-from raybench.records.messages import Samples
+from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import StepsRequest, Variant
 from raybench.testing.hardware import CostModel, StepCosts
 from raybench.testing.noise import Noise
@@ -40,7 +40,7 @@ class SimulatedSteps:
         self._max_block_steps = max_block_steps
         self._rounds: list[Round] = []
         self._stopped_by: StopReason | None = None
-        self.samples: list[Samples] = []
+        self.step_times: list[BlockStepTimes] = []
         self.clock_s = 0.0
 
     def measure(self) -> None:
@@ -61,7 +61,7 @@ class SimulatedSteps:
         ranks = (self._ranks[index % len(self._ranks)],) if alone else self._ranks
         steps = self._steps(variant, index % len(self._ranks) if alone else None)
         self.clock_s += float(steps.max(axis=0).sum())
-        self.samples.append(Samples(variant, index, ranks, steps))
+        self.step_times.append(BlockStepTimes(variant, index, ranks, steps))
         return Block(
             variant=variant,
             ranks=ranks,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import ProbeResult, StepsResult
-from raybench.records.messages import Progress, Samples
+from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State
 from raybench.records.trainings import TrainingResult
 from raybench.worker.communicators import Team
@@ -25,7 +25,7 @@ class RankResult:
     state: State
     reason: str | None = None
     result: StepsResult | ProbeResult | TrainingResult | None = None
-    samples: tuple[Samples, ...] = ()
+    step_times: tuple[BlockStepTimes, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 

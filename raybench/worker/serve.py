@@ -125,7 +125,7 @@ def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int,
         cause = min(failed, key=lambda result: (order[result.state], is_echo(result.reason or "")))
         return Outcome(cause.state, seconds, cause.reason, ranks=ranks)
     complete = next(result for result in present if result.result is not None)
-    return Outcome("complete", seconds, result=complete.result, samples=complete.samples, ranks=ranks)
+    return Outcome("complete", seconds, result=complete.result, step_times=complete.step_times, ranks=ranks)
 
 
 def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tuple[Member, ...]:

@@ -11,7 +11,7 @@ import pytest
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.plan import budget
 from raybench.plan.trials import Plan
-from raybench.records.messages import Outcome, Progress, Samples
+from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.run.session import Session
@@ -27,7 +27,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.records: list[TrialRecord] = []
 
-    def append(self, record: TrialRecord, samples: tuple[Samples, ...] = ()) -> None:
+    def append(self, record: TrialRecord, step_times: tuple[BlockStepTimes, ...] = ()) -> None:
         self.records.append(record)
 
     def latest(self) -> dict[str, TrialRecord]:

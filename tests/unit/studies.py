@@ -11,7 +11,7 @@ from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import Samples
+from raybench.records.messages import BlockStepTimes
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, TrainingRequest, Variant
 from raybench.spec import Setting, Study
@@ -77,7 +77,7 @@ def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -
 
 def grid(
     study: Study, sizes: Iterable[int], runner: FakeRunner | None = None
-) -> tuple[list[TrialRecord], dict[str, tuple[Samples, ...]]]:
+) -> tuple[list[TrialRecord], dict[str, tuple[BlockStepTimes, ...]]]:
     """Every setting at every world size, nothing twice."""
     requests = [asked(study, "scaling", setting, size) for setting in study.knobs.grid() for size in sizes]
     unique = {each.trial_id: each for each in requests}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raybench.analysis.estimates.stopping import decide
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Block, Round, StopReason
-from raybench.records.messages import Samples
+from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
@@ -31,7 +31,7 @@ class LoopResult:
     """What the rounds brought, the same on every rank but for ``energy_joules``."""
 
     rounds: list[Round] = field(default_factory=list)
-    samples: list[Samples] = field(default_factory=list)
+    step_times: list[BlockStepTimes] = field(default_factory=list)
     stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
     loss: float | None = None
@@ -174,7 +174,7 @@ class MeasuringLoop:
         ]
         ranks = tuple(rank for rank, _ in worked)
         times = np.stack([times for _, times in worked])
-        self._result.samples.append(Samples(variant, number, ranks, times))
+        self._result.step_times.append(BlockStepTimes(variant, number, ranks, times))
         return Block(
             variant=variant,
             ranks=ranks,

@@ -76,7 +76,7 @@ class StepsTrial:
             epoch_samples=self._models.epoch_samples,
             tells_utilization=self._device.tells_utilization,
         )
-        return RankResult("complete", result=result, samples=tuple(loop.samples))
+        return RankResult("complete", result=result, step_times=tuple(loop.step_times))
 
     def release(self) -> None:
         """Drop the models before their process group goes."""

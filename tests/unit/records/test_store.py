@@ -17,7 +17,7 @@ from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment
 from raybench.records import store
 from raybench.records.measurements import Block, Round, StepsResult
-from raybench.records.messages import Samples
+from raybench.records.messages import BlockStepTimes
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
@@ -73,7 +73,7 @@ def record(batch_size=8, state="complete", reason=None):
 
 def samples(round_=0):
     times = np.array([[0.1, 0.11, 0.12], [0.2, 0.21, 0.22]])
-    return Samples(variant="synced", round=round_, ranks=(0, 1), step_time_s=times)
+    return BlockStepTimes(variant="synced", round=round_, ranks=(0, 1), step_time_s=times)
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_a_full_disk_keeps_what_is_there(small_disk):
 
 def test_a_disk_too_full_for_samples_keeps_the_record(small_disk):
     path = small_disk / "results"
-    many = Samples(
+    many = BlockStepTimes(
         variant="plain", round=0, ranks=(0,), step_time_s=np.random.default_rng(0).random((1, 20000))
     )
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raybench.records.messages import Samples  # brings numpy, which reading does not need
+    from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
 
 
-def write_step_times(path: Path, samples: Sequence[Samples]) -> None:
+def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
     """Columns variant, round, rank, step, step_time_s; whole or not at all. Raises ``OSError``."""
     import numpy as np
     import pyarrow as pa  # 0.2 s that commands without samples do not pay
@@ -20,18 +20,19 @@ def write_step_times(path: Path, samples: Sequence[Samples]) -> None:
     def repeated(values: Any, per: Sequence[int]) -> Any:
         return np.repeat(np.asarray(values), per)
 
-    sizes = [block.step_time_s.size for block in samples]
-    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in samples]
+    sizes = [block.step_time_s.size for block in step_times]
+    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in step_times]
     steps = [
-        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks)) for block in samples
+        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks))
+        for block in step_times
     ]
     table = pa.table(
         {
-            "variant": pa.array(repeated([block.variant for block in samples], sizes)).dictionary_encode(),
-            "round": pa.array(repeated(np.asarray([block.round for block in samples], np.int32), sizes)),
+            "variant": pa.array(repeated([block.variant for block in step_times], sizes)).dictionary_encode(),
+            "round": pa.array(repeated(np.asarray([block.round for block in step_times], np.int32), sizes)),
             "rank": pa.array(np.concatenate(ranks)),
             "step": pa.array(np.concatenate(steps)),
-            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in samples])),
+            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in step_times])),
         }
     )
     path.parent.mkdir(exist_ok=True)
