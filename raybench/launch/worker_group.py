@@ -15,7 +15,7 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from raybench.errors import GroupLostError
-from raybench.launch import failures as causes
+from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster, import_path
 from raybench.launch.mailbox import Event, Mailbox
@@ -145,7 +145,9 @@ class _Group:
                 self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
-        reason = causes.reason(self._error) if self._error else f"no worker answered in {START_TIMEOUT_S:g} s"
+        reason = (
+            failures.reason(self._error) if self._error else f"no worker answered in {START_TIMEOUT_S:g} s"
+        )
         self.stop(at_once=True)
         raise GroupLostError(f"the worker group did not start: {reason}")
 
@@ -213,7 +215,7 @@ class _Group:
         if self._error is None:
             return GroupLostError("the worker group ended by itself")
         return GroupLostError(
-            causes.reason(self._error), "oom" if causes.ran_out_of_memory(self._error) else "crashed"
+            failures.reason(self._error), "oom" if failures.ran_out_of_memory(self._error) else "crashed"
         )
 
     def _kill_workers(self) -> None:

@@ -351,7 +351,7 @@ def _gradients(request: StepsRequest, models: StrategyModels, team: Team) -> dic
 
 
 @pytest.mark.parametrize("name", list(INSIDES))
-def test_the_lanes_train_one_model_and_train_it_rightly(name: str, two: Served) -> None:
+def test_all_steppers_train_one_model_and_train_it_rightly(name: str, two: Served) -> None:
     for inside in two.insides:
         found = dict(inside[name])
         assert found.pop("num_states") == INSIDES[name][1]
