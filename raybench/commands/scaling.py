@@ -108,7 +108,8 @@ def scaling(
     }
     from raybench.commands.console import make_console
     from raybench.commands.exit_codes import INTERRUPTED
-    from raybench.commands.scaling_run import Options, run_scaling
+    from raybench.commands.scaling_request import Options
+    from raybench.commands.scaling_run import run_scaling
 
     options = Options(
         study=study,

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
 
-import psutil
 from rich.console import Console
 
 from raybench.commands.console import own_output
@@ -19,20 +15,17 @@ from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import resume_command, write_and_print
-from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
+from raybench.commands.scaling_request import Options, cluster_of, results_directory, study_of
+from raybench.errors import GroupLostError, Interrupted, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
-from raybench.machine import environment as environments
-from raybench.machine.gpus import gpu_names
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.record import State
 from raybench.records.store import CHECKPOINTS, OPTUNA_JOURNAL, ResultsDirectory
 from raybench.run.session import Session
 from raybench.run.study import run_study
-from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
@@ -40,28 +33,10 @@ FINISH_SECONDS = 11.0
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
-@dataclass(frozen=True)
-class Options:
-    """What was typed."""
-
-    study: str | None = None
-    output: Path | None = None
-    resume: bool = False
-    retry: tuple[State, ...] = ()
-    smoke: bool = False
-    device: Literal["auto", "cpu", "cuda"] | None = None
-    overrides: tuple[tuple[str, Any], ...] = ()
-    address: str | None = None
-    working_dir: Path | None = None
-    dry_run: bool = False
-    quiet: bool = False
-    began: float = field(default_factory=lambda: psutil.Process().create_time())
-
-
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    study = _study(options)
-    plan = make_plan(study, _cluster(study, options, None).resources())
+    study = study_of(options)
+    plan = make_plan(study, cluster_of(study, options, None).resources())
     study = plan.study
     if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
         from raybench import workloads
@@ -74,69 +49,10 @@ def run_scaling(options: Options, console: Console) -> int:
         return DONE
     with interrupt.raising():
         try:
-            with _results(options, study) as store:
+            with results_directory(options, study) as store:
                 return _run(options, plan, store)
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
-
-
-def _study(options: Options) -> Study:
-    """The study with its overrides; with ``--resume`` and no name, the one of the directory."""
-    if options.resume:
-        if options.output is None:
-            raise RequestError("--resume: needs --output DIR, the directory to go on in")
-        if options.study is None:
-            with ResultsDirectory.open_readonly(options.output) as store:
-                path = store.path / "study.toml"
-            return load_study(path, device=_device(options, None), overrides=options.overrides)
-    path = find_study(options.study)
-    device = _device(options, path)
-    return load_study(path, device=device, smoke=options.smoke, overrides=options.overrides)
-
-
-def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
-    """The kind of device: as typed, as the study says, or what there is."""
-    asked = options.device
-    if asked in (None, "auto") and path is not None:
-        asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
-    if asked in (None, "auto"):
-        return "cuda" if gpu_names() else "cpu"
-    return cast(Literal["cpu", "cuda"], asked)
-
-
-def _cluster(
-    study: Study,
-    options: Options,
-    plan: Plan | None,
-    on_connect: Callable[[str], None] = lambda words: None,
-) -> Cluster:
-    """The cluster as the request names it; nothing is started yet."""
-    device = study.resources.device
-    if device == "auto":
-        device = "cuda" if gpu_names() else "cpu"
-    return Cluster(
-        device=device,
-        cpus_per_worker=study.resources.cpus_per_worker,
-        address=options.address,
-        oversubscribed_workers=plan.group_size if plan is not None and plan.oversubscribed else None,
-        working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
-        on_connect=on_connect,
-    )
-
-
-def _results(options: Options, study: Study) -> ResultsDirectory:
-    now = environments.capture()
-    if options.resume:
-        assert options.output is not None
-        store = ResultsDirectory.resume(options.output)
-        try:
-            store.check_same(study, now)
-        except StoreError:
-            store.close()
-            raise
-        return store
-    output = options.output or Path("results") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    return ResultsDirectory.create(output, study, now)
 
 
 def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
@@ -171,7 +87,7 @@ def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
 
 def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Display) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
-    cluster = _cluster(plan.study, options, plan, display.line)
+    cluster = cluster_of(plan.study, options, plan, display.line)
     display.stage(_what_starts(plan))
     for words in left_out_words(plan):
         display.line(words)
