@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import default_placement, is_default
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_setting
+from raybench.analysis.same_setting import one_of_each, same_setting
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -114,20 +114,13 @@ def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
 
 def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
     """One complete trial for each setting at the target world size: one with all variants before others."""
-    distinct: list[TrialRecord] = []
     placement = default_placement(results.study, results.target_world_size)
     fitting = [
         record
-        for record in results.complete
-        if record.config.world_size == results.target_world_size > 1
-        and record.steps is not None
-        and record.request.role in ("scaling", "search")
-        and record.config.placement == placement
+        for record in results.tried
+        if record.config.world_size == results.target_world_size > 1 and record.config.placement == placement
     ]
-    for record in sorted(fitting, key=lambda each: each.request.role != "scaling"):
-        if not any(same_setting(record.config, other.config) for other in distinct):
-            distinct.append(record)
-    return distinct
+    return one_of_each(fitting, same_setting)
 
 
 def _default(results: MeasuredStudy) -> TrialRecord | None:
@@ -162,7 +155,7 @@ def _with_interaction(effect: Effect, singles: Sequence[Effect], base: Estimate)
         return effect
     terms = [effect.efficiency, *(part.efficiency for part in parts), base]
     signs = (1, *(-1 for _ in parts), len(parts) - 1)
-    return Effect(**{**vars(effect), "interaction": _log_sum(terms, signs)})
+    return replace(effect, interaction=_log_sum(terms, signs))
 
 
 def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:

@@ -9,6 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import one_of_each
 from raybench.records.record import TrialRecord
 
 
@@ -41,10 +42,8 @@ def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
         return ()
     here = label_without_batch(results.study, results.headline.config)
     by_batch: dict[int, list[TrialRecord]] = {}
-    for record in results.measured:
-        if record.request.role == "confirmation" or record.config.oversubscribed:
-            continue
-        if record.config.world_size > 1:
+    for record in results.tried:
+        if record.config.world_size > 1 and not record.config.oversubscribed:
             by_batch.setdefault(record.config.setting.batch_size, []).append(record)
     lines = []
     for batch, records in sorted(by_batch.items()):
@@ -77,29 +76,32 @@ def _preference(results: MeasuredStudy, record: TrialRecord, here: str) -> tuple
 def _line(
     results: MeasuredStudy, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord]
 ) -> BatchLine | None:
-    mine = chosen.config
-    by_size: dict[int, DevicesPoint] = {}
-    first: DevicesPoint | None = None
-    for record in sorted(records, key=lambda each: (each.config.world_size, each.request.role == "scaling")):
-        theirs = record.config
-        if (theirs.setting, theirs.environment, theirs.placement) != (
-            mine.setting,
-            mine.environment,
-            mine.placement,
-        ):
-            continue
-        found, size = results.scaling(record), theirs.world_size
-        if found.speedup is None or found.baseline is None or found.baseline.world_size != 1:
-            continue
-        by_size[size] = DevicesPoint(
-            size, found.throughput_samples_per_s, found.speedup, serial_fraction(found.speedup, size)
-        )
-        step_s, measurement = found.baseline.step_time_s, record.steps
-        assert measurement is not None  # it is complete
-        samples = measurement.samples_per_step / (size if theirs.scaling == "weak" else 1)
-        rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
-        first = DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n), None)
-    if first is None:
+    def is_on_line(record: TrialRecord) -> bool:
+        over = results.scaling(record).baseline  # what its speed-up is over
+        return over is not None and over.world_size == 1 and not record.config.differences(chosen.config)
+
+    on_line = one_of_each(filter(is_on_line, records), lambda one, other: one.world_size == other.world_size)
+    if not on_line:
         return None
-    points = (first, *(by_size[size] for size in sorted(by_size)))
-    return BatchLine(batch, label_without_batch(results.study, mine), points)
+    on_line.sort(key=lambda record: record.config.world_size)
+    points = (_one_device(results, on_line[-1]), *(_several(results, record) for record in on_line))
+    return BatchLine(batch, label_without_batch(results.study, chosen.config), points)
+
+
+def _one_device(results: MeasuredStudy, record: TrialRecord) -> DevicesPoint:
+    """The base of the record's rounds."""
+    baseline, steps = results.scaling(record).baseline, record.steps
+    assert baseline is not None  # it is on the line
+    assert steps is not None
+    step_s = baseline.step_time_s
+    samples = steps.samples_per_step / (record.config.world_size if record.config.scaling == "weak" else 1)
+    rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
+    return DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n), None)
+
+
+def _several(results: MeasuredStudy, record: TrialRecord) -> DevicesPoint:
+    scaling, size = results.scaling(record), record.config.world_size
+    assert scaling.speedup is not None  # it has a baseline
+    return DevicesPoint(
+        size, scaling.throughput_samples_per_s, scaling.speedup, serial_fraction(scaling.speedup, size)
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
+from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import LargestBatch, Setting
@@ -87,8 +88,7 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
         and record.config.world_size == target
         and record.config.placement == placement
     ]
-    searched = [record for record in there if record.request.role == "search"]
-    return searched or [record for record in there if record.request.role == "scaling"]
+    return list(of_first_role(there, "search", "scaling"))
 
 
 def candidate(study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Candidate | None:
@@ -133,10 +133,12 @@ def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Ca
     return winners(study, [each for each in candidates if each is not None])
 
 
-def best(study: Study, records: Sequence[TrialRecord], target: int) -> Best | None:
-    """The best by the first objective; None where there is nothing to choose from."""
+def best(
+    study: Study, records: Sequence[TrialRecord], target: int, chosen: Sequence[Candidate]
+) -> Best | None:
+    """The best by the first objective of those that were chosen; None where there was no choice."""
     tried = suggestions(study, records, target)
-    winner = _first_by(choose(study, records, target), study.search.objectives[0])
+    winner = _first_by(chosen, study.search.objectives[0])
     if winner is None or len(tried) < 2:
         return None
     return Best(

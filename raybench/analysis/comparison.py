@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import ModelChange, between
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.results import StudyResults
+from raybench.analysis.same_setting import one_of_each, same_work
 from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord
 from raybench.spec.toml import flat
@@ -116,14 +117,16 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
 
     Each ratio is of two runs: its interval holds the noise within them, not what changes from day to day.
     """
-    theirs = list(_one_of_each(other.results))
-    found = [
-        _in_both(first, mine, other, rival)
-        for mine in _one_of_each(first.results)
-        if (rival := next((each for each in theirs if _same(mine, each)), None)) is not None
+    of_other = one_of_each(other.results.tried, same_work)
+    in_both = [
+        _in_both(first, record, other, rival)
+        for record in one_of_each(first.results.tried, same_work)
+        if (rival := next((each for each in of_other if same_work(record.config, each.config)), None))
     ]
     headline = first.results.headline
-    return sorted(found, key=lambda each: headline is None or not _same(each.record, headline))
+    return sorted(
+        in_both, key=lambda each: headline is None or not same_work(each.record.config, headline.config)
+    )
 
 
 def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
@@ -143,36 +146,12 @@ def headline_in_common(first: Side, other: Side) -> SameTrial | None:
 def _headline(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
     """Of the trials in common, of which the first side's headline leads."""
     headline = first.results.headline
-    return common[0] if common and headline is not None and _same(common[0].record, headline) else None
+    if not common or headline is None or not same_work(common[0].record.config, headline.config):
+        return None
+    return common[0]
 
 
 def _differing(sides: Sequence[dict[str, object]]) -> list[Difference]:
     names = dict.fromkeys(name for side in sides for name in side)
     values = {name: tuple(side.get(name) for side in sides) for name in names}
     return [Difference(name, each) for name, each in values.items() if any(v != each[0] for v in each)]
-
-
-def _one_of_each(results: StudyResults) -> Iterator[TrialRecord]:
-    """The measured trials, one for each question: of the curve rather than of the search."""
-    seen: list[TrialRecord] = []
-    roles = ("scaling", "search")
-    measured = [record for record in results.measured if record.request.role in roles]
-    for record in sorted(measured, key=lambda each: roles.index(each.request.role)):
-        if not any(_same(record, other) for other in seen):
-            seen.append(record)
-            yield record
-
-
-def _same(one: TrialRecord, other: TrialRecord) -> bool:
-    """Whether two trials do the same work: wherever the data lie, whatever the effort."""
-    named = (
-        "workload",
-        "optimizer",
-        "setting",
-        "environment",
-        "scaling",
-        "device",
-        "world_size",
-        "placement",
-    )
-    return all(getattr(one.config, name) == getattr(other.config, name) for name in named)

@@ -20,6 +20,7 @@ class Work:
 
     name: str
     samples: float
+    is_run: bool = False  # a whole training: what savings are counted in
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,14 @@ class CostPoint:
 
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
-    """A million samples, and an epoch and a run where their samples are known; the last one is a run."""
-    found = [Work("a million samples", MILLION)]
+    """A million samples, and an epoch and a run where their samples are known; else a run is the million."""
+    known_run = bool(epoch_samples and epochs)
+    found = [Work("a million samples", MILLION, is_run=not known_run)]
     if epoch_samples:
         found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
     if epoch_samples and epochs:
         number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
-        found.append(Work(f"a run of {number}", epoch_samples * epochs))
+        found.append(Work(f"a run of {number}", epoch_samples * epochs, is_run=True))
     return tuple(found)
 
 
@@ -96,7 +98,8 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
     price = results.study.cost.price_per_device_hour
     speedup = _over_one_device(found, size)
     every = tuple(_cost(record, found.throughput_samples_per_s, work, price) for work in pieces)
-    run, runs = every[-1], results.study.cost.runs
+    run = next(cost for cost in every if cost.work.is_run)
+    runs = results.study.cost.runs
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)

@@ -10,7 +10,7 @@ from raybench.analysis.crossover import Crossover, crossover
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
-from raybench.analysis.same_setting import same_question, without_batch
+from raybench.analysis.same_setting import of_first_role, same_question, without_batch
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.study import Study
@@ -62,8 +62,7 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
 
     ``scalings``: how each of ``measured`` scales, by trial id.
     """
-    scaled = [record for record in measured if record.request.role == "scaling"]
-    scaled = scaled or [record for record in measured if record.request.role == "search"]
+    scaled = of_first_role(measured, "scaling", "search")
     groups: list[list[TrialRecord]] = []
     for record in sorted(scaled, key=lambda each: -each.config.world_size):
         # A trial on one device belongs to every setting that is the same there.

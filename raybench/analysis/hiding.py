@@ -11,7 +11,7 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_question, without_batch
+from raybench.analysis.same_setting import one_of_each, same_question, without_batch
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 
@@ -57,9 +57,7 @@ def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
         return ()
     size = headline.config.world_size
     groups: list[list[TrialRecord]] = []
-    for record in results.measured:
-        if record.request.role == "confirmation":
-            continue
+    for record in results.tried:
         if record.config.world_size != size:
             continue
         joined = next((group for group in groups if _but_for_batch(group[0].config, record.config)), None)
@@ -118,15 +116,20 @@ def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | 
 
 def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]:
     """One for each batch; a trial with all variants comes before one of the search."""
-    by_batch: dict[int, HidingPoint] = {}
-    for record in sorted(group, key=lambda each: each.request.role == "scaling"):
-        found, measurement = results.waterfalls[record.trial_id], record.steps
-        if found is None or measurement is None:
-            continue
-        exposed = measure == "exposed communication"
-        fraction = found.communication_fraction if exposed else found.t_comm_fraction
-        alone = series(measurement, "plain")
-        if fraction is not None and alone is not None:
-            batch = record.config.batch_size
-            by_batch[batch] = HidingPoint(batch, level(alone), fraction, record.trial_id)
-    return sorted(by_batch.values(), key=lambda point: point.compute_s.value)
+    points = {record.trial_id: _point(results, record, measure) for record in group}
+    known = [record for record in group if points[record.trial_id]]
+    chosen = one_of_each(known, lambda one, other: one.batch_size == other.batch_size)
+    found = [point for record in chosen if (point := points[record.trial_id])]
+    return sorted(found, key=lambda point: point.compute_s.value)
+
+
+def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> HidingPoint | None:
+    waterfall = results.waterfalls[record.trial_id]
+    alone = series(record.steps, "plain") if record.steps else None
+    if waterfall is None or alone is None:
+        return None
+    exposed = measure == "exposed communication"
+    fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
+    if fraction is None:
+        return None
+    return HidingPoint(record.config.batch_size, level(alone), fraction, record.trial_id)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import Placement, Study
+from raybench.spec.study import Study, placement_words
 
 
 def label(study: Study, config: Configuration) -> str:
@@ -85,11 +85,6 @@ def setting_words(
     words = [knob_words(name, getattr(setting, name)) for name in knobs]
     words += [f"{name}={value}" for name, value in (environment or {}).items()]
     return ", ".join(words) or "default"
-
-
-def placement_words(placement: Placement) -> str:
-    """pack, spread, ranks 0 3."""
-    return placement if isinstance(placement, str) else "ranks " + " ".join(map(str, placement))
 
 
 def devices_words(number: int) -> str:

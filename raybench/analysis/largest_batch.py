@@ -232,11 +232,15 @@ def largest_by_setting(
     return largest
 
 
-def knobs_in_numbers(knobs: Knobs, largest: LargestBatch, fits: Iterable[LargestFit]) -> Knobs:
-    """The values with numbers in the place of "max", the default's first in each list."""
+def knobs_in_numbers(knobs: Knobs, largest: LargestBatch, fits: Iterable[LargestFit], device: str) -> Knobs:
+    """The values with numbers in the place of "max", the default's first in each list.
+
+    ``device`` as for ``Knobs.default``: of the strategies the default's is the first that can be there.
+    """
     if not knobs.has_max:
         return knobs
-    default = next(knobs.grid(largest), None)
+    some_fit = any(True for _ in knobs.grid(largest))
+    default = knobs.default(device, largest) if some_fit else None
     batches = [each.batch_size for each in fits if each.batch_size is not None]
     listed = [value for value in knobs.values("batch_size") if value != MAX]
     names = ["batch_size"] if default is None else list(Setting.model_fields)

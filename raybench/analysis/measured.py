@@ -11,6 +11,7 @@ from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
+from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.spec.study import Study
@@ -46,6 +47,11 @@ class MeasuredStudy:
         return tuple(record for record in self.records if record.steps is not None)
 
     @property
+    def tried(self) -> tuple[TrialRecord, ...]:
+        """Those of the measured that a curve or a search asked for: what settings are compared by."""
+        return tuple(record for record in self.measured if record.request.role in ("scaling", "search"))
+
+    @property
     def failed(self) -> tuple[TrialRecord, ...]:
         """The records without."""
         return tuple(record for record in self.records if record.state != "complete")
@@ -70,11 +76,7 @@ class MeasuredStudy:
 
     def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
         """The measured records of the first of these roles of which there are any."""
-        for role in roles:
-            found = tuple(record for record in self.measured if record.request.role == role)
-            if found:
-                return found
-        return ()
+        return of_first_role(self.measured, *roles)
 
     @property
     def epoch_samples(self) -> int | None:
@@ -120,5 +122,5 @@ def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tu
     found = tuple(largest_fits_of(study, records, sizes))
     target = choice.target_world_size(study, sizes)
     largest = largest_by_setting(found, study, sizes or [1], target, device)
-    knobs = knobs_in_numbers(study.knobs, largest, found)
+    knobs = knobs_in_numbers(study.knobs, largest, found, device)
     return study.model_copy(update={"knobs": knobs}), found

@@ -10,7 +10,7 @@ from raybench.analysis.choice import default_setting
 from raybench.analysis.estimates.efficiency import step_time, throughput
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.hiding import hiding
+from raybench.analysis.hiding import Hiding
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.published import (
     UNITS,
@@ -20,6 +20,7 @@ from raybench.analysis.published import (
     load_contradictions,
     load_figures,
 )
+from raybench.analysis.same_setting import scaling_first
 from raybench.analysis.summary import TrialSummary
 from raybench.analysis.training import TrainedRun, TrainingResults
 from raybench.records.record import TrialRecord
@@ -76,6 +77,7 @@ def pairs(
     experiment: PublishedExperiment,
     summaries: Sequence[TrialSummary],
     training: TrainingResults | None,
+    hidden: Sequence[Hiding],
 ) -> tuple[Pair, ...]:
     """What was measured of each figure's quantity, in the trial of its strategy, world size and batch.
 
@@ -83,7 +85,7 @@ def pairs(
     smallest of theirs. So with batches: where none is the same, the largest stands beside the largest, the
     second beside the second. Rules of the write-up (a price, a number of epochs) have nothing beside them.
     """
-    counterparts = _Counterparts(results, experiment, summaries, training)
+    counterparts = _Counterparts(results, experiment, summaries, training, hidden)
     return tuple(Pair(figure, counterparts.measured(figure)) for figure in experiment.figures)
 
 
@@ -96,10 +98,13 @@ class _Counterparts:
         experiment: PublishedExperiment,
         summaries: Sequence[TrialSummary],
         training: TrainingResults | None,
+        hidden: Sequence[Hiding],
     ) -> None:
-        figures = experiment.figures
-        self._results, self._training = results, training
-        self._epochs, self._samples = experiment.epochs, experiment.samples
+        figures, asked = experiment.figures, results.study.training
+        self._results, self._training, self._hidden = results, training, hidden
+        # an epoch and a run as they are here, beside what training trials took; else as they are there
+        self._epochs = asked.epochs if asked else experiment.epochs
+        self._samples = results.epoch_samples or experiment.samples
         self._price = fact(figures, "price")
         self._rows = {row.trial_id: row for row in summaries}
         self._phases: dict[str, PhaseTable | None] = {}
@@ -174,13 +179,10 @@ class _Counterparts:
             fitting = trained or [record for record in fitting if record.steps is not None]
         else:
             fitting = [record for record in fitting if record.steps is not None]
-        # Of several settings the one nearest to the study's default, and a trial with all variants first.
+        # of several settings the one nearest to the study's default
         return min(
-            fitting,
-            key=lambda record: (
-                len(record.config.setting.differences(default)),
-                record.request.role != "scaling",
-            ),
+            scaling_first(fitting),
+            key=lambda record: len(record.config.setting.differences(default)),
             default=None,
         )
 
@@ -212,7 +214,7 @@ class _Counterparts:
         return None
 
     def _hiding(self) -> Estimate | None:
-        found = next((each for each in hiding(self._results) if each.compute_s is not None), None)
+        found = next((each for each in self._hidden if each.compute_s is not None), None)
         if found is None or found.compute_s is None:
             return None
         if found.low_s is None or found.high_s is None:

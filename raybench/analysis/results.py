@@ -65,14 +65,15 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are."""
     base = measured_study(study, records)
     several = len(base.study.search.objectives) > 1
-    best = choice.best(base.study, base.records, base.target_world_size)
     chosen = choice.choose(base.study, base.records, base.target_world_size)
+    best = choice.best(base.study, base.records, base.target_world_size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
     training = analyse_training(base.records)
     experiment = published_experiment(base.study.name)
+    hidden = hiding(base)
     phases = phase_table(base.headline, base.measured) if base.headline else None
     return StudyResults(
         **vars(base),
@@ -85,7 +86,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         configurations=diagnose_configurations(base),
         attribution=attribution(base),
         batch_lines=batch_lines(base),
-        hiding=hiding(base),
+        hiding=hidden,
         phases=phases,
         work=work,
         costs=costs(base, work),
@@ -93,7 +94,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         strategies=compare_strategies(base),
         training=training,
         experiment=experiment,
-        published=pairs(base, experiment, summaries, training) if experiment else (),
+        published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
     )
 
 

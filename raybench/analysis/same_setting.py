@@ -1,8 +1,11 @@
-"""Which configurations are the same setting, or the same question."""
+"""Which configurations are the same setting, question or work, and which trial speaks for those that are."""
 
 from __future__ import annotations
 
-from raybench.records.requests import Configuration
+from collections.abc import Callable, Iterable
+
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, Role
 
 
 def same_setting(one: Configuration, other: Configuration) -> bool:
@@ -29,3 +32,41 @@ def same_question(one: Configuration, other: Configuration) -> bool:
 def without_batch(config: Configuration) -> Configuration:
     """The configuration with its batch reset: the same for all points of one batch curve."""
     return config.model_copy(update={"setting": config.setting.model_copy(update={"batch_size": 1})})
+
+
+def same_work(one: Configuration, other: Configuration) -> bool:
+    """Whether the two do the same on the same devices, wherever the data lie: in two studies, say."""
+    named = (
+        "workload",
+        "optimizer",
+        "setting",
+        "environment",
+        "scaling",
+        "device",
+        "world_size",
+        "placement",
+    )
+    return all(getattr(one, name) == getattr(other, name) for name in named)
+
+
+def of_first_role(records: Iterable[TrialRecord], *roles: Role) -> tuple[TrialRecord, ...]:
+    """The records of the first of these roles of which there are any."""
+    listed = list(records)
+    groups = (tuple(record for record in listed if record.request.role == role) for role in roles)
+    return next(filter(None, groups), ())
+
+
+def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The trials of the curve, which have all variants, before others; else in the order that they have."""
+    return sorted(records, key=lambda record: record.request.role != "scaling")
+
+
+def one_of_each(
+    records: Iterable[TrialRecord], same: Callable[[Configuration, Configuration], bool]
+) -> list[TrialRecord]:
+    """One trial for each thing that ``same`` tells apart: one of the curve before one of the search."""
+    distinct: list[TrialRecord] = []
+    for record in scaling_first(records):
+        if not any(same(record.config, other.config) for other in distinct):
+            distinct.append(record)
+    return distinct

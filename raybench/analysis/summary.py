@@ -13,6 +13,7 @@ from raybench.analysis.training import TrainedRun
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.study import placement_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +154,6 @@ def _summary(
     record: TrialRecord, names: list[str], found: Scaling | None, parts: Waterfall | None
 ) -> TrialSummary:
     request, setting = record.request, record.config.setting
-    placement = request.config.placement
     asked = {
         "study": record.study,
         "model": model_name(record),
@@ -166,7 +166,7 @@ def _summary(
         "scaling": request.config.scaling,
         "world_size": request.config.world_size,
         "nodes": record.nodes,
-        "placement": placement if isinstance(placement, str) else " ".join(map(str, placement)),
+        "placement": placement_text(request.config.placement),
         "batch_size": request.config.batch_size,
         "global_batch_size": request.config.global_batch_size,
         "bucket_cap_mb": setting.bucket_cap_mb,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
 from raybench.machine.gpus import gpu_names
-from raybench.plan.trials import Plan
 from raybench.records.record import State
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study
@@ -63,12 +61,7 @@ def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
     return cast(Literal["cpu", "cuda"], asked)
 
 
-def cluster_of(
-    study: Study,
-    options: Options,
-    plan: Plan | None,
-    on_connect: Callable[[str], None] = lambda words: None,
-) -> Cluster:
+def cluster_of(study: Study, options: Options) -> Cluster:
     """The cluster as the request names it; nothing is started yet."""
     device = study.resources.device
     if device == "auto":
@@ -77,9 +70,7 @@ def cluster_of(
         device=device,
         cpus_per_worker=study.resources.cpus_per_worker,
         address=options.address,
-        oversubscribed_workers=plan.group_size if plan is not None and plan.oversubscribed else None,
         working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
-        on_connect=on_connect,
     )
 
 
@@ -91,6 +82,7 @@ def results_directory(options: Options, study: Study) -> ResultsDirectory:
         store = ResultsDirectory.resume(options.output)
         try:
             store.check_same(study, now)
+            store.write_study(study)
         except StoreError:
             store.close()
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +35,8 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     study = study_of(options)
-    plan = make_plan(study, cluster_of(study, options, None).resources())
+    cluster = cluster_of(study, options)
+    plan = make_plan(study, cluster.resources())
     study = plan.study
     if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
         from raybench import workloads
@@ -50,25 +50,24 @@ def run_scaling(options: Options, console: Console) -> int:
     with interrupt.raising():
         try:
             with results_directory(options, study) as store:
-                return _run(options, plan, store)
+                return _run(options, plan, cluster, store)
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
-def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
+def _run(options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory) -> int:
     """Measure and report; a full disk and a lost group leave what was measured, and say so."""
-    plan = replace(plan, study=store.study())
     notes, ended = list(store.warnings), DONE
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=options.quiet) as display:
             try:
                 with interrupt.held():
-                    notes += _measure(options, plan, store, display)
+                    notes += _measure(options, plan, cluster, store, display)
             except Interrupted as signal:
                 ended = INTERRUPTED
                 display.line(f"{signal}: the workers are gone, what was measured is kept")
             except GroupLostError as lost:
-                notes.append(f"{lost}; Ray's own words are in {store.path / 'ray.log'}")
+                notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
             except StoreError as error:
                 ended = CANNOT_WRITE
                 notes += error.problems
@@ -85,10 +84,13 @@ def _run(options: Options, plan: Plan, store: ResultsDirectory) -> int:
     return ended or code
 
 
-def _measure(options: Options, plan: Plan, store: ResultsDirectory, display: Display) -> list[str]:
+def _measure(
+    options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, display: Display
+) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
-    cluster = cluster_of(plan.study, options, plan, display.line)
     display.stage(_what_starts(plan))
+    workers = plan.group_size if plan.oversubscribed else None
+    cluster.prepare(oversubscribed_workers=workers, on_connect=display.line)
     for words in left_out_words(plan):
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards

@@ -38,15 +38,15 @@ class Cluster:
         device: str,
         cpus_per_worker: int,
         address: str | None = None,
-        oversubscribed_workers: int | None = None,
         working_dir: str | None = None,
-        on_connect: Callable[[str], None] = lambda words: None,
     ) -> None:
         self._device, self._cpus = device, cpus_per_worker
         self._address = address or os.environ.get("RAY_ADDRESS") or None
-        self._oversubscribed, self._working_dir = oversubscribed_workers, working_dir
-        self._on_connect = on_connect  # told where the dashboard is
+        self._working_dir = working_dir
+        self._oversubscribed: int | None = None
+        self._on_connect: Callable[[str], None] = lambda words: None
         self._connected = False
+        self._dashboard = ""
 
     @property
     def is_local(self) -> bool:
@@ -64,6 +64,18 @@ class Cluster:
         nodes = self._nodes()
         name = self._accelerator() if self._device == "cuda" else cores.cpu_model()
         return Resources(self._device, self._places(nodes), name, len(nodes))
+
+    def prepare(
+        self, *, oversubscribed_workers: int | None = None, on_connect: Callable[[str], None]
+    ) -> None:
+        """What a plan asks, once it is made: to count its workers had to join the cluster, if there is one.
+
+        ``oversubscribed_workers``: so many, however few cores there are. ``on_connect`` is told where the
+        dashboard is: now, or when Ray has started.
+        """
+        self._oversubscribed, self._on_connect = oversubscribed_workers, on_connect
+        if self._connected:
+            on_connect(self._dashboard)
 
     def connect(self) -> None:
         """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
@@ -91,7 +103,8 @@ class Cluster:
                 f"--address: a Ray cluster that answers: {line} (received {self._address!r})"
             ) from error
         signals.take_back()
-        self._on_connect(_dashboard_words(getattr(context, "dashboard_url", None)))
+        self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
+        self._on_connect(self._dashboard)
 
     def refuse_unplaceable(self, world_size: int) -> None:
         """Raise ``RequestError`` where the workers cannot stand: Ray would try for ever."""

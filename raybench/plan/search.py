@@ -39,7 +39,7 @@ class Search:
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._study = plan.study
-        self._space = SearchSpace(plan)
+        self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: dict[int, optuna.Trial] = {}
         self._random = random.Random(plan.study.seed)
@@ -138,7 +138,7 @@ class Search:
         for record in records:
             if record.request.kind != "steps" or record.request.role != "search":
                 continue
-            parameters = self._space.parameters(Suggestion.of(record))
+            parameters = self._space.parameters(self._plan.suggestion_of(record))
             self._known[self._space.key(parameters)] = record
             self._optuna.add_trial(self._frozen(parameters, record))
             self._write_down(-1)

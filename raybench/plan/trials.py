@@ -35,11 +35,6 @@ class Suggestion:
     setting: Setting
     environment: dict[str, str]
 
-    @classmethod
-    def of(cls, record: TrialRecord) -> Suggestion:
-        """The suggestion that a record is of."""
-        return cls(record.suggestion or 0, record.config.setting, record.config.environment)
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -97,10 +92,22 @@ class Plan:
         setting = choice.default_setting(self.study, self.largest)
         return Suggestion(0, setting, choice.default_environment(self.study))
 
+    def suggestion_of(self, record: TrialRecord) -> Suggestion:
+        """The suggestion that a record is of.
+
+        One that was measured on one device has there the default's values of the knobs without effect: on
+        several devices it is the default with what was found.
+        """
+        setting, default = record.config.setting, self.default().setting
+        if record.config.world_size == 1:
+            names = ("strategy", *default.indifferent(1))
+            setting = setting.model_copy(update={name: getattr(default, name) for name in names})
+        return Suggestion(record.suggestion or 0, setting, record.config.environment)
+
     @property
     def knobs(self) -> Knobs:
         """The values to explore, with what is known in the place of "max"."""
-        return knobs_in_numbers(self.study.knobs, self.largest, self.fits or ())
+        return knobs_in_numbers(self.study.knobs, self.largest, self.fits or (), self.device)
 
     def largest(self, setting: Setting) -> int | None:
         """What "max" stands for beside the setting's other knobs; until it is found the smallest batch."""

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable
 
 from raybench.records.record import TrialRecord
+from raybench.spec.study import placement_text
 
 COLUMNS = (
     "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",
@@ -29,13 +30,12 @@ def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
     config, elapsed_s = record.config, 0.0
     for epoch in record.training.epochs if record.training else ():
         elapsed_s += epoch.elapsed_s
-        place = config.placement
         row = {
             "study": record.study,
             "trial_id": record.trial_id,
             "strategy": config.setting.strategy,
             "world_size": config.world_size,
-            "placement": place if isinstance(place, str) else " ".join(map(str, place)),
+            "placement": placement_text(config.placement),
             "seed": config.seed,
             "batch_size": config.batch_size,
             "global_batch_size": config.global_batch_size,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
+from raybench.spec.study import Placement
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class GroupInfo:
     members: tuple[Member, ...]
     number: int
 
-    def ranks_for(self, world_size: int, placement: str | tuple[int, ...]) -> tuple[int, ...]:
+    def ranks_for(self, world_size: int, placement: Placement) -> tuple[int, ...]:
         """The ranks that stand for ``placement`` (pack, spread or ranks as they are), in order.
 
         Raises ``ValueError`` where the group has no such ranks.

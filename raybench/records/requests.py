@@ -15,7 +15,7 @@ from pydantic import Field
 
 from raybench.records.base import Frozen
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement, placement_words
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
@@ -77,8 +77,7 @@ class Configuration(Frozen):
             if self.environment.get(name) != other.environment.get(name):
                 changes[name] = self.environment.get(name)
         if self.placement != other.placement:
-            place = self.placement
-            changes["placement"] = place if isinstance(place, str) else "ranks " + " ".join(map(str, place))
+            changes["placement"] = placement_words(self.placement)
         return changes
 
 

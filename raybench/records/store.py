@@ -139,6 +139,14 @@ class ResultsDirectory:
         """The study as it was resolved; raises ``RequestError`` where the file was damaged."""
         return load_study(self.path / STUDY)
 
+    def write_study(self, study: Study) -> None:
+        """``study`` in the place of the one that is here, for a run that goes on with other time-outs."""
+        path = self.path / STUDY
+        try:
+            _replace(path, to_toml(study))
+        except OSError as error:
+            raise StoreError(_cannot(path, "be written", error)) from None
+
     def environment(self) -> Environment:
         """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
         path = self.path / ENVIRONMENT
@@ -200,9 +208,7 @@ class ResultsDirectory:
             if not text:
                 path.unlink(missing_ok=True)
                 return
-            unfinished = path.with_suffix(".unfinished")
-            _write(unfinished, text)
-            unfinished.replace(path)
+            _replace(path, text)
         except OSError as error:
             raise StoreError(f"{_cannot(path, 'be written', error)}: the records are kept") from None
 
@@ -332,6 +338,13 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whole, or as it was."""
+    unfinished = path.with_suffix(".unfinished")
+    _write(unfinished, text)
+    unfinished.replace(path)
 
 
 def _cannot(path: Path, what: str, error: OSError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis import choice
-from raybench.plan.trials import Suggestion, Trial
+from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
 
@@ -22,7 +22,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
                 "it cannot be measured interleaved with the default, and is not confirmed"
             )
             continue
-        request = plan.confirmation(Suggestion.of(winner), default)
+        request = plan.confirmation(plan.suggestion_of(winner), default)
         if session.is_open(request) and not session.budget.has(session.confirmation_cost_s()):
             session.not_reached.append("the confirmation of the best suggestion against the default")
             return

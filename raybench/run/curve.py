@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.labels import trial_words
-from raybench.plan.trials import Suggestion, Trial
+from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
 
@@ -17,7 +17,7 @@ def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
     The default first, at the target: were there time for one more trial only, it would be this one.
     """
     others = [record for record in winners if not choice.is_default(session.study, record.config)]
-    suggestions = [session.plan.default(), *map(Suggestion.of, others)]
+    suggestions = [session.plan.default(), *map(session.plan.suggestion_of, others)]
     trials = [
         Trial(request, suggestion.number)
         for suggestion in suggestions

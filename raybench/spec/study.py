@@ -23,6 +23,18 @@ from raybench.spec.workloads import WorkloadSpec
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
+
+
+def placement_text(placement: Placement) -> str:
+    """pack, spread, or the ranks with spaces between them."""
+    return placement if isinstance(placement, str) else " ".join(map(str, placement))
+
+
+def placement_words(placement: Placement) -> str:
+    """pack, spread, ranks 0 3."""
+    return placement if isinstance(placement, str) else f"ranks {placement_text(placement)}"
+
+
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
 Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
 
@@ -73,11 +85,14 @@ class ScalingSpec(Model):
 
     @field_validator("placement")
     @classmethod
-    def _ranks_once(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
+    def _ranks_ascending(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
+        """As torch orders them: [1, 0] are the devices of [0, 1]."""
         for placement in value:
             if not isinstance(placement, str) and (len(set(placement)) != len(placement) or not placement):
                 raise ValueError("a list of ranks has each rank once, and at least one")
-        return value
+        ascending = tuple(each if isinstance(each, str) else tuple(sorted(each)) for each in value)
+        no_repeats(ascending)
+        return ascending
 
 
 class SearchSpec(Model):

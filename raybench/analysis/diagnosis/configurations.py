@@ -9,6 +9,7 @@ from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import one_of_each
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -52,17 +53,9 @@ def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfigurat
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
     """
-    several = [
-        record
-        for record in results.complete
-        if record.steps is not None and record.config.world_size > 1 and record.request.role != "confirmation"
-    ]
     at = results.headline.config.world_size if results.headline else 0
-    distinct: list[TrialRecord] = []
-    for record in sorted(several, key=lambda each: each.request.role != "scaling"):
-        new = all(record.config.differences(other.config) for other in distinct)
-        if record.config.world_size == at and new:
-            distinct.append(record)
+    there = [record for record in results.tried if record.config.world_size == at > 1]
+    distinct = one_of_each(there, lambda one, other: not one.differences(other))
     every = [_configuration(results, record, distinct) for record in distinct]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 

@@ -20,20 +20,21 @@ class _Row:
 
     point: CostPoint
     cost: Cost
-    is_run: bool  # what is saved is known of runs only
 
     @property
     def saved_s(self) -> Estimate | None:
-        return self.point.saved_s if self.is_run else None
+        """What is saved is said of runs only."""
+        return self.point.saved_s if self.cost.work.is_run else None
 
     @property
     def saved_money(self) -> Estimate | None:
-        return self.point.saved_money if self.is_run else None
+        return self.point.saved_money if self.cost.work.is_run else None
 
 
 def cost_table(results: StudyResults) -> Table:
     """Device time, money and energy of one device and of several, and what some runs save."""
     runs, price = results.study.cost.runs, results.study.cost.price_per_device_hour
+    run = next(work for work in results.work if work.is_run)
     price_words = (
         f"At {price:g} a device-hour (cost.price_per_device_hour). "
         if price is not None
@@ -41,7 +42,7 @@ def cost_table(results: StudyResults) -> Table:
     )
     caption = (
         f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation; a run is "
-        f"{results.work[-1].name} (cost.runs = {runs}). The default and the fastest setting; mean with 95% "
+        f"{run.name} (cost.runs = {runs}). The default and the fastest setting; mean with 95% "
         "interval, the ratio and the savings by blocks of the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
@@ -78,9 +79,9 @@ def _rows(results: StudyResults) -> list[_Row]:
     """Work by work; none where no trial is on several devices: there is no choice."""
     if not any(point.speedup for point in results.costs):
         return []
-    shown, last = _shown_trials(results), len(results.work) - 1
+    shown = _shown_trials(results)
     return [
-        _Row(point, point.costs[place], is_run=place == last)
+        _Row(point, point.costs[place])
         for place in range(len(results.work))
         for point in results.costs
         if point.record.trial_id in shown

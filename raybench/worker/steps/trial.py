@@ -126,10 +126,11 @@ class StepsTrial:
 
     def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[RankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
+        utilization = self._device.utilization()  # of the last moments: before a batch more is fetched
         samples, tokens = count(self._request, self._models.workload, self._models.measured)
         report = RankReport(
             memory=warm.memory,
-            utilization=self._device.utilization(),
+            utilization=utilization,
             energy_joules=loop.energy_joules,
             num_recompiled=self._models.num_compiled() - num_compiled,
             samples=samples,

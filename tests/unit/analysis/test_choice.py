@@ -106,7 +106,7 @@ def test_failed_suggestions_count_but_are_no_candidates() -> None:
     spec = study(**BATCHES)
     asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
     records = [*run_all(FakeRunner(noise=QUIET), asked_for[:2])[0], failed(asked_for[2])]
-    best = choice.best(spec, records, 2)
+    best = choice.best(spec, records, 2, choice.choose(spec, records, 2))
     assert best is not None
     assert (best.num_suggestions, best.num_failed) == (3, 1)
     assert choice.candidate(spec, records[2]) is None
@@ -119,13 +119,13 @@ def test_oversubscribed_trials_are_no_candidates() -> None:
     assert len(choice.suggestions(spec, records, 2)) == 3
     assert [choice.candidate(spec, record, records) for record in records] == [None] * 3
     assert choice.choose(spec, records, 2) == []
-    assert choice.best(spec, records, 2) is None
+    assert choice.best(spec, records, 2, choice.choose(spec, records, 2)) is None
 
 
 def test_one_suggestion_is_nothing_to_choose_from() -> None:
     spec = study(knobs={"batch_size": [32]})
     records = run_all(FakeRunner(), [asked(spec, "scaling", Setting(batch_size=32), 2)])[0]
-    assert choice.best(spec, records, 2) is None
+    assert choice.best(spec, records, 2, choice.choose(spec, records, 2)) is None
 
 
 def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
@@ -158,7 +158,7 @@ def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> Non
     records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
     front = choice.choose(spec, records, 2)
     assert [batch(each.record) for each in front] == [32, 64, 128]
-    best = choice.best(spec, records, 2)
+    best = choice.best(spec, records, 2, choice.choose(spec, records, 2))
     assert best is not None
     assert batch(best.record) == 128
     assert best.record in [each.record for each in front]

@@ -78,6 +78,14 @@ def test_real_input_without_training_has_an_epoch_but_no_run() -> None:
     spec = study(workload=REAL, knobs={"batch_size": [32]})
     found = analyse(spec, grid(spec, (1, 2))[0])
     assert [work.name for work in found.work] == ["a million samples", "an epoch of 1,000 samples"]
+    (run,) = [work for work in found.work if work.is_run]
+    assert run.name == "a million samples"
+    several = found.costs[-1]
+    million = next(cost for cost in several.costs if cost.work is run)
+    assert several.speedup is not None
+    assert several.saved_s is not None
+    saved_s = million.time_s.value * (several.speedup.value - 1) * spec.cost.runs
+    assert several.saved_s.value == pytest.approx(saved_s)
 
 
 def test_synthetic_input_has_no_epoch_unless_the_study_says_its_samples() -> None:

@@ -42,7 +42,7 @@ def paired(results: StudyResults, **fields: Any) -> tuple[Pair, ...]:
     assert experiment is not None
     figures = tuple(replace(figure, batch_size=None) for figure in experiment.figures)
     summaries = fields.get("summaries", results.summaries)
-    return pairs(results, replace(experiment, figures=figures), summaries, results.training)
+    return pairs(results, replace(experiment, figures=figures), summaries, results.training, results.hiding)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,22 @@ def test_epoch_times_come_from_training_else_from_steps() -> None:
     assert accuracy is not None
     assert accuracy.value == pytest.approx(90)
     assert all(pair.measured is None for pair in found if pair.figure.epoch is not None)
+
+
+def test_an_epoch_is_of_the_samples_that_there_are_here() -> None:
+    """Beside what training trials of the same study took: not of another number of samples and epochs."""
+    spec = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 1_000},
+        knobs={"batch_size": [256]},
+        training={"epochs": 2},
+    )
+    found = paired(measured(spec))
+    epoch, total = (beside(found, name, 1, None).measured for name in ("epoch_time", "total_time"))
+    assert epoch is not None
+    assert total is not None
+    assert epoch.value == pytest.approx(1_000 / 25_600)
+    assert total.value == pytest.approx(2 * 1_000 / 25_600)
 
 
 def test_batches_that_were_not_published_stand_beside_the_largest_published_one() -> None:

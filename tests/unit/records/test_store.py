@@ -441,6 +441,9 @@ def test_the_same_goes_on(path):
             update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900)}
         )
         results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
+        results.write_study(longer)
+    with ResultsDirectory.open_readonly(path) as results:
+        assert results.study() == longer
 
 
 def test_another_commit_or_kernel_goes_on_and_is_told(path):

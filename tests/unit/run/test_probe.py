@@ -126,6 +126,19 @@ def test_each_precision_has_its_own(search):
     assert all("memory" in row[5] for row in table.rows)
 
 
+@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=str)
+def test_the_default_is_known_beside_a_strategy_that_cannot_be(search):
+    """DataParallel exists on GPUs only: ddp is the default, and is not confirmed against itself."""
+    plan = planned(device="cpu", knobs={"batch_size": "max", "strategy": ["dp", "ddp"]}, search=search)
+    store = run(plan)
+    roles = [record.request.role for record in rest(store.records) if record.steps]
+    assert set(roles) == ({"scaling"} if search["method"] == "grid" else {"search", "scaling"})
+    results = analyse(plan.study, store.records)
+    assert results.best is None or results.best.is_default
+    assert results.curves[0].is_default
+    assert results.headline.config.batch_size == expected()
+
+
 def test_strong_scaling_takes_a_global_batch_that_divides_everywhere():
     plan = planned(
         6,

@@ -188,6 +188,7 @@ def test_layers_must_be_tables():
         ({"scaling": {"world_sizes": [2, 2]}}, ["scaling.world_sizes: each value once, 2 stands there twice (received [2, 2])"]),
         ({"scaling": {"placement": "pak"}}, ['scaling.placement: "pack", "spread" or ranks, each once, such as [0, 1] (received "pak")']),
         ({"scaling": {"placement": [0, 0]}}, ["scaling.placement: a list of ranks has each rank once, and at least one (received [0, 0])"]),
+        ({"scaling": {"placement": [[0, 1], [1, 0]]}}, ["scaling.placement: each value once, (0, 1) stands there twice (received [[0, 1], [1, 0]])"]),
         ({"scaling": {"placement": [0, -1]}}, ['scaling.placement[1]: "pack", "spread" or ranks, each once, such as [0, 1] (received -1)']),
         ({"scaling": {"mode": "medium"}}, ['scaling.mode: "weak" or "strong" (received "medium")']),
         ({"knobs": {"batch_size": 0}}, ["knobs.batch_size: a whole number above 0, or \"max\" (received 0)"]),
