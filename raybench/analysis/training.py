@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import accumulate
 from statistics import fmean
 
@@ -126,7 +125,7 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class EpochMeans:
-    """One epoch of all runs of a group: means over the seeds, as ``over_seeds`` has them.
+    """One epoch of all runs of a group: means over the seeds.
 
     ``None`` where no seed has the value. Accuracies are shares of 1, times in s.
     """
@@ -143,10 +142,30 @@ class EpochMeans:
 
 
 @dataclass(frozen=True)
+class ToTarget:
+    """Until an evaluation finds the target accuracy: means over the seeds that reached it."""
+
+    num_reached: int  # seeds
+    time_s: float | None  # training and evaluation; None: no seed reached it
+    samples: float | None  # trained on
+
+
+@dataclass(frozen=True)
 class TrainedGroup:
-    """The runs of one strategy and world size, by seed."""
+    """The runs of one strategy and world size, by seed; estimates are means over the seeds.
+
+    With one seed an estimate has no interval, n = 1.
+    """
 
     runs: tuple[TrainedRun, ...]
+    final_accuracy: Estimate | None  # of 1, after the last epoch; None: not known
+    best_epochs: tuple[int, int] | None  # first and last over the seeds
+    converged_epochs: tuple[int, int] | None
+    epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
+    mean_epoch_time_s: float  # arithmetic
+    total_s: Estimate  # training and evaluation of all epochs
+    to_target: ToTarget | None  # None: no target was asked
+    epochs: tuple[EpochMeans, ...]  # the first one first
 
     @property
     def strategy(self) -> str:
@@ -166,31 +185,7 @@ class TrainedGroup:
     @property
     def num_epochs(self) -> int:
         """Epochs of each run."""
-        return len(self.runs[0].epochs)
-
-    @cached_property
-    def epochs(self) -> tuple[EpochMeans, ...]:
-        """Epoch by epoch, the first one first."""
-        return tuple(
-            _epoch_means([run.epochs[index] for run in self.runs]) for index in range(self.num_epochs)
-        )
-
-    @property
-    def epoch_time_s(self) -> Estimate:
-        """Training time of an epoch: one value a seed, its mean; n = 1: without an interval.
-
-        Epochs of one run are not independent: they share its processes and the minutes it ran in.
-        """
-        return ratio_over_seeds([run.epoch_time_s for run in self.runs])
-
-    def mean(self, value: Callable[[TrainedRun], float | None]) -> float | None:
-        """The mean over the runs that have the value; None where none has."""
-        known = [found for run in self.runs if (found := value(run)) is not None]
-        return fmean(known) if known else None
-
-    def over_seeds(self, value: Callable[[TrainedRun], float | None]) -> Estimate | None:
-        """Mean and interval over the seeds; with one seed the interval is the value itself (n = 1)."""
-        return over_seeds(value(run) for run in self.runs)
+        return len(self.epochs)
 
 
 @dataclass(frozen=True)
@@ -256,8 +251,7 @@ def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
         return None
     keys = dict.fromkeys((run.record.config.world_size, run.record.config.setting.strategy) for run in runs)
     groups = [
-        TrainedGroup(tuple(run for run in runs if _key(run) == key))
-        for key in sorted(keys, key=lambda key: key[0])
+        _group([run for run in runs if _key(run) == key]) for key in sorted(keys, key=lambda key: key[0])
     ]
     base = next((group for group in groups if group.world_size == 1), None)
     others = [group for group in groups if group.world_size > 1]
@@ -322,6 +316,35 @@ def over_seeds(values: Iterable[float | None]) -> Estimate | None:
 def ratio_over_seeds(values: Sequence[float]) -> Estimate:
     """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
     return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
+
+
+def _group(runs: Sequence[TrainedRun]) -> TrainedGroup:
+    """All that ``runs`` of one strategy and world size say together."""
+    times_s = [run.epoch_time_s for run in runs]
+    totals_s = over_seeds(run.total_s for run in runs)
+    assert totals_s is not None  # every run has one
+    return TrainedGroup(
+        runs=tuple(runs),
+        final_accuracy=over_seeds(run.final_accuracy for run in runs),
+        best_epochs=_first_and_last(run.best_epoch for run in runs),
+        converged_epochs=_first_and_last(run.converged_epoch for run in runs),
+        epoch_time_s=ratio_over_seeds(times_s),
+        mean_epoch_time_s=fmean(times_s),
+        total_s=totals_s,
+        to_target=None if runs[0].spec.target_accuracy is None else _to_target(runs),
+        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
+    )
+
+
+def _first_and_last(epochs: Iterable[int | None]) -> tuple[int, int] | None:
+    known = [epoch for epoch in epochs if epoch is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _to_target(runs: Sequence[TrainedRun]) -> ToTarget:
+    times_s = [time_s for run in runs if (time_s := run.time_to_target_s) is not None]
+    samples = [number for run in runs if (number := run.samples_to_target) is not None]
+    return ToTarget(len(times_s), fmean(times_s) if times_s else None, fmean(samples) if samples else None)
 
 
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
