@@ -22,7 +22,6 @@ WORDS = {  # functions that give words to a value
 }
 FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points
-    "analyse",  # all estimates at once, where write_report is not given them
     "asked_half_width",  # what a request asked
 }
 
