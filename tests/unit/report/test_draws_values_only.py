@@ -14,6 +14,7 @@ import raybench.analysis
 import raybench.report
 
 WORDS = {  # functions that give words to a value
+    "combination_words",
     "devices_words",
     "in_words",
     "knob_words",
