@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import EpochMeans, TrainedGroup
+from raybench.analysis.trained_group import EpochMeans, TrainedGroup
 from raybench.report.plots.drawing import (
     GREY,
     draw_lines,

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import (
-    Comparison,
-    EpochMeans,
-    ToTarget,
-    TrainedGroup,
-    TrainedRun,
-    TrainingResults,
-)
+from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
+from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.training import Comparison, TrainingResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
 from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
 
