@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, TrialRequest
@@ -46,13 +46,24 @@ def trial_words(study: Study, request: TrialRequest) -> str:
     config = request.config
     knobs = list(study.knobs.explored()) or ["batch_size"]
     if request.kind == "probe":
-        knobs = ["batch_size", *(name for name in knobs if name in Setting.MEMORY_KNOBS)]
+        knobs = ["batch_size", *_explored_memory_knobs(study)]
     knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
     place = "" if len(study.scaling.placement) == 1 else f" {placement_words(config.placement)}"
     seeds = study.training.seeds if study.training else ()
     seed = f", seed {config.seed}" if request.kind == "training" and len(seeds) > 1 else ""
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
     return f"{devices_words(config.world_size)}{place}, {words}{seed}"
+
+
+def combination_words(
+    study: Study, combination: Setting, always: Sequence[str] = (), without: Collection[str] = ()
+) -> str:
+    """A combination whose largest batch is looked for: ``always``, and the explored knobs that change memory.
+
+    ``without`` those that stand elsewhere. The precision where there are none.
+    """
+    knobs = [name for name in _explored_memory_knobs(study) if name not in without]
+    return setting_words(combination, dict.fromkeys([*always, *knobs]) or ["precision"])
 
 
 def knob_words(name: str, value: KnobValue) -> str:
@@ -90,6 +101,10 @@ def setting_words(
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
     return f"{number} device" if number == 1 else f"{number} devices"
+
+
+def _explored_memory_knobs(study: Study) -> list[str]:
+    return [name for name in study.knobs.explored() if name in Setting.MEMORY_KNOBS]
 
 
 def _explored_variables(study: Study, config: Configuration) -> dict[str, str | None]:

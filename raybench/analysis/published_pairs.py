@@ -22,7 +22,8 @@ from raybench.analysis.published import (
 )
 from raybench.analysis.same_setting import scaling_first
 from raybench.analysis.summary import TrialSummary
-from raybench.analysis.training import TrainedRun, TrainingResults
+from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.training import TrainingResults
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
-from raybench.analysis.training import TrainedRun
+from raybench.analysis.trained_run import TrainedRun
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting

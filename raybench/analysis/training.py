@@ -1,22 +1,18 @@
-"""Training on one device and on several at equal epochs: accuracy, times, speed-up, goodput."""
+"""Training on one device and on several at equal epochs: accuracy, times, speed-up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from itertools import accumulate
 from statistics import fmean
 
-from raybench.analysis.estimates.efficiency import throughput
-from raybench.analysis.estimates.noise_scale import by_epoch, statistical_efficiency
-from raybench.analysis.estimates.statistics import Estimate, geometric, student
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.goodput import Goodput, goodput_of
+from raybench.analysis.trained_group import TrainedGroup, group_of, over_seeds, ratio_over_seeds
+from raybench.analysis.trained_run import POINTS, TrainedRun
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch, TrainingResult
 from raybench.spec.training import TrainingSpec
-
-POINTS = 100.0  # percentage points in an accuracy of 1
 
 
 class Parity(StrEnum):
@@ -25,172 +21,6 @@ class Parity(StrEnum):
     SAME = "the same"
     DIFFERENT = "different"
     UNKNOWN = "cannot be told"
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """One complete training trial."""
-
-    record: TrialRecord
-
-    @property
-    def seed(self) -> int:
-        """Of weights and order."""
-        return self.record.config.seed
-
-    @property
-    def result(self) -> TrainingResult:
-        """What the trial has."""
-        assert self.record.training is not None
-        return self.record.training
-
-    @property
-    def spec(self) -> TrainingSpec:
-        """What was asked."""
-        assert self.record.request.kind == "training"
-        return self.record.request.training
-
-    @property
-    def epochs(self) -> tuple[Epoch, ...]:
-        """All of them, the first one first."""
-        return self.result.epochs
-
-    @property
-    def final_accuracy(self) -> float | None:
-        """Of the test samples after the last epoch, 0 to 1."""
-        return self.epochs[-1].test_accuracy
-
-    @property
-    def final_loss(self) -> float | None:
-        """Of the test samples after the last epoch."""
-        return self.epochs[-1].test_loss
-
-    @property
-    def best_epoch(self) -> int | None:
-        """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
-        by_accuracy = {e.epoch: e.test_accuracy for e in self.epochs if e.test_accuracy is not None}
-        if by_accuracy:
-            return max(by_accuracy, key=lambda epoch: by_accuracy[epoch])
-        by_loss = {e.epoch: e.test_loss for e in self.epochs if e.test_loss is not None}
-        return min(by_loss, key=lambda epoch: by_loss[epoch], default=None)
-
-    @property
-    def converged_epoch(self) -> int | None:
-        """The first epoch whose test accuracy is within the tolerance of the best."""
-        known = [(e.epoch, e.test_accuracy) for e in self.epochs if e.test_accuracy is not None]
-        enough = max((accuracy for _, accuracy in known), default=0) - self.spec.tolerance_points / POINTS
-        return next((epoch for epoch, accuracy in known if accuracy >= enough), None)
-
-    @property
-    def steady_epoch_times_s(self) -> tuple[float, ...]:
-        """Training time of each epoch but the first, which warms up, unless it is the only one."""
-        times = tuple(epoch.train_s for epoch in self.epochs)
-        return times[1:] or times
-
-    @property
-    def epoch_time_s(self) -> float:
-        """Mean training time of an epoch, without evaluation."""
-        return fmean(self.steady_epoch_times_s)
-
-    @property
-    def total_s(self) -> float:
-        """Training and evaluation of all epochs."""
-        return sum(epoch.elapsed_s for epoch in self.epochs)
-
-    @property
-    def time_to_target_s(self) -> float | None:
-        """Training and evaluation until an evaluation finds the target accuracy; None: it never does."""
-        return self._until_target([epoch.elapsed_s for epoch in self.epochs])
-
-    @property
-    def samples_to_target(self) -> int | None:
-        """Samples trained on until an evaluation finds the target accuracy."""
-        found = self._until_target([sum(epoch.samples) for epoch in self.epochs])
-        return None if found is None else int(found)
-
-    def _until_target(self, amounts: Sequence[float]) -> float | None:
-        target = self.spec.target_accuracy
-        if target is None:
-            return None
-        sums = zip(self.epochs, accumulate(amounts), strict=True)
-        return next(
-            (total for e, total in sums if e.test_accuracy is not None and e.test_accuracy >= target), None
-        )
-
-    @property
-    def noise_scales(self) -> list[float]:
-        """The gradient noise scale after each epoch in which it can be told, in samples."""
-        found = [each.samples for each in by_epoch(self.epochs) if each is not None]
-        return [samples for samples in found if samples is not None]
-
-
-@dataclass(frozen=True)
-class EpochMeans:
-    """One epoch of all runs of a group: means over the seeds, as ``over_seeds`` has them.
-
-    ``None`` where no seed has the value. Accuracies are shares of 1, times in s.
-    """
-
-    epoch: int  # from 1
-    learning_rate: float  # of the first seed: it is the same for all
-    num_seeds: int
-    train_loss: Estimate | None
-    train_accuracy: Estimate | None
-    test_loss: Estimate | None
-    test_accuracy: Estimate | None
-    train_s: Estimate | None
-    evaluation_s: Estimate | None
-
-
-@dataclass(frozen=True)
-class TrainedGroup:
-    """The runs of one strategy and world size, by seed."""
-
-    runs: tuple[TrainedRun, ...]
-
-    @property
-    def strategy(self) -> str:
-        """How the model is spread."""
-        return self.runs[0].record.config.setting.strategy
-
-    @property
-    def world_size(self) -> int:
-        """Devices."""
-        return self.runs[0].record.config.world_size
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of an optimizer step."""
-        return self.runs[0].result.global_batch_size
-
-    @property
-    def num_epochs(self) -> int:
-        """Epochs of each run."""
-        return len(self.runs[0].epochs)
-
-    @cached_property
-    def epochs(self) -> tuple[EpochMeans, ...]:
-        """Epoch by epoch, the first one first."""
-        return tuple(
-            _epoch_means([run.epochs[index] for run in self.runs]) for index in range(self.num_epochs)
-        )
-
-    @property
-    def epoch_time_s(self) -> Estimate:
-        """Training time of an epoch: one value a seed, its mean; n = 1: without an interval.
-
-        Epochs of one run are not independent: they share its processes and the minutes it ran in.
-        """
-        return ratio_over_seeds([run.epoch_time_s for run in self.runs])
-
-    def mean(self, value: Callable[[TrainedRun], float | None]) -> float | None:
-        """The mean over the runs that have the value; None where none has."""
-        known = [found for run in self.runs if (found := value(run)) is not None]
-        return fmean(known) if known else None
-
-    def over_seeds(self, value: Callable[[TrainedRun], float | None]) -> Estimate | None:
-        """Mean and interval over the seeds; with one seed the interval is the value itself (n = 1)."""
-        return over_seeds(value(run) for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -206,16 +36,6 @@ class Comparison:
     # Paired by seed; None: no seed in common, n = 1: without an interval.
     epoch_speedup: Estimate | None  # of the runs' mean epoch times
     total_speedup: Estimate | None
-
-
-@dataclass(frozen=True)
-class Goodput:
-    """Throughput and what of it is useful, of one measured trial."""
-
-    record: TrialRecord
-    throughput_samples_per_s: Estimate
-    statistical_efficiency: float
-    goodput_samples_per_s: Estimate  # interval of the throughput only
 
 
 @dataclass(frozen=True)
@@ -254,11 +74,8 @@ def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
     runs = [TrainedRun(record) for record in records if record.training is not None]
     if not runs:
         return None
-    keys = dict.fromkeys((run.record.config.world_size, run.record.config.setting.strategy) for run in runs)
-    groups = [
-        TrainedGroup(tuple(run for run in runs if _key(run) == key))
-        for key in sorted(keys, key=lambda key: key[0])
-    ]
+    keys = sorted(dict.fromkeys(_key(run) for run in runs), key=lambda key: key[0])  # one device first
+    groups = [group_of([run for run in runs if _key(run) == key]) for key in keys]
     base = next((group for group in groups if group.world_size == 1), None)
     others = [group for group in groups if group.world_size > 1]
     scales = [run.noise_scales for run in runs if run.noise_scales]
@@ -268,7 +85,7 @@ def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
         comparisons=tuple(compare(group, base) for group in others) if base else (),
         noise_scale=ends,
         reference_batch=runs[0].result.reference_batch,
-        goodput=tuple(_goodput(records, runs[0].result.reference_batch, scales)),
+        goodput=tuple(goodput_of(records, runs[0].result.reference_batch, scales)),
     )
 
 
@@ -311,53 +128,5 @@ def parity(difference: Estimate | None, tolerance: float) -> Parity:
     return Parity.DIFFERENT if outside else Parity.UNKNOWN
 
 
-def over_seeds(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and Student's interval of the values that there are; of a single one no interval, n = 1."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return student(known) if len(known) > 1 else Estimate(known[0], known[0], known[0], 1)
-
-
-def ratio_over_seeds(values: Sequence[float]) -> Estimate:
-    """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
-    return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
-
-
-def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
-    """``epochs``: the same one of every seed."""
-
-    def mean(name: str) -> Estimate | None:
-        return over_seeds(getattr(epoch, name) for epoch in epochs)
-
-    return EpochMeans(
-        epoch=epochs[0].epoch,
-        learning_rate=epochs[0].learning_rate,
-        num_seeds=len(epochs),
-        train_loss=mean("train_loss"),
-        train_accuracy=mean("train_accuracy"),
-        test_loss=mean("test_loss"),
-        test_accuracy=mean("test_accuracy"),
-        train_s=mean("train_s"),
-        evaluation_s=mean("evaluation_s"),
-    )
-
-
 def _key(run: TrainedRun) -> tuple[int, str]:
     return run.record.config.world_size, run.record.config.setting.strategy
-
-
-def _goodput(records: Sequence[TrialRecord], reference: int, scales: list[list[float]]) -> list[Goodput]:
-    """Of every trial of the curve; the efficiency is the mean over epochs, and over runs."""
-    measured = [record for record in records if record.steps is not None]
-    curve = [record for record in measured if record.request.role == "scaling"]
-    curve = curve or [record for record in measured if record.request.role == "search"]
-    found = []
-    for record in curve if scales else []:
-        batch = record.config.global_batch_size
-        efficiency = fmean(
-            fmean(statistical_efficiency(scale, reference, batch) for scale in run) for run in scales
-        )
-        rate = throughput(record)
-        found.append(Goodput(record, rate, efficiency, rate.scaled(efficiency)))
-    return sorted(found, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
+from raybench.analysis.labels import trial_words
 from raybench.commands.display import clock_words
 from raybench.plan.trials import Plan
 
@@ -25,8 +26,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield _largest_batch_words(plan)
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
     for request in plan.training():
-        config = request.config
-        yield f"training: {request.trial_id}  world size {config.world_size}  seed {config.seed}"
+        yield f"training: {request.trial_id}  {trial_words(study, request)}"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
@@ -70,6 +70,4 @@ def _grid_lines(plan: Plan) -> Iterator[str]:
         "then the confirmation of the best against the default"
     )
     for request in requests:
-        knobs = {name: getattr(request.config.setting, name) for name in study.knobs.explored()}
-        shown = ", ".join(f"{name} {value}" for name, value in knobs.items())
-        yield f"  {request.trial_id}  world size {request.config.world_size}  {shown}"
+        yield f"  {request.trial_id}  {trial_words(study, request)}"

@@ -38,8 +38,7 @@ def write_and_print(
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
 
-    study, records = store.study(), list(store.latest().values())
-    results = analyse(study, records)
+    results = analyse(store.study(), list(store.latest().values()))
     if quiet:
         console.print(answer_of(results), soft_wrap=True, highlight=False, markup=False)
     else:
@@ -47,7 +46,7 @@ def write_and_print(
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     environment = store.environment().model_dump(mode="json")
-    files = write_report(store.path, study, records, environment, store.path / "samples", results)
+    files = write_report(store.path, results, environment, store.path / "samples")
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
     return DONE if results.complete else NOTHING_COMPLETED

@@ -77,10 +77,6 @@ class Plan:
         """The world size of each trial of a curve."""
         return [size for size in self.world_sizes for _ in choice.placements(self.study, size)]
 
-    def explored_memory_knobs(self) -> list[str]:
-        """The knobs that change memory and have more than one value."""
-        return [name for name in self.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
-
     def environments(self) -> list[dict[str, str]]:
         """Every combination of the process knobs, the default first."""
         names = list(self.study.environment)

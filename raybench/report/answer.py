@@ -194,9 +194,9 @@ def _training(results: StudyResults) -> list[str]:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         return [f"trained {epochs_words(most.group.num_epochs)}: {parity_words(most)}"]
     group = training.groups[0]
-    accuracy = group.mean(lambda run: run.final_accuracy)
+    accuracy = group.final_accuracy
     words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
-    return [words if accuracy is None else f"{words}: test accuracy {accuracy:.1%}"]
+    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
 
 
 def parity_words(comparison: Comparison) -> str:

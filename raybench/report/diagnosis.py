@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from raybench.analysis.attribution import Attribution
 from raybench.analysis.diagnosis.configurations import Change, DiagnosedConfiguration
@@ -12,7 +13,6 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
-from raybench.report.answer import answer_of
 from raybench.report.contents import ReportTables
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
@@ -22,30 +22,35 @@ from raybench.spec.knobs import Setting
 
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
 MOST_CONFIGURATIONS = 20  # further ones are in the table only
+FindingGroup: TypeAlias = tuple[str, list[Finding]]  # a finding's name, and where it was found
 
 
-def diagnosis_markdown(results: StudyResults, tables: ReportTables) -> str:
+def diagnosis_markdown(
+    results: StudyResults, tables: ReportTables, answer: str, findings: Sequence[FindingGroup]
+) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
-    lines = [f"# Diagnosis: {results.study.name}", "", answer_of(results) + ".", ""]
+    lines = [f"# Diagnosis: {results.study.name}", "", f"{answer}.", ""]
     lines += _status_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each)
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
-    lines += _finding_lines(results)
+    lines += _finding_lines(findings)
     if results.failed:
         lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def grouped(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+def grouped(findings: Sequence[Finding]) -> list[FindingGroup]:
     """Findings of one name and severity together, the gravest first, in a group the longest."""
     order = {"problem": 0, "warning": 1, "note": 2}
     keys = dict.fromkeys((each.severity, each.name) for each in findings)
+    groups = []
     for severity, name in sorted(keys, key=lambda key: order[key[0]]):
         group = [each for each in findings if (each.severity, each.name) == (severity, name)]
-        yield str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))
+        groups.append((str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))))
+    return groups
 
 
 def _status_lines(table: Table) -> list[str]:
@@ -126,11 +131,11 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     return [*lines, ""]
 
 
-def _finding_lines(results: StudyResults) -> list[str]:
-    if not results.findings:
+def _finding_lines(findings: Sequence[FindingGroup]) -> list[str]:
+    if not findings:
         return ["No findings: the measurements are steady and the devices alike.", ""]
     lines = []
-    for name, group in grouped(results.findings):
+    for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
         lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group]
         lines += ["", f"Next step: {group[0].next_step}.", ""]

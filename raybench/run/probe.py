@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raybench.analysis.labels import devices_words, setting_words
+from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
@@ -33,8 +33,7 @@ def _find_largest_batch(session: Session, combination: Setting) -> None:
             return
         expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
         if not session.budget.has(expected_s + session.search_reserve_s()):
-            knobs = plan.explored_memory_knobs() or ["precision"]
-            words = setting_words(combination, knobs)
+            words = combination_words(plan.study, combination)
             session.not_reached.append(f"the largest batch, exactly ({words})")
             return
         session.measure(Trial(plan.probe(combination, decision.next_batch)), done=done, total=None)

@@ -49,7 +49,7 @@ class DiagnosedConfiguration:
 
 
 def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfiguration, ...]:
-    """Every setting, variables and placement at the largest measured world size, best efficiency first.
+    """Every setting, variables and placement at the headline's world size, best efficiency first.
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
     """

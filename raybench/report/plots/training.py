@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import EpochMeans, TrainedGroup
+from raybench.analysis.trained_group import EpochMeans, TrainedGroup
 from raybench.report.plots.drawing import (
     GREY,
     draw_lines,
@@ -107,7 +107,7 @@ def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
         for strategy in strategies
     )
     sizes = tuple(sorted({group.world_size for group in training.groups}))
-    start = base.mean(lambda run: run.epoch_time_s) or 0.0
+    start = base.mean_epoch_time_s
     return EpochTimePlot(sizes, lines, tuple((size, start / size) for size in sizes), fewest_and_most(lines))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.records.record import TrialRecord
 
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
+Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
 NONE = "–"  # what was not, or cannot be, measured
 
@@ -56,9 +56,9 @@ def empty_table(title: str) -> Table:
     return Table(title, "", (), ())
 
 
-def known(estimate: Estimate | None, words: Callable[[Estimate], str], otherwise: str = NONE) -> str:
-    """The estimate in ``words``, or what stands in its place where there is none."""
-    return otherwise if estimate is None else words(estimate)
+def known(value: Value | None, words: Callable[[Value], str], otherwise: str = NONE) -> str:
+    """The value in ``words``, or what stands in its place where there is none."""
+    return otherwise if value is None else words(value)
 
 
 def devices(record: TrialRecord) -> str:

@@ -20,7 +20,7 @@ _COLUMNS: list[Column[DiagnosedConfiguration]] = [
 
 
 def configurations_table(results: StudyResults) -> Table:
-    """The configurations at the largest measured world size, the best efficiency first."""
+    """The configurations at the headline's world size, the best efficiency first."""
     configurations = results.configurations
     if not configurations:
         return empty_table(TITLE)

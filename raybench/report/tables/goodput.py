@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from raybench.analysis.goodput import Goodput
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import Goodput
 from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
 from raybench.report.wording import figures, interval
 

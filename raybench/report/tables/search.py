@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from raybench.analysis.labels import devices_words, setting_words
+from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.results import Confirmation, StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import bound_words, interval, mebibytes, percent
-from raybench.spec.knobs import Setting
 
 
 def suggestions_table(results: StudyResults) -> Table:
@@ -63,11 +62,13 @@ def confirmation_table(results: StudyResults) -> Table:
 
 def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
-    explored = [name for name in results.study.knobs.explored() if name in Setting.MEMORY_KNOBS]
-    further = [name for name in explored if name not in ("strategy", "precision")]
+
+    def setting(each: LargestFit) -> str:  # the strategy has a column of its own
+        return combination_words(results.study, each.setting, always=["precision"], without=["strategy"])
+
     columns: list[Column[LargestFit]] = [
         Column("strategy", lambda each: "single" if each.world_size == 1 else each.setting.strategy),
-        Column("setting", lambda each: setting_words(each.setting, ["precision", *further])),
+        Column("setting", setting),
         Column("largest batch", batch_cell, right=True),
         Column("memory, MiB", _memory_cell, right=True),
         Column("share of the memory", share_cell, right=True),

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainedRun, TrainingResults
+from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
+from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.training import Comparison, TrainingResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
 from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
 
@@ -26,7 +28,7 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
     Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
     Column(
         "test accuracy",
-        lambda row: known(row.group.over_seeds(lambda run: run.final_accuracy), _percent, ""),
+        lambda row: known(row.group.final_accuracy, _percent, ""),
         right=True,
     ),
     Column(
@@ -35,8 +37,8 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
         right=True,
     ),
     Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
-    Column("best epoch", lambda row: _range(row.group, lambda run: run.best_epoch), right=True),
-    Column("converged", lambda row: _range(row.group, lambda run: run.converged_epoch), right=True),
+    Column("best epoch", lambda row: known(row.group.best_epochs, _range, ""), right=True),
+    Column("converged", lambda row: known(row.group.converged_epochs, _range, ""), right=True),
     Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
     Column(
         "speed-up",
@@ -45,7 +47,7 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
     ),
     Column(
         "all epochs, s",
-        lambda row: known(row.group.over_seeds(lambda run: run.total_s), _value, ""),
+        lambda row: _value(row.group.total_s),
         right=True,
     ),
     Column(
@@ -53,12 +55,8 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
         lambda row: known(row.comparison.total_speedup, times_over_seeds, "") if row.comparison else "",
         right=True,
     ),
-    Column(
-        "time to target, s", lambda row: _to_target(row.group, lambda run: run.time_to_target_s), right=True
-    ),
-    Column(
-        "samples to target", lambda row: _to_target(row.group, lambda run: run.samples_to_target), right=True
-    ),
+    Column("time to target, s", lambda row: _to_target(row.group, lambda target: target.time_s), right=True),
+    Column("samples to target", lambda row: _to_target(row.group, lambda target: target.samples), right=True),
     Column("seeds", lambda row: str(len(row.group.runs)), right=True),
 ]
 
@@ -186,20 +184,18 @@ def _points(estimate: Estimate) -> str:
     return value if estimate.n < 2 else f"{value} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 
-def _range(group: TrainedGroup, value: Callable[[TrainedRun], int | None]) -> str:
+def _range(epochs: tuple[int, int]) -> str:
     """One number, or the smallest and the largest over the seeds."""
-    values = sorted({number for run in group.runs if (number := value(run)) is not None})
-    if not values:
-        return ""
-    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+    first, last = epochs
+    return str(first) if first == last else f"{first} to {last}"
 
 
-def _to_target(group: TrainedGroup, value: Callable[[TrainedRun], float | None]) -> str:
+def _to_target(group: TrainedGroup, value: Callable[[ToTarget], float | None]) -> str:
     """The mean over the seeds that reached the target accuracy, and how many did if not all."""
-    if group.runs[0].spec.target_accuracy is None:
+    if group.to_target is None:
         return ""
-    reached = sum(value(run) is not None for run in group.runs)
-    if not reached:
+    mean, reached = value(group.to_target), group.to_target.num_reached
+    if mean is None:
         return "not reached"
-    mean = figures(group.mean(value) or 0.0)
-    return mean if reached == len(group.runs) else f"{mean} ({reached} of {len(group.runs)} seeds)"
+    of_all = "" if reached == len(group.runs) else f" ({reached} of {len(group.runs)} seeds)"
+    return f"{figures(mean)}{of_all}"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.labels import (
+    combination_words,
     devices_words,
     difference_words,
     knob_words,
@@ -50,6 +51,16 @@ def test_variables_and_placements_are_named_where_there_are_several() -> None:
     alone = config(setting=OTHER.at(1), environment=variables, world_size=1)
     assert label(spec, alone) == "batch 64, OMP_PROC_BIND=true"
     assert label_without_batch(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true"
+
+
+def test_a_combination_has_the_explored_knobs_that_change_memory() -> None:
+    combination = Setting(strategy="fsdp", precision="bf16", gradient_accumulation=2, bucket_cap_mb=1)
+    explored = {"strategy": ["ddp", "fsdp"], "gradient_accumulation": [1, 2], "bucket_cap_mb": [1, 25]}
+    spec = study(knobs={"batch_size": "max", "precision": "bf16", **explored})
+    assert combination_words(spec, combination) == "fsdp, accumulation 2"
+    in_a_column = combination_words(spec, combination, always=["precision"], without=["strategy"])
+    assert in_a_column == "bf16, accumulation 2"
+    assert combination_words(study(knobs={"batch_size": "max"}), combination) == "bf16"
 
 
 def test_the_difference_to_the_default() -> None:

@@ -460,8 +460,10 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
     assert done.returncode == 0
     assert "grid: " in done.stdout
     # one device: the buckets of the default study cannot matter, 2 batches x 2 precisions remain
-    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1", done.stdout, re.MULTILINE)
-    assert len(set(trials)) == len(trials) == 4
+    trials = re.findall(r"^  ([0-9a-f]{12})  1 device, (batch .*)$", done.stdout, re.MULTILINE)
+    assert len({trial_id for trial_id, _ in trials}) == len(trials) == 4
+    words = {f"batch {batch}, {precision}" for batch in (64, 32) for precision in ("fp32", "bf16")}
+    assert {setting for _, setting in trials} == words
     assert list(tmp_path.iterdir()) == []
 
 
@@ -471,7 +473,7 @@ def test_a_dry_run_says_that_the_largest_batch_is_found_first():
     assert done.returncode == 0
     assert "batch_size max: found first, the largest that fits in memory at world size 1" in done.stdout
     assert "for each of 2 combinations" in done.stdout
-    trials = re.findall(r"^  ([0-9a-f]{12})  world size 1  batch_size (\d+)", done.stdout, re.MULTILINE)
+    trials = re.findall(r"^  ([0-9a-f]{12})  1 device, batch (\d+)", done.stdout, re.MULTILINE)
     assert [batch for _, batch in trials] == ["64", "64"]  # the others have no number yet, so no id
     assert "batch_size: 64, max" in done.stdout
 

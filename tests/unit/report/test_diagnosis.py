@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
+from raybench.analysis import StudyResults, analyse
+from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
-from raybench.report.diagnosis import diagnosis_markdown
+from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, measured, planted, study
+
+
+def diagnosis_of(results: StudyResults) -> str:
+    return diagnosis_markdown(results, make_tables(results), answer_of(results), grouped(results.findings))
 
 
 def test_findings_have_evidence_and_next_step() -> None:
     noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.005, "max_seconds": 3})
     runner = FakeRunner(noise=Noise(block=0.1))
     results = analyse(noisy, grid(noisy, [1, 2], runner)[0])
-    text = diagnosis_markdown(results, make_tables(results))
+    text = diagnosis_of(results)
     assert "## Noisy measurement (warning)" in text
     assert "Next step: it shrinks with the square root of time" in text
 
@@ -27,7 +32,7 @@ def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -
         (128, "bf16"): exactly(0.7, 0.02),
     }
     results = planted(costs, "batch_size", "precision")
-    text = diagnosis_markdown(results, make_tables(results))
+    text = diagnosis_of(results)
     assert "### batch 8, fp32: negative" in text
     assert "batch 128 reaches 81% [81, 81], 1.62x [1.62, 1.62], where this has 30% [30, 30]" in text
     assert "70% [70, 70] exposed communication" in text
@@ -39,4 +44,4 @@ def test_a_study_that_tells_nothing_still_has_a_diagnosis() -> None:
     one = measured(SIXTEEN_TENTHS, world_size=1, setting=Setting(strategy="single"))
     for records in ([], [one]):
         results = analyse(study(knobs={"batch_size": [32]}), records)
-        assert diagnosis_markdown(results, make_tables(results)).startswith("# Diagnosis: fake")
+        assert diagnosis_of(results).startswith("# Diagnosis: fake")

@@ -54,7 +54,7 @@ def records() -> list[TrialRecord]:
 @pytest.fixture(scope="module")
 def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("a study")
-    write_report(path, SPEC, records, ENVIRONMENT)
+    write_report(path, analyse(SPEC, records), ENVIRONMENT)
     return path
 
 
@@ -117,8 +117,8 @@ def test_plots_in_markdown_exist(directory: Path) -> None:
 
 
 def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path: Path) -> None:
-    write_report(tmp_path, SPEC, records, {})
-    paths = write_report(tmp_path, SPEC, [failure("gone")], {})
+    write_report(tmp_path, analyse(SPEC, records), {})
+    paths = write_report(tmp_path, analyse(SPEC, [failure("gone")]), {})
     assert all(path.is_file() for path in paths)
     assert paths[0] == tmp_path / "report/report.html"
     assert not list((tmp_path / "report/plots").iterdir())
@@ -127,21 +127,22 @@ def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path
 
 
 def test_a_report_of_nothing_is_written(tmp_path: Path) -> None:
-    paths = write_report(tmp_path, SPEC, [], {})
+    paths = write_report(tmp_path, analyse(SPEC, []), {})
     assert "nothing was measured" in paths[0].read_text()
 
 
 def test_one_device_and_four(tmp_path: Path) -> None:
     spec = study(knobs={"batch_size": [64]})
     for sizes in ([1], [1, 2, 4]):
-        paths = write_report(tmp_path / str(len(sizes)), spec, grid(spec, sizes)[0], {})
+        results = analyse(spec, grid(spec, sizes)[0])
+        paths = write_report(tmp_path / str(len(sizes)), results, {})
         assert (tmp_path / str(len(sizes)) / "report/plots/scaling.png" in paths) == (len(sizes) > 1)
 
 
 def test_a_directory_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file in the way")
     with pytest.raises(OSError, match="report"):
-        write_report(tmp_path, SPEC, [], {})
+        write_report(tmp_path, analyse(SPEC, []), {})
 
 
 def test_analysis_and_report_import_neither_torch_nor_ray() -> None:

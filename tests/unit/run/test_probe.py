@@ -321,7 +321,7 @@ def test_the_report_and_the_records_on_disk(tmp_path, capsys):
         assert store.study().knobs.batch_size == ("max",)
         records = store.records()
     assert all(record.probe.memory_limit_bytes == (MEMORY,) * 2 for record in probes(records) if record.probe)
-    write_report(path, plan.study, records, {})
+    write_report(path, analyse(plan.study, records), {})
     text = (path / "report" / "report.md").read_text()
     assert "The largest batch that fits" in text
     rows = (path / "report" / "summary.csv").read_text().splitlines()

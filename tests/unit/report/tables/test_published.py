@@ -56,7 +56,7 @@ def test_how_long_was_trained_here_and_there_is_told() -> None:
 
 def test_the_report_has_both_sections(tmp_path: Path) -> None:
     results = measured("resnet50_cifar10", 256, 4096)
-    write_report(tmp_path, results.study, results.records, {})
+    write_report(tmp_path, results, {})
     for kind in ("html", "md"):
         text = (tmp_path / f"report/report.{kind}").read_text()
         assert "Published beside measured" in text

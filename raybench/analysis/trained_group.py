@@ -1,0 +1,137 @@
+"""The training trials of one strategy and world size: means over their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from raybench.analysis.estimates.statistics import Estimate, geometric, student
+from raybench.analysis.trained_run import TrainedRun
+from raybench.records.trainings import Epoch
+
+
+@dataclass(frozen=True)
+class EpochMeans:
+    """One epoch of all runs of a group: means over the seeds.
+
+    ``None`` where no seed has the value. Accuracies are shares of 1, times in s.
+    """
+
+    epoch: int  # from 1
+    learning_rate: float  # of the first seed: it is the same for all
+    num_seeds: int
+    train_loss: Estimate | None
+    train_accuracy: Estimate | None
+    test_loss: Estimate | None
+    test_accuracy: Estimate | None
+    train_s: Estimate | None
+    evaluation_s: Estimate | None
+
+
+@dataclass(frozen=True)
+class ToTarget:
+    """Until an evaluation finds the target accuracy: means over the seeds that reached it."""
+
+    num_reached: int  # seeds
+    time_s: float | None  # training and evaluation; None: no seed reached it
+    samples: float | None  # trained on
+
+
+@dataclass(frozen=True)
+class TrainedGroup:
+    """The runs of one strategy and world size, by seed; estimates are means over the seeds.
+
+    With one seed an estimate has no interval, n = 1.
+    """
+
+    runs: tuple[TrainedRun, ...]
+    final_accuracy: Estimate | None  # of 1, after the last epoch; None: not known
+    best_epochs: tuple[int, int] | None  # first and last over the seeds
+    converged_epochs: tuple[int, int] | None
+    epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
+    mean_epoch_time_s: float  # arithmetic
+    total_s: Estimate  # training and evaluation of all epochs
+    to_target: ToTarget | None  # None: no target was asked
+    epochs: tuple[EpochMeans, ...]  # the first one first
+
+    @property
+    def strategy(self) -> str:
+        """How the model is spread."""
+        return self.runs[0].record.config.setting.strategy
+
+    @property
+    def world_size(self) -> int:
+        """Devices."""
+        return self.runs[0].record.config.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of an optimizer step."""
+        return self.runs[0].result.global_batch_size
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of each run."""
+        return len(self.epochs)
+
+
+def group_of(runs: Sequence[TrainedRun]) -> TrainedGroup:
+    """All that ``runs`` of one strategy and world size say together."""
+    times_s = [run.epoch_time_s for run in runs]
+    totals_s = over_seeds(run.total_s for run in runs)
+    assert totals_s is not None  # every run has one
+    return TrainedGroup(
+        runs=tuple(runs),
+        final_accuracy=over_seeds(run.final_accuracy for run in runs),
+        best_epochs=_first_and_last(run.best_epoch for run in runs),
+        converged_epochs=_first_and_last(run.converged_epoch for run in runs),
+        epoch_time_s=ratio_over_seeds(times_s),
+        mean_epoch_time_s=fmean(times_s),
+        total_s=totals_s,
+        to_target=None if runs[0].spec.target_accuracy is None else _to_target(runs),
+        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
+    )
+
+
+def _first_and_last(epochs: Iterable[int | None]) -> tuple[int, int] | None:
+    known = [epoch for epoch in epochs if epoch is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _to_target(runs: Sequence[TrainedRun]) -> ToTarget:
+    times_s = [time_s for run in runs if (time_s := run.time_to_target_s) is not None]
+    samples = [number for run in runs if (number := run.samples_to_target) is not None]
+    return ToTarget(len(times_s), fmean(times_s) if times_s else None, fmean(samples) if samples else None)
+
+
+def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
+    """``epochs``: the same one of every seed."""
+
+    def mean(name: str) -> Estimate | None:
+        return over_seeds(getattr(epoch, name) for epoch in epochs)
+
+    return EpochMeans(
+        epoch=epochs[0].epoch,
+        learning_rate=epochs[0].learning_rate,
+        num_seeds=len(epochs),
+        train_loss=mean("train_loss"),
+        train_accuracy=mean("train_accuracy"),
+        test_loss=mean("test_loss"),
+        test_accuracy=mean("test_accuracy"),
+        train_s=mean("train_s"),
+        evaluation_s=mean("evaluation_s"),
+    )
+
+
+def over_seeds(values: Iterable[float | None]) -> Estimate | None:
+    """Mean and Student's interval of the values that there are; of a single one no interval, n = 1."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return student(known) if len(known) > 1 else Estimate(known[0], known[0], known[0], 1)
+
+
+def ratio_over_seeds(values: Sequence[float]) -> Estimate:
+    """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
+    return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
