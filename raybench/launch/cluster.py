@@ -100,7 +100,7 @@ class Cluster:
             self._connected = False
             line = str(error).strip().splitlines()[0]
             raise RequestError(
-                f"--address: a Ray cluster that answers: {line} (received {self._address!r})"
+                f"--address: a Ray cluster that answers: {line}{_token_words()} (received {self._address!r})"
             ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
@@ -198,6 +198,13 @@ class Cluster:
                 if name.startswith(prefix):
                     return str(name.removeprefix(prefix))
         return "GPU"
+
+
+def _token_words() -> str:
+    """What to try: a head that has a token asks for it, and a client that was told no mode sends none."""
+    if os.environ.get("RAY_AUTH_MODE") or not TOKEN_FILE.expanduser().exists():
+        return ""
+    return f"; if it asks for the token in {TOKEN_FILE}, set RAY_AUTH_MODE=token"
 
 
 def _dashboard_words(url: str | None) -> str:

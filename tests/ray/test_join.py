@@ -28,23 +28,15 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Of a head node with two cores, which ends with the test."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # by default Ray asks for a token where there is one
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        options = [
-            "--port",
-            str(port),
-            "--node-ip-address",
-            "127.0.0.1",
-            "--num-cpus",
-            "2",
-            "--num-gpus",
-            "0",
-        ]
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+        devices = ["--num-cpus", "2", "--num-gpus", "0"]
         head = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *options]
-            + ["--include-dashboard", "false", "--temp-dir", folder],
+            [*start, *devices, "--port", str(port), "--include-dashboard", "false", "--temp-dir", folder],
             env={**os.environ, "RAY_ENABLE_AUTO_CONNECT": "0"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
