@@ -17,7 +17,7 @@ from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.steps import flops
 from raybench.worker.steps.correctness import check_correctness
 from raybench.worker.steps.phases import phases_of_trial
-from raybench.worker.steps.rank_report import RankReport, count
+from raybench.worker.steps.rank_report import StepsRankReport, count
 from raybench.worker.steps.result import BesideRounds, Seconds, steps_result
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
@@ -124,10 +124,10 @@ class StepsTrial:
             on_round=on_round,
         ).run()
 
-    def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[RankReport]:
+    def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
         samples, tokens = count(self._request, self._models.workload, self._models.measured)
-        report = RankReport(
+        report = StepsRankReport(
             memory=warm.memory,
             utilization=self._device.utilization(),
             energy_joules=loop.energy_joules,
@@ -135,7 +135,7 @@ class StepsTrial:
             samples=samples,
             tokens=tokens,
         )
-        reports: list[RankReport] = self._team.gather(report)
+        reports: list[StepsRankReport] = self._team.gather(report)
         if any(report.num_recompiled for report in reports):
             raise InvalidTrialError(
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
