@@ -143,23 +143,23 @@ class StepsTrial:
         return reports
 
     def _beside_rounds(self, variants: Variants, warm: _Warm) -> BesideRounds:
-        """What is measured when the rounds are done: all but the counts in scaling trials only."""
+        """What is measured when the rounds are done: all but the counts where it is asked for."""
         config, models, team = self._request.config, self._models.measured, self._team
-        measure, scaling = self._request.measure, self._request.role == "scaling"
+        max_seconds, measures_all = self._request.measure.max_seconds, self._request.measures_beside_rounds
         phases: tuple[PhaseBlock, ...] = ()
         peak, correctness = None, None
-        if scaling:
+        if measures_all:
             phases = phases_of_trial(
                 models,
                 team,
                 has_plain="plain" not in variants.missing,
                 step_s=max(warm.step_s.values()),
-                max_seconds=measure.max_seconds,
+                max_seconds=max_seconds,
             )
             peak = flops.matrix_peak(config.setting.precision, team, self._cache, self._device)
         module = None if models.wrapped is None else models.wrapped.module
         ddp = ddp_report(module, config.setting.gradient_compression)
-        if scaling and models.wrapped is not None and team.size > 1:
+        if measures_all and models.wrapped is not None and team.size > 1:
             correctness = check_correctness(
                 config,
                 self._models.workload,
@@ -167,7 +167,7 @@ class StepsTrial:
                 team,
                 self._cache,
                 step_s=warm.step_s.get("plain"),
-                max_seconds=measure.max_seconds,
+                max_seconds=max_seconds,
             )
         flops_per_step = self._cache.flops.get(flops.flops_key(config))
         return BesideRounds(phases, peak, flops_per_step, ddp, correctness)
