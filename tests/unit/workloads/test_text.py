@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.workloads import build, cache, check
 from raybench.workloads.protocol import tokens_of
 from raybench.workloads.texts import corpora, hub, rows, tokenizers, tokenizing
 from raybench.workloads.texts.tokens import Padding, TokenBlocks, TokenizedTexts
 from tests.conftest import ROOT
+from tests.unit.workloads.refusals import refusal
 
 SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 16, "vocab_size": 150}
 WORDS = ["stocks fall again", "team wins the final match", "new chip", "talks on peace fail in the end"]
@@ -51,14 +51,6 @@ def text(data=None, **fields):
 
 def causal_lm(data=None, **fields):
     return build(CausalLMSpec(name="causal_lm", **fields), data and str(data))
-
-
-def refusal(call):
-    with pytest.raises(RequestError) as caught:
-        call()
-    assert len(caught.value.problems) == 1
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def generator(seed=0):
