@@ -1,6 +1,6 @@
 """How often does the 95% interval hold the truth, with the worker's own stopping rule?
 
-    python benchmarks/coverage.py [--repetitions 2500]
+    python benchmarks/coverage.py [--repetitions 1500]
 
 Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, and
 ``raybench.analysis.estimates.stopping`` ends each trial, as it does in the worker. Blocks last as long as
@@ -157,7 +157,7 @@ def standard_error(number: int, of: int) -> float:
 def main() -> None:
     """Print both tables as markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=2500, help="trials a case")
+    parser.add_argument("--repetitions", type=int, default=1500, help="trials a case")
     repetitions = parser.parse_args().repetitions
     began = perf_counter()
     print(f"{repetitions:,} repetitions a case\n")

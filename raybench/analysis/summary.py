@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.phases import phase_times
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.trained_run import TrainedRun
-from raybench.records.measurements import ProbeResult, StepsResult
+from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import placement_text
@@ -106,15 +107,15 @@ def summarize(
     waterfalls: Mapping[str, Waterfall | None] | None = None,
 ) -> list[TrialSummary]:
     """A row for each record, in the order given; ``scalings`` and ``waterfalls`` by trial id if known."""
-    names, known, divided = _varying(records), scalings or {}, waterfalls or {}
+    names, known_scalings, known_waterfalls = _varying(records), scalings or {}, waterfalls or {}
     rows = []
     for record in records:
-        found = parts = None
+        scaled, divided = None, None
         if record.steps is not None:
-            found = known.get(record.trial_id) or scaling(record, records)
-            is_divided = record.trial_id in divided
-            parts = divided[record.trial_id] if is_divided else waterfall(record)
-        rows.append(_summary(record, names, found, parts))
+            scaled = known_scalings.get(record.trial_id) or scaling(record, records)
+            is_known = record.trial_id in known_waterfalls
+            divided = known_waterfalls[record.trial_id] if is_known else waterfall(record)
+        rows.append(_summary(record, names, scaled, divided))
     return rows
 
 
@@ -151,110 +152,138 @@ def _varying(records: Sequence[TrialRecord]) -> list[str]:
 
 
 def _summary(
-    record: TrialRecord, names: list[str], found: Scaling | None, parts: Waterfall | None
+    record: TrialRecord, names: list[str], scaled: Scaling | None, divided: Waterfall | None
 ) -> TrialSummary:
-    request, setting = record.request, record.config.setting
-    asked = {
-        "study": record.study,
-        "model": model_name(record),
-        "device_name": record.device_name,
-        "input": request.config.workload.input,
-        "trial_id": record.trial_id,
-        "role": request.role,
-        "state": record.state,
-        "strategy": setting.strategy,
-        "scaling": request.config.scaling,
-        "world_size": request.config.world_size,
-        "nodes": record.nodes,
-        "placement": placement_text(request.config.placement),
-        "batch_size": request.config.batch_size,
-        "global_batch_size": request.config.global_batch_size,
-        "bucket_cap_mb": setting.bucket_cap_mb,
-        "precision": setting.precision,
-        "gradient_accumulation": setting.gradient_accumulation,
-        "gradient_compression": setting.gradient_compression,
-        "oversubscribed": request.config.oversubscribed,
-        "wall_time_s": record.wall_time_s,
-        "varying": {
-            name: getattr(setting, name, None)
-            if name in Setting.model_fields
-            else request.config.environment.get(name)
+    summary = _asked(record, names)
+    if record.training is not None:
+        return _with_training(summary, TrainedRun(record))
+    if record.probe is not None:
+        return _with_memory(summary, record.probe)
+    if record.steps is None or scaled is None:
+        return summary
+    summary = _with_memory(_with_speed(summary, scaled), record.steps)
+    summary = _with_phases(_with_parts(summary, divided), phase_times(record, divided))
+    return _with_devices(summary, record.steps, scaled)
+
+
+def _asked(record: TrialRecord, names: list[str]) -> TrialSummary:
+    """What is known of a record whatever came of it."""
+    config, setting = record.config, record.config.setting
+    return TrialSummary(
+        study=record.study,
+        model=model_name(record),
+        device_name=record.device_name,
+        input=config.workload.input,
+        trial_id=record.trial_id,
+        role=record.request.role,
+        state=record.state,
+        strategy=setting.strategy,
+        scaling=config.scaling,
+        world_size=config.world_size,
+        nodes=record.nodes,
+        placement=placement_text(config.placement),
+        batch_size=config.batch_size,
+        global_batch_size=config.global_batch_size,
+        bucket_cap_mb=setting.bucket_cap_mb,
+        precision=setting.precision,
+        gradient_accumulation=setting.gradient_accumulation,
+        gradient_compression=setting.gradient_compression,
+        oversubscribed=config.oversubscribed,
+        wall_time_s=record.wall_time_s,
+        varying={
+            name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
-    }
-    if record.training is not None:
-        return TrialSummary(**asked, **_trained(TrainedRun(record)))  # type: ignore[arg-type]
-    if record.probe is not None:
-        return TrialSummary(**asked, **_memory(record.probe))  # type: ignore[arg-type]
-    if record.steps is None or found is None:
-        return TrialSummary(**asked)  # type: ignore[arg-type]
-    measured = _speed(found) | _parts(parts) | _phases(record, parts) | _rest(record.steps, found)
-    return TrialSummary(**asked, **measured)  # type: ignore[arg-type]
+    )
 
 
-def _trained(run: TrainedRun) -> dict[str, float | None]:
+def _with_training(summary: TrialSummary, run: TrainedRun) -> TrialSummary:
     result = run.result
-    busy = [share for share in result.device_utilization if share is not None]
-    return {
-        "epoch_time_s": run.epoch_time_s,
-        "accuracy": run.final_accuracy,
-        "time_to_target_s": run.time_to_target_s,
-        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
-        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
-        "device_utilization": sum(busy) / len(busy) if busy else None,
-    }
+    return replace(
+        summary,
+        epoch_time_s=run.epoch_time_s,
+        accuracy=run.final_accuracy,
+        time_to_target_s=run.time_to_target_s,
+        peak_memory_bytes=max(result.peak_memory_bytes or (), default=None),
+        device_memory_bytes=max(result.device_memory_bytes or (), default=None),
+        device_utilization=_mean_known(result.device_utilization),
+    )
 
 
-def _speed(found: Scaling) -> dict[str, float | str | None]:
-    baseline, tokens = found.baseline, found.throughput_tokens_per_s
-    return {
-        "status": str(found.status) if found.status else None,
-        "step_time_s": found.step_time_s.value,
-        "step_time_low_s": found.step_time_s.low,
-        "step_time_high_s": found.step_time_s.high,
-        "throughput_samples_per_s": found.throughput_samples_per_s.value,
-        "throughput_tokens_per_s": tokens.value if tokens else None,
-        "baseline_world_size": baseline.world_size if baseline else None,
-        "baseline_strategy": baseline.strategy if baseline else None,
-        "baseline_step_time_s": baseline.step_time_s.value if baseline else None,
-        "speedup": found.speedup.value if found.speedup else None,
-        "efficiency": found.efficiency.value if found.efficiency else None,
-        "efficiency_low": found.efficiency.low if found.efficiency else None,
-        "efficiency_high": found.efficiency.high if found.efficiency else None,
-        "rounds": found.step_time_s.n,
-    }
+def _with_memory(summary: TrialSummary, result: StepsResult | ProbeResult) -> TrialSummary:
+    return replace(
+        summary,
+        peak_memory_bytes=max(result.peak_memory_bytes or (), default=None),
+        device_memory_bytes=max(result.device_memory_bytes or (), default=None),
+    )
 
 
-def _parts(found: Waterfall | None) -> dict[str, float | None]:
-    if found is None:
-        return {}
-    named = {f"{name}_s": part.value for name, part in found.parts.present().items() if name != "undivided"}
-    further = {
-        "hidden_communication_s": found.hidden_communication_s,
-        "communication_fraction": found.communication_fraction,
-        "bus_bandwidth_bytes_per_s": found.bus_bandwidth_bytes_per_s,
-    }
-    return named | {name: part.value if part else None for name, part in further.items()}
+def _with_speed(summary: TrialSummary, scaled: Scaling) -> TrialSummary:
+    baseline, efficiency = scaled.baseline, scaled.efficiency
+    return replace(
+        summary,
+        status=str(scaled.status) if scaled.status else None,
+        step_time_s=scaled.step_time_s.value,
+        step_time_low_s=scaled.step_time_s.low,
+        step_time_high_s=scaled.step_time_s.high,
+        throughput_samples_per_s=scaled.throughput_samples_per_s.value,
+        throughput_tokens_per_s=_value(scaled.throughput_tokens_per_s),
+        baseline_world_size=baseline.world_size if baseline else None,
+        baseline_strategy=baseline.strategy if baseline else None,
+        baseline_step_time_s=baseline.step_time_s.value if baseline else None,
+        speedup=_value(scaled.speedup),
+        efficiency=_value(efficiency),
+        efficiency_low=efficiency.low if efficiency else None,
+        efficiency_high=efficiency.high if efficiency else None,
+        rounds=scaled.step_time_s.n,
+    )
 
 
-def _phases(record: TrialRecord, found: Waterfall | None) -> dict[str, float]:
-    return {f"{name}_s": part.value for name, part in phase_times(record, found).items()}
+def _with_parts(summary: TrialSummary, divided: Waterfall | None) -> TrialSummary:
+    if divided is None:
+        return summary
+    parts = divided.parts
+    return replace(
+        summary,
+        ideal_s=_value(parts.ideal),
+        small_batch_s=_value(parts.small_batch),
+        contention_s=_value(parts.contention),
+        wrapper_s=_value(parts.wrapper),
+        skew_s=_value(parts.skew),
+        exposed_communication_s=_value(parts.exposed_communication),
+        hidden_communication_s=_value(divided.hidden_communication_s),
+        communication_fraction=_value(divided.communication_fraction),
+        bus_bandwidth_bytes_per_s=_value(divided.bus_bandwidth_bytes_per_s),
+    )
 
 
-def _memory(measurement: StepsResult | ProbeResult) -> dict[str, float | None]:
-    return {
-        "peak_memory_bytes": max(measurement.peak_memory_bytes or (), default=None),
-        "device_memory_bytes": max(measurement.device_memory_bytes or (), default=None),
-    }
+def _with_phases(summary: TrialSummary, phases: Mapping[Phase, Estimate]) -> TrialSummary:
+    return replace(
+        summary,
+        data_s=_value(phases.get("data")),
+        forward_s=_value(phases.get("forward")),
+        backward_s=_value(phases.get("backward")),
+        optimizer_s=_value(phases.get("optimizer")),
+        other_s=_value(phases.get("other")),
+    )
 
 
-def _rest(measurement: StepsResult, found: Scaling) -> dict[str, float | None]:
-    busy = [share for share in measurement.device_utilization or () if share is not None]
-    flops = measurement.flops_per_step
-    return {
-        "gradient_bytes": measurement.gradient_bytes,
-        "flops_per_s": flops / found.step_time_s.value if flops else None,
-        **_memory(measurement),
-        "device_utilization": sum(busy) / len(busy) if busy else None,
-        "energy_joules": measurement.energy_joules,
-    }
+def _with_devices(summary: TrialSummary, result: StepsResult, scaled: Scaling) -> TrialSummary:
+    """What the devices sent, computed and used."""
+    flops = result.flops_per_step
+    return replace(
+        summary,
+        gradient_bytes=result.gradient_bytes,
+        flops_per_s=flops / scaled.step_time_s.value if flops else None,
+        device_utilization=_mean_known(result.device_utilization),
+        energy_joules=result.energy_joules,
+    )
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _mean_known(shares: Sequence[float | None] | None) -> float | None:
+    known = [share for share in shares or () if share is not None]
+    return sum(known) / len(known) if known else None

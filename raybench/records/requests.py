@@ -113,6 +113,11 @@ class StepsRequest(_Request):
     versus: Setting | None = None  # measured in the same rounds, by the variant of that name
 
     @property
+    def measures_beside_rounds(self) -> bool:
+        """Whether phases, loss parity and the device's peak are measured too, when the rounds are done."""
+        return self.role == "scaling"
+
+    @property
     def timeout_s(self) -> float:
         """After this the trial is ended, in s."""
         return self.measure.timeout_seconds

@@ -142,7 +142,7 @@ class SimulatedSteps:
             gradient_bytes=costs.gradient_bytes if n > 1 else None,
             bucket_bytes=(costs.gradient_bytes,) if n > 1 else (),
             missing={name: why for name, why in costs.missing.items() if name in request.variants},
-            phases=self._phases() if request.role == "scaling" else (),
+            phases=self._phases() if request.measures_beside_rounds else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
             memory_limit_bytes=(memory_limit_bytes,) * n if memory_limit_bytes else None,

@@ -29,7 +29,7 @@ class RankResult:
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
-class Trial(Protocol):
+class RunnableTrial(Protocol):
     """A trial of any kind on one rank."""
 
     def run(self, on_progress: OnProgress) -> RankResult:
@@ -42,10 +42,10 @@ class Trial(Protocol):
 
 
 def run_and_release(
-    make: Callable[[], Trial], team: Team, device: Device, on_progress: OnProgress
+    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
 ) -> RankResult:
     """Make a trial, run it and release what it held, however it ends; only the leader tells progress."""
-    trial: Trial | None = None
+    trial: RunnableTrial | None = None
     try:
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)

@@ -6,7 +6,7 @@ from raybench.records.requests import ProbeRequest, StepsRequest, TrialRequest
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.base import Device
-from raybench.worker.outcome import OnProgress, RankResult, Trial, run_and_release
+from raybench.worker.outcome import OnProgress, RankResult, RunnableTrial, run_and_release
 from raybench.worker.steps.probe import ProbeTrial
 from raybench.worker.steps.trial import StepsTrial
 from raybench.worker.training.checkpoints import Checkpoints
@@ -31,7 +31,7 @@ def run_trial(
     if team is None:
         return None
 
-    def make() -> Trial:
+    def make() -> RunnableTrial:
         return _make(request, team, device, cache, checkpoints if team.leads else None)
 
     return run_and_release(make, team, device, on_progress)
@@ -39,7 +39,7 @@ def run_trial(
 
 def _make(
     request: TrialRequest, team: Team, device: Device, cache: GroupCache, checkpoints: Checkpoints | None
-) -> Trial:
+) -> RunnableTrial:
     if isinstance(request, StepsRequest):
         return StepsTrial(request, team, device, cache)
     if isinstance(request, ProbeRequest):

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from raybench.analysis.diagnosis.stability import straggler
+from raybench.analysis.diagnosis.evenness import straggler
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall

@@ -44,6 +44,12 @@ def series(
     return values * _turns(measurement, blocks, values) if variant in ALONE else values
 
 
+def step_series(measurement: StepsResult) -> Series | None:
+    """The step times of the rounds, in s, shape ``(rounds,)``: of ``synced``, on one device of ``plain``."""
+    values = series(measurement, "synced")
+    return values if values is not None else series(measurement, "plain")
+
+
 def _turns(measurement: StepsResult, blocks: Sequence[Block | None], values: Series) -> Series:
     """The factors of ``device_factors``, from the ratio to synced where there is one; 1 without a block."""
     measured = [each.block("synced") for each in measurement.rounds]

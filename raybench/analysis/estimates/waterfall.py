@@ -56,22 +56,16 @@ class Waterfall:
     world_size: int
     step_time_s: Estimate
     parts: Parts
-    notes: tuple[str, ...]
-    replay_s: Estimate | None  # the all-reduces alone, with no compute beside them
-    hidden_communication_s: Estimate | None  # replay - exposed; negative: interference adds
-    bus_bandwidth_bytes_per_s: Estimate | None
-    t_comm_s: Estimate | None  # T(n) - T(1)
-    t_comm_fraction: Estimate | None  # of T(n)
-    communication_fraction: Estimate | None  # exposed communication over T(n)
-    serial_fraction: Estimate | None  # Amdahl's f
-    compute_to_communication: Estimate | None  # all devices' compute over the replay
-    ddp_logger: LoggerCheck | None
-
-    @property
-    def lost_fraction(self) -> float:
-        """The share of the step that is not ideal."""
-        ideal = self.parts.ideal
-        return 1 - ideal.value / self.step_time_s.value if ideal else 0.0
+    notes: tuple[str, ...] = ()
+    replay_s: Estimate | None = None  # the all-reduces alone, with no compute beside them
+    hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
+    bus_bandwidth_bytes_per_s: Estimate | None = None
+    t_comm_s: Estimate | None = None  # T(n) - T(1)
+    t_comm_fraction: Estimate | None = None  # of T(n)
+    communication_fraction: Estimate | None = None  # exposed communication over T(n)
+    serial_fraction: Estimate | None = None  # Amdahl's f
+    compute_to_communication: Estimate | None = None  # all devices' compute over the replay
+    ddp_logger: LoggerCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     step_s, measurement = step_time(record), record.steps
     assert measurement is not None  # step_time has seen to it
     if record.config.world_size == 1:
-        return _one_device(step_s)
+        return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
     synced = series(measurement, "synced")
     levels, notes = _levels(record, measurement)
     if synced is None or len(levels) < 2:
@@ -102,6 +96,8 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     if replay is not None and exposed is not None:
         hidden = _part(replay - (1 - levels[-2].ratio), _rho(replay) - (1 - _rho(levels[-2].ratio)), step_s)
     crowd = _over(series(measurement, "crowd"), synced)
+    lowest = levels[0].ratio
+    t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
     return Waterfall(
         world_size=record.config.world_size,
         step_time_s=step_s,
@@ -110,7 +106,9 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         replay_s=geometric(replay[np.isfinite(replay)]).scaled(step_s.value) if replay is not None else None,
         hidden_communication_s=hidden,
         bus_bandwidth_bytes_per_s=_bus_bandwidth(record, measurement),
-        **_simple_words(record, levels[0].ratio, step_s),
+        t_comm_s=t_comm,
+        t_comm_fraction=t_comm.scaled(1 / step_s.value),
+        serial_fraction=_serial_fraction(record),
         communication_fraction=exposed.scaled(1 / step_s.value) if exposed else None,
         compute_to_communication=_ratio(crowd, replay),
         ddp_logger=_logger_check(measurement, exposed),
@@ -123,15 +121,6 @@ def karp_flatt(speedup: float, world_size: int) -> float:
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
     """
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
-
-
-def _one_device(step_s: Estimate) -> Waterfall:
-    nothing: dict[str, None] = {
-        each.name: None
-        for each in fields(Waterfall)
-        if each.name not in ("world_size", "step_time_s", "parts", "notes")
-    }
-    return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s), notes=(), **nothing)
 
 
 def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level], list[str]]:
@@ -224,21 +213,14 @@ def _bus_bandwidth(record: TrialRecord, measurement: StepsResult) -> Estimate | 
     return Estimate(carried / time_s.value, carried / time_s.high, carried / time_s.low, time_s.n)
 
 
-def _simple_words(record: TrialRecord, lowest: Series, step_s: Estimate) -> dict[str, Estimate | None]:
-    """T_comm, its fraction and Amdahl's f."""
-    t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
-    words: dict[str, Estimate | None] = {
-        "t_comm_s": t_comm,
-        "t_comm_fraction": t_comm.scaled(1 / step_s.value),
-        "serial_fraction": None,
-    }
-    n, found = record.config.world_size, scaling(record)
-    if found.speedup is not None and found.baseline is not None and found.baseline.world_size == 1:
-        value, low, high = (
-            karp_flatt(each, n) for each in (found.speedup.value, found.speedup.high, found.speedup.low)
-        )
-        words["serial_fraction"] = Estimate(value, low, high, found.speedup.n)
-    return words
+def _serial_fraction(record: TrialRecord) -> Estimate | None:
+    """Amdahl's f; None where the speed-up is not over one device."""
+    world_size, scaled = record.config.world_size, scaling(record)
+    speedup, baseline = scaled.speedup, scaled.baseline
+    if speedup is None or baseline is None or baseline.world_size != 1:
+        return None
+    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n)
 
 
 def _logger_check(measurement: StepsResult, exposed: Estimate | None) -> LoggerCheck | None:

@@ -80,6 +80,7 @@ class Device(Protocol):
     pins_memory: bool  # whether the copy of a batch from pinned memory runs beside the computing
     overcommits: bool  # gives memory that it has not, and ends the process that uses it
     tells_utilization: bool
+    drives_several: bool  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
     ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel asks for them
 

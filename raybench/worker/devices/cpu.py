@@ -28,6 +28,7 @@ class CPUDevice:
     pins_memory = False
     overcommits = True
     tells_utilization = False
+    drives_several = False
     frees_waiting_ranks = True
     ddp_device_ids: list[torch.device] | None = None
 

@@ -29,6 +29,7 @@ class CUDADevice:
     pins_memory = True
     overcommits = False
     tells_utilization = True
+    drives_several = True
     frees_waiting_ranks = False  # whoever waits in an NCCL kernel waits for ever
 
     def __init__(self, device: torch.device) -> None:

@@ -13,7 +13,7 @@ from raybench.workloads.protocol import samples_of, tokens_of
 
 
 @dataclass(frozen=True)
-class RankReport:
+class StepsRankReport:
     """What one rank knows of itself when the rounds are done."""
 
     memory: MemoryPeak
@@ -41,7 +41,7 @@ def count(request: StepsRequest, workload: Workload, models: StrategyModels) -> 
     return samples, tokens_of(workload, batch, samples)
 
 
-def step_counts(request: StepsRequest, reports: Sequence[RankReport]) -> StepCounts:
+def step_counts(request: StepsRequest, reports: Sequence[StepsRankReport]) -> StepCounts:
     """Samples and tokens of a step of all ranks; no tokens where a rank counts none."""
     config, versus = request.config, request.versus
     accumulation = config.setting.gradient_accumulation
@@ -58,7 +58,7 @@ def step_counts(request: StepsRequest, reports: Sequence[RankReport]) -> StepCou
     )
 
 
-def energy_of_a_step(reports: Sequence[RankReport], synced_steps: int) -> float | None:
+def energy_of_a_step(reports: Sequence[StepsRankReport], synced_steps: int) -> float | None:
     """Of all devices, in joules; None where a device does not tell."""
     joules = [report.energy_joules for report in reports if report.energy_joules is not None]
     return sum(joules) / synced_steps if synced_steps and len(joules) == len(reports) else None

@@ -9,7 +9,7 @@ from raybench.records.measurements import PhaseBlock, StepsResult
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.memory import all_known
 from raybench.worker.steps.correctness import Correctness
-from raybench.worker.steps.rank_report import RankReport, energy_of_a_step, step_counts
+from raybench.worker.steps.rank_report import StepsRankReport, energy_of_a_step, step_counts
 from raybench.worker.steps.rounds import LoopResult
 from raybench.worker.strategies.ddp_report import DDPReport
 
@@ -36,7 +36,7 @@ class BesideRounds:
 def steps_result(
     request: StepsRequest,
     loop: LoopResult,
-    reports: Sequence[RankReport],
+    reports: Sequence[StepsRankReport],
     beside: BesideRounds,
     seconds: Seconds,
     *,

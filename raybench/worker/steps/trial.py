@@ -17,7 +17,7 @@ from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.steps import flops
 from raybench.worker.steps.correctness import check_correctness
 from raybench.worker.steps.phases import phases_of_trial
-from raybench.worker.steps.rank_report import RankReport, count
+from raybench.worker.steps.rank_report import StepsRankReport, count
 from raybench.worker.steps.result import BesideRounds, Seconds, steps_result
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
@@ -124,11 +124,11 @@ class StepsTrial:
             on_round=on_round,
         ).run()
 
-    def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[RankReport]:
+    def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
         utilization = self._device.utilization()  # of the last moments: before a batch more is fetched
         samples, tokens = count(self._request, self._models.workload, self._models.measured)
-        report = RankReport(
+        report = StepsRankReport(
             memory=warm.memory,
             utilization=utilization,
             energy_joules=loop.energy_joules,
@@ -136,7 +136,7 @@ class StepsTrial:
             samples=samples,
             tokens=tokens,
         )
-        reports: list[RankReport] = self._team.gather(report)
+        reports: list[StepsRankReport] = self._team.gather(report)
         if any(report.num_recompiled for report in reports):
             raise InvalidTrialError(
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
@@ -144,23 +144,23 @@ class StepsTrial:
         return reports
 
     def _beside_rounds(self, variants: Variants, warm: _Warm) -> BesideRounds:
-        """What is measured when the rounds are done: all but the counts in scaling trials only."""
+        """What is measured when the rounds are done: all but the counts where it is asked for."""
         config, models, team = self._request.config, self._models.measured, self._team
-        measure, scaling = self._request.measure, self._request.role == "scaling"
+        max_seconds, measures_all = self._request.measure.max_seconds, self._request.measures_beside_rounds
         phases: tuple[PhaseBlock, ...] = ()
         peak, correctness = None, None
-        if scaling:
+        if measures_all:
             phases = phases_of_trial(
                 models,
                 team,
                 has_plain="plain" not in variants.missing,
                 step_s=max(warm.step_s.values()),
-                max_seconds=measure.max_seconds,
+                max_seconds=max_seconds,
             )
             peak = flops.matrix_peak(config.setting.precision, team, self._cache, self._device)
         module = None if models.wrapped is None else models.wrapped.module
         ddp = ddp_report(module, config.setting.gradient_compression)
-        if scaling and models.wrapped is not None and team.size > 1:
+        if measures_all and models.wrapped is not None and team.size > 1:
             correctness = check_correctness(
                 config,
                 self._models.workload,
@@ -168,7 +168,7 @@ class StepsTrial:
                 team,
                 self._cache,
                 step_s=warm.step_s.get("plain"),
-                max_seconds=measure.max_seconds,
+                max_seconds=max_seconds,
             )
         flops_per_step = self._cache.flops.get(flops.flops_key(config))
         return BesideRounds(phases, peak, flops_per_step, ddp, correctness)

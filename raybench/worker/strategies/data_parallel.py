@@ -9,18 +9,19 @@ import torch
 
 from raybench.errors import InvalidTrialError
 from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
 from raybench.worker.devices.cuda import gpu_uuid
 
 
-def device_ids(team: Team, device: torch.device) -> list[int]:
+def device_ids(team: Team, device: Device) -> list[int]:
     """The team's GPUs as the leader numbers them. A collective call on the control group.
 
     Raises ``InvalidTrialError`` where one process cannot drive them all.
     """
-    uuid = gpu_uuid(device) if device.type == "cuda" else ""
-    places: list[tuple[str, int | None, str]] = team.gather((socket.gethostname(), device.index, uuid))
-    if device.type != "cuda":
+    if not device.drives_several:
         raise InvalidTrialError("strategy dp exists on GPUs only")
+    gpu = device.torch_device
+    places: list[tuple[str, int | None, str]] = team.gather((socket.gethostname(), gpu.index, gpu_uuid(gpu)))
     if len({host for host, _, _ in places}) > 1:
         raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
     seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]

@@ -125,7 +125,7 @@ class StrategyModels:
 
     def _dp(self, team: Team) -> Stepper:
         """On the leader DataParallel over the team's devices; the others' is bare, and not to be stepped."""
-        devices, device = device_ids(team, self.device.torch_device), self.device.torch_device
+        devices, device = device_ids(team, self.device), self.device.torch_device
         if not team.leads:
             return self.bare
         assert self._batches_of_all is not None

@@ -117,9 +117,13 @@ class Stepper:
         # .data: a broadcast in place into a leaf that requires a gradient
         return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
 
-    def _forward(self, batch: Any) -> torch.Tensor:
+    def precision_context(self) -> AbstractContextManager[Any]:
+        """What a forward pass of the module runs in: autocast, unless the module casts or nothing is cast."""
         dtype = AUTOCAST.get(self._setting.precision) if self.autocast else None
-        with torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext():
+        return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
+
+    def _forward(self, batch: Any) -> torch.Tensor:
+        with self.precision_context():
             return self._workload.loss(self.module, batch)
 
     def _synchronising(self, last: bool) -> AbstractContextManager[Any]:

@@ -15,7 +15,7 @@ from raybench.worker.batches import on_device
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.strategies.gradients import sample_weight
-from raybench.worker.strategies.stepper import AUTOCAST, Stepper
+from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.counting import Counter, Sums
 from raybench.worker.training.epoch_batches import EpochBatches
 from raybench.worker.training.learning_rates import LearningRates
@@ -107,9 +107,7 @@ class Passes:
         self._team.barrier()
         began = perf_counter()
         self._test.begin(steps)
-        dtype = AUTOCAST.get(self._config.setting.precision) if stepper.autocast else None
-        kind = self._device.kind
-        with torch.no_grad(), torch.autocast(kind, dtype=dtype, enabled=dtype is not None):
+        with torch.no_grad(), stepper.precision_context():
             for _ in steps:
                 batch, part = self._test.next(), self._test.part
                 assert part is not None

@@ -16,14 +16,14 @@ from raybench.worker.strategies.stepper import Stepper
 
 
 @dataclass(frozen=True)
-class RankReport:
+class TrainingRankReport:
     """What one rank knows of itself when all epochs are done."""
 
     memory: MemoryPeak
     utilization: float | None
 
     @classmethod
-    def of(cls, peaks: Sequence[MemoryPeak], utilization: float | None) -> RankReport:
+    def of(cls, peaks: Sequence[MemoryPeak], utilization: float | None) -> TrainingRankReport:
         """From the peaks of every epoch."""
         highest = MemoryPeak(_highest(peak.torch for peak in peaks), _highest(peak.device for peak in peaks))
         return cls(highest, utilization)
@@ -34,7 +34,7 @@ def training_result(
     team: Team,
     stepper: Stepper,
     epochs: Sequence[Epoch],
-    report: RankReport,
+    report: TrainingRankReport,
     *,
     setup_s: float,
     resumed_after: int,
@@ -42,7 +42,7 @@ def training_result(
     missing: dict[str, str],
 ) -> TrainingResult:
     """The same on every rank; ``report`` is this one's. A collective call."""
-    reports: list[RankReport] = team.gather(report)
+    reports: list[TrainingRankReport] = team.gather(report)
     sharded = request.config.setting.strategy == "fsdp"
     if sharded and team.size > 1:
         reason = "each rank holds its own shard, no weight is held twice"

@@ -26,7 +26,7 @@ from raybench.worker.training.gradient_noise import GradientNoise
 from raybench.worker.training.learning_rates import LearningRates
 from raybench.worker.training.parts import PRIME
 from raybench.worker.training.passes import Passes, training_data
-from raybench.worker.training.result import RankReport, training_result
+from raybench.worker.training.result import TrainingRankReport, training_result
 from raybench.worker.training.saved_state import SavedTraining
 from raybench.worker.training.state_preserved import state_preserved
 from raybench.workloads import build
@@ -94,7 +94,7 @@ class TrainingTrial:
             self._team,
             stepper,
             epochs,
-            RankReport.of(self._peaks, self._passes.utilization()),
+            TrainingRankReport.of(self._peaks, self._passes.utilization()),
             setup_s=setup_s,
             resumed_after=resumed_after,
             peak_learning_rate=rates.peak,

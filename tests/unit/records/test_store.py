@@ -161,6 +161,7 @@ def test_a_directory_with_results_needs_resume(path):
 def test_an_empty_directory_is_taken(path):
     path.mkdir()
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    assert ResultsDirectory.open_readonly(path).study() == STUDY
 
 
 def test_the_directory_of_someone_else(path):
@@ -416,6 +417,7 @@ def test_a_dead_process_holds_nothing(path, holder):
     holder.wait()
     with ResultsDirectory.resume(path) as results:
         results.append(record(8))
+    assert ResultsDirectory.open_readonly(path).records() == [record(8)]
 
 
 def test_one_process_opens_a_directory_once(path):
@@ -441,6 +443,7 @@ def test_the_same_goes_on(path):
             update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900)}
         )
         results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
+        assert results.warnings == []
         results.write_study(longer)
     with ResultsDirectory.open_readonly(path) as results:
         assert results.study() == longer

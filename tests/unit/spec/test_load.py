@@ -8,15 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.options import (
-    parse_assignment,
-    parse_batch_sizes,
-    parse_bucket_sizes,
-    parse_duration,
-    parse_precisions,
-    parse_words,
-    parse_world_sizes,
-)
 from raybench.errors import RequestError
 from raybench.spec import Study
 from raybench.spec.load import find_study, header, load_study, question, resolve, studies
@@ -324,83 +315,7 @@ def test_unapplied_tables_are_written_too():
     assert '[smoke]\n"knobs.batch_size" = [1]' in to_toml(study)
 
 
-# --- options
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("knobs.batch_size=[1, 2]", [1, 2]),
-        ("knobs.batch_size = 8", 8),
-        ("measure.half_width=0.02", 0.02),
-        ("knobs.static_graph=true", True),
-        ("knobs.precision=bf16", "bf16"),
-        ('knobs.precision="bf16"', "bf16"),
-        ("data=/a/b", "/a/b"),
-        ("environment.X=a=b", "a=b"),
-        ("data=10m", "10m"),
-    ],
-)
-def test_an_assignment_is_toml_or_a_bare_word(text, value):
-    assert parse_assignment(text) == (text.partition("=")[0].strip(), value)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "seed", "=3", "seed=", "a..b=3", ".a=3", "knobs.batch_size=[1", "a b=3"]
-)
-def test_an_assignment_that_is_none(text):
-    (line,) = problems(parse_assignment, text)
-    assert line.startswith("--set")
-    assert "received" in line
-
-
-def test_lists_of_options():
-    assert parse_batch_sizes("256, 4096") == (256, 4096)
-    assert parse_world_sizes("1,2,4") == (1, 2, 4)
-    assert parse_batch_sizes("8, max") == (8, "max")
-    assert parse_world_sizes("all") == "all"
-    assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
-    assert parse_precisions("fp32,bf16") == ("fp32", "bf16")
-    assert parse_words("crashed,timeout", ("oom", "crashed", "timeout"), "--retry") == ("crashed", "timeout")
-
-
-@pytest.mark.parametrize(
-    ("parse", "text", "line"),
-    [
-        (parse_batch_sizes, "0", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0")'),
-        (parse_batch_sizes, "8,", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "" in "8,")'),
-        (parse_batch_sizes, "8,x", '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "x" in "8,x")'),
-        (parse_batch_sizes, "8,8", '--batch-sizes: each value once (received "8" twice)'),
-        (parse_batch_sizes, "8,max,max", '--batch-sizes: each value once (received "max" twice)'),
-        (parse_world_sizes, "0", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "0")'),
-        (parse_world_sizes, "1,all", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "all" in "1,all")'),
-        (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),
-        (parse_bucket_sizes, "-5", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "-5")'),
-        (parse_bucket_sizes, "nan", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "nan")'),
-        (parse_precisions, "fp8", '--precision: fp32, tf32, bf16, fp16 (received "fp8"), did you mean fp16?'),
-        (parse_precisions, "int8", '--precision: fp32, tf32, bf16, fp16 (received "int8")'),
-    ],
-)  # fmt: skip
-def test_lists_that_are_wrong(parse, text, line):
-    found = problems(parse, text)
-    assert len(found) == 1
-    assert found[0].split(", did you")[0] == line.split(", did you")[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("10m", 600), ("90s", 90), ("1h30m", 5400), ("120", 120), ("1.5h", 5400), ("2m30", 150), (" 1H ", 3600)],
-)
-def test_durations(text, seconds):
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "soon", "-5", "0", "0s", "10x", "m", "1m1h", "inf", "1e3", "١٠"])
-def test_durations_that_are_none(text):
-    (line,) = problems(parse_duration, text)
-    assert line == (
-        f'--time-budget: a time above 0 such as 90s, 10m or 1h30m, or seconds (received "{text}")'
-    )
+# --- places
 
 
 def test_a_path_in_another_directory_is_taken_from_there(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from raybench.errors import RequestError
 from raybench.spec.workloads import VisionSpec
 from raybench.workloads import build, check
 from raybench.workloads.images import published
@@ -21,18 +20,11 @@ from raybench.workloads.images.data_sets import (
     random_crop,
 )
 from raybench.workloads.vision import Vision
+from tests.unit.workloads.refusals import refusal
 
 
 def vision(data=None, **fields):
     return Vision(VisionSpec(name="vision", **fields), data)
-
-
-def refusal(call):
-    with pytest.raises(RequestError) as caught:
-        call()
-    assert len(caught.value.problems) == 1
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.fixture

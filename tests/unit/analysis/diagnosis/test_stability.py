@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
-from raybench.analysis.diagnosis.stability import findings, mann_kendall, outlier_rounds, theil_sen
+from raybench.analysis.diagnosis.stability import findings
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
 from raybench.testing import Noise, StepCosts
@@ -36,13 +34,6 @@ def test_a_steady_trial_has_no_findings() -> None:
     assert sum(map(bool, claimed)) <= 2
 
 
-def test_outlier_rounds_are_named() -> None:
-    values = np.array([1.0, 1.01, 0.99, 1.0, 1.5, 1.0, 1.01, 0.99, 1.0, 1.0])
-    assert outlier_rounds(values).tolist() == [4]
-    assert outlier_rounds(np.ones(10)).tolist() == []
-    assert outlier_rounds(np.array([1.0, 1.0, 1.0, 1.04])).tolist() == []  # too small to matter
-
-
 def test_preempted_rounds_are_a_finding() -> None:
     record = measured(COSTS, Noise(block=0.004, step=0.0, preemption=0.3, preemption_size=2), seed=2)
     assert found(record)[FindingName.OUTLIER_ROUNDS].values["outliers"] >= 1
@@ -55,14 +46,6 @@ def test_drift_is_found_with_its_size() -> None:
     assert record.steps is not None
     expected = 1.5 * record.steps.rounds[-1].at_s / 60
     assert finding.values["change_ratio"] == pytest.approx(expected, rel=0.25)
-
-
-def test_mann_kendall_agrees_with_scipy() -> None:
-    values = np.random.default_rng(0).normal(size=25) + np.arange(25) * 0.05
-    expected = stats.kendalltau(np.arange(25), values, method="asymptotic").pvalue
-    assert mann_kendall(values) == pytest.approx(expected, rel=0.15)  # continuity correction apart
-    assert theil_sen(np.arange(25.0), values) == pytest.approx(stats.theilslopes(values).slope)
-    assert mann_kendall(np.ones(9)) == 1.0
 
 
 def test_a_half_width_not_reached_says_how_long_it_takes() -> None:

@@ -155,3 +155,11 @@ def test_without_a_reference_the_step_time_of_the_slowest_rank_is_asked_for() ->
     """As where one device has no memory for the batch."""
     expected = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
     assert watched(("synced", 0.01, (0, 1)), ("crowd", 0.01, (0, 1))) == expected
+
+
+def test_the_studys_description_names_the_half_widths_that_are_asked() -> None:
+    described = MeasureSpec.model_fields["half_width"].description
+    assert described is not None
+    assert described.endswith(
+        f"none: {DEFAULT_HALF_WIDTH['cpu']:g} on CPUs, {DEFAULT_HALF_WIDTH['cuda']:g} on GPUs"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.diagnosis.stability import straggler
+from raybench.analysis.diagnosis.evenness import straggler
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
 from raybench.records.record import TrialRecord

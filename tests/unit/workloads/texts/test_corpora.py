@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.workloads import check
 from raybench.workloads.texts import corpora, hub
 from raybench.workloads.texts.classes import class_numbers
 from raybench.workloads.texts.rows import row_batches
+from tests.unit.workloads.refusals import refusal
 
 OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'
 READ = (['Wall St. Bears Short-sellers, "ultra-cynics"', "NA null and 5"], [2, 0])
@@ -48,14 +48,6 @@ def read(fields, data, split="train"):
     parts = list(row_batches(corpus))
     numbers, _ = class_numbers(corpus, [label for _, labels in parts for label in labels])
     return [text for texts, _ in parts for text in texts], numbers.tolist()
-
-
-def refusal(call):
-    with pytest.raises(RequestError) as caught:
-        call()
-    assert len(caught.value.problems) == 1
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["", "ag_news/"])

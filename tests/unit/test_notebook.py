@@ -1,0 +1,91 @@
+"""The notebook's code cells, run on a study on fake hardware."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from typer.testing import CliRunner
+
+from raybench.errors import RequestError
+from raybench.machine.environment import Environment
+from raybench.records.store import ResultsDirectory
+from raybench.study import app
+from tests.conftest import ROOT
+from tests.unit.studies import asked, failed, grid, study
+
+NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
+ENVIRONMENT = Environment(
+    hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
+    memory_bytes=8 * 2**30, python="3.12.1", packages={},
+)  # fmt: skip
+
+
+def code_cells() -> list[str]:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def run(cells: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[str]]:
+    """The names that the cells leave, and what each of them printed."""
+    names: dict[str, Any] = {}
+    printed = []
+    for number, cell in enumerate(cells):
+        exec(compile(cell, f"code cell {number}", "exec"), names)
+        printed.append(capsys.readouterr().out)
+    return names, printed
+
+
+@pytest.fixture
+def results_directory(tmp_path: Path) -> Path:
+    """Strategies on one device and on two; DataParallel is not to be had."""
+    spec = study(knobs={"strategy": ["single", "ddp", "fsdp"]})
+    records, step_times = grid(spec, (1, 2))
+    dp = spec.knobs.default().model_copy(update={"strategy": "dp"})
+    path = tmp_path / "results"
+    with ResultsDirectory.create(path, spec, ENVIRONMENT) as directory:
+        for record in records:
+            directory.append(record, step_times[record.trial_id])
+        directory.append(failed(asked(spec, "scaling", dp, 2), "invalid", "strategy dp exists on GPUs only"))
+    return path
+
+
+def test_every_cell_reads_a_results_directory(
+    results_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAYBENCH_OUTPUT", str(results_directory))
+    with mpl.rc_context():
+        mpl.use("agg")
+        import matplotlib.pyplot as plt
+
+        drawn: list[int] = []
+        monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
+        names, printed = run(code_cells(), capsys)
+        plt.close("all")
+    answer, reasons, speedup = (text for text in printed if text)
+    assert answer.startswith("2 devices: ")
+    assert reasons == "dp: invalid: strategy dp exists on GPUs only\n"
+    assert speedup.startswith("speed-up ")
+    assert len(drawn) == 1
+    assert set(names["measured"].strategy) == {"single", "ddp", "fsdp"}
+    assert len(names["ratios"]) == names["estimate"].n >= 2
+    assert {"plain", "synced"} <= set(names["steps"].variant)
+
+
+def test_the_first_cell_lacks_nothing_but_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAYBENCH_OUTPUT", str(tmp_path / "results"))
+    monkeypatch.setenv("RAYBENCH_DATA", str(tmp_path))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: commands.append(command))
+    run(code_cells()[:1], capsys)
+    (command,) = commands
+    assert command[1:3] == ["-m", "raybench.study"]
+    planned = CliRunner().invoke(app, [*command[3:], "--dry-run", "--device", "cpu"])
+    assert isinstance(planned.exception, RequestError)  # of the data set only, which is not there
+    assert [problem.split(":")[0] for problem in planned.exception.problems] == ["data"]
