@@ -132,7 +132,7 @@ def test_killed_driver_loses_one_trial_at_most_and_its_workers_end(tmp_path: Pat
     # the second group: process knobs got processes of their own
     command.wait_for("samples/s", times=3)
     records = read_records(tmp_path)
-    assert [record["request"]["environment"]["PLANTED"] for record in records] == ["a", "a", "b"]
+    assert [record["request"]["config"]["environment"]["PLANTED"] for record in records] == ["a", "a", "b"]
     assert records[1]["group"] == records[0]["group"] < records[2]["group"]
     workers = command.workers()
     assert workers
@@ -153,9 +153,11 @@ def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
     assert command.wait() == 0, command.output
     records = [record for record in read_records(tmp_path) if record["request"]["role"] == "scaling"]
     assert {record["state"] for record in records} == {"complete"}
-    assert all(record["request"]["oversubscribed"] for record in records)
+    assert all(record["request"]["config"]["oversubscribed"] for record in records)
     placed = {
-        (record["request"]["world_size"], str(record["request"]["placement"])): record["ranks"]
+        (record["request"]["config"]["world_size"], str(record["request"]["config"]["placement"])): record[
+            "ranks"
+        ]
         for record in records
     }
     assert placed == {
@@ -169,6 +171,6 @@ def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
     for record in records:
         for round_ in record["result"]["rounds"]:
             for block in round_["blocks"]:
-                expected = 1 if block["variant"] == "plain" else record["request"]["world_size"]
+                expected = 1 if block["variant"] == "plain" else record["request"]["config"]["world_size"]
                 assert len(block["ranks"]) == expected
                 assert set(block["ranks"]) <= set(record["ranks"])
