@@ -43,6 +43,10 @@ def test_what_is_not_trained_has_no_gradients():
 
     spec = MLPSpec(name="mlp", input_dim=8192, hidden_dim=8192, output_dim=8192, num_layers=2)
     refuse_too_large(Frozen(spec), OptimizerSpec(name="adam"), Setting(), 2, int(WEIGHTS_GIB * 1.001 * GIB))
+    with pytest.raises(MemoryError, match=rf"the model alone needs {WEIGHTS_GIB:.2f} GiB"):
+        refuse_too_large(
+            Frozen(spec), OptimizerSpec(name="adam"), Setting(), 2, int(WEIGHTS_GIB * 0.999 * GIB)
+        )
 
 
 def test_a_model_that_cannot_be_made_without_storage_is_taken_to_fit():
