@@ -24,7 +24,7 @@ def same_question(one: Configuration, other: Configuration) -> bool:
     """
     mine, theirs = one.setting, other.setting
     if 1 in (one.world_size, other.world_size):
-        mine, theirs = mine.on_one_device(), theirs.on_one_device()
+        mine, theirs = mine.at(1), theirs.at(1)
     named = ("workload", "optimizer", "environment", "scaling", "device", "data")
     return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
 

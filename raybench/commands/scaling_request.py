@@ -14,7 +14,7 @@ from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
 from raybench.machine.gpus import gpu_names
 from raybench.records.record import State
-from raybench.records.store import ResultsDirectory
+from raybench.records.store import STUDY, ResultsDirectory
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
 
@@ -44,7 +44,7 @@ def study_of(options: Options) -> Study:
             raise RequestError("--resume: needs --output DIR, the directory to go on in")
         if options.study is None:
             with ResultsDirectory.open_readonly(options.output) as store:
-                path = store.path / "study.toml"
+                path = store.path / STUDY
             return load_study(path, device=_device(options, None), overrides=options.overrides)
     path = find_study(options.study)
     device = _device(options, path)
@@ -57,17 +57,20 @@ def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
     if asked in (None, "auto") and path is not None:
         asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
     if asked in (None, "auto"):
-        return "cuda" if gpu_names() else "cpu"
+        return _device_here()
     return cast(Literal["cpu", "cuda"], asked)
+
+
+def _device_here() -> Literal["cpu", "cuda"]:
+    """GPUs where there are any."""
+    return "cuda" if gpu_names() else "cpu"
 
 
 def cluster_of(study: Study, options: Options) -> Cluster:
     """The cluster as the request names it; nothing is started yet."""
     device = study.resources.device
-    if device == "auto":
-        device = "cuda" if gpu_names() else "cpu"
     return Cluster(
-        device=device,
+        device=_device_here() if device == "auto" else device,
         cpus_per_worker=study.resources.cpus_per_worker,
         address=options.address,
         working_dir=str(options.working_dir.resolve()) if options.working_dir else None,

@@ -121,10 +121,6 @@ class Setting(Model):
         asked = self.at(world_size)
         return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS)
 
-    def on_one_device(self) -> Setting:
-        """The same setting with everything reset that cannot matter on one device."""
-        return self.at(1)
-
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
         mine, theirs = self.model_dump(), other.model_dump()

@@ -67,7 +67,7 @@ def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -
     return request(
         role=role,
         workload=study.workload,
-        setting=setting.on_one_device() if size == 1 else setting,
+        setting=setting.at(1) if size == 1 else setting,
         scaling=study.scaling.mode,
         world_size=size,
         measure=study.measure,

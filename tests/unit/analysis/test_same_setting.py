@@ -10,7 +10,7 @@ from raybench.spec import Setting
 from tests.unit.studies import config
 
 TWO = {"setting": Setting(batch_size=32, bucket_cap_mb=1)}
-ONE = {"setting": Setting(batch_size=32).on_one_device(), "world_size": 1}
+ONE = {"setting": Setting(batch_size=32).at(1), "world_size": 1}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ ONE = {"setting": Setting(batch_size=32).on_one_device(), "world_size": 1}
         (TWO, {"setting": Setting(batch_size=64, bucket_cap_mb=1)}, False),
         (TWO, {"setting": Setting(batch_size=32)}, False),
         (TWO, ONE, True),  # the buckets do not matter on one device
-        (TWO, ONE | {"setting": Setting(batch_size=64).on_one_device()}, False),
+        (TWO, ONE | {"setting": Setting(batch_size=64).at(1)}, False),
         (TWO, TWO | {"environment": {"OMP_PROC_BIND": "true"}}, False),
         (TWO, TWO | {"scaling": "strong"}, False),
         (TWO, TWO | {"device": "cuda"}, False),

@@ -49,7 +49,7 @@ def test_knobs_take_a_value_or_a_list_and_the_first_is_the_default():
 
 def test_what_cannot_matter_on_one_device_is_reset_there():
     setting = Setting(batch_size=8, bucket_cap_mb=1, static_graph=True, gradient_compression="bf16")
-    assert setting.on_one_device() == Setting(strategy="single", batch_size=8)
+    assert setting.at(1) == Setting(strategy="single", batch_size=8)
 
 
 @pytest.mark.parametrize("value", [True, 0, -1, math.nan, math.inf, "auto", None])
@@ -101,7 +101,7 @@ def test_strategies_say_what_they_exclude(fields, device, words):
 @pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
 def test_every_strategy_is_possible_by_itself(strategy):
     assert Setting(strategy=strategy).fault("cuda") is None
-    assert Setting(strategy=strategy, static_graph=True).on_one_device().fault("cpu") is None
+    assert Setting(strategy=strategy, static_graph=True).at(1).fault("cpu") is None
 
 
 def test_what_cannot_matter_to_a_strategy_is_reset():

@@ -53,7 +53,7 @@ def test_strong_scaling_compares_with_the_global_batch() -> None:
 
 
 def test_one_device_is_its_own_baseline() -> None:
-    record = measured(StepCosts(plain_s=0.01), world_size=1, setting=Setting().on_one_device())
+    record = measured(StepCosts(plain_s=0.01), world_size=1, setting=Setting().at(1))
     found = scaling(record)
     assert found.efficiency is not None
     assert (found.efficiency.value, found.efficiency.half_width) == (1.0, 0.0)

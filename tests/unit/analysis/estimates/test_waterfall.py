@@ -147,7 +147,7 @@ def test_without_a_single_device_there_is_no_waterfall() -> None:
 
 
 def test_one_device_is_all_ideal() -> None:
-    found = parts_of(measured(PLAIN, world_size=1, setting=Setting().on_one_device()))
+    found = parts_of(measured(PLAIN, world_size=1, setting=Setting().at(1)))
     assert list(found.parts.present()) == ["ideal"]
     assert found.parts.ideal == found.step_time_s
 
