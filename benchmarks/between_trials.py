@@ -17,7 +17,7 @@ from typing import Any
 
 from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
-from raybench.launch.worker_group import WorkerGroupRunner
+from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import environment
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan

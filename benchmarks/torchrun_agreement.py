@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
-from raybench.launch.worker_group import WorkerGroupRunner
+from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest

@@ -30,17 +30,7 @@ class StoreError(RequestError):
 
 
 class GroupLostError(RaybenchError):
-    """The worker group died: the trial in flight is lost, a new group can be started.
-
-    ``state`` is the state that the trial in flight ends with.
-    """
-
-    def __init__(self, reason: str, state: str = "crashed") -> None:
-        self.reason, self.state = reason, state
-        super().__init__(reason, state)  # both, so that pickling keeps them
-
-    def __str__(self) -> str:
-        return self.reason
+    """The worker group died before the trial began: a new group can be started, and asked again."""
 
 
 class InvalidTrialError(RaybenchError):

@@ -132,7 +132,7 @@ def _epoch_samples(study: Study) -> float | None:
 
 
 def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> TrialRunner:
-    from raybench.launch.worker_group import WorkerGroupRunner
+    from raybench.launch.group_runner import WorkerGroupRunner
 
     return WorkerGroupRunner(
         cluster,

@@ -1,4 +1,4 @@
-"""The actor through which the driver and rank 0 of a worker group talk."""
+"""The actor through which the driver and the workers of a group talk."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any
 
 import ray
 
-from raybench.records.messages import Member, Outcome, Progress
-
-# what the driver hears: ("hello", members), ("progress", Progress) or ("outcome", Outcome)
-Event = tuple[str, Any]
+from raybench.records.messages import Message, Task
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
@@ -18,15 +15,15 @@ class Mailbox:
     """One for each worker group: a take left behind by a dead worker would swallow the next trial."""
 
     def __init__(self) -> None:
-        self._tasks: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: asyncio.Queue[Task | None] = asyncio.Queue()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._workers: dict[int, Any] = {}
 
-    async def post(self, task: dict[str, Any] | None) -> None:
+    async def post(self, task: Task | None) -> None:
         """The next trial for the group; None: no more."""
         await self._tasks.put(task)
 
-    async def take(self) -> dict[str, Any] | None:
+    async def take(self) -> Task | None:
         """The next trial; waits for it."""
         return await self._tasks.get()
 
@@ -38,18 +35,10 @@ class Mailbox:
         """Handles of the workers, by rank."""
         return self._workers
 
-    async def hello(self, members: tuple[Member, ...]) -> None:
-        """All workers are ready."""
-        await self._events.put(("hello", members))
+    async def tell(self, message: Message) -> None:
+        """A worker's message to the driver."""
+        await self._messages.put(message)
 
-    async def progress(self, progress: Progress) -> None:
-        """What the trial is doing."""
-        await self._events.put(("progress", progress))
-
-    async def reply(self, outcome: Outcome) -> None:
-        """How the trial ended."""
-        await self._events.put(("outcome", outcome))
-
-    async def event(self) -> Event:
-        """The next event; waits for it."""
-        return await self._events.get()
+    async def message(self) -> Message:
+        """The next message to the driver; waits for it."""
+        return await self._messages.get()

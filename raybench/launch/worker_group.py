@@ -1,10 +1,9 @@
-"""The default runner: one Ray Train run whose workers serve all trials of the study."""
+"""One Ray Train run: workers that serve trials, one after the other, until they are told to stop."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, cast
@@ -17,10 +16,10 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import Cluster, import_path
-from raybench.launch.mailbox import Event, Mailbox
-from raybench.machine.resources import Resources
-from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.launch.cluster import import_path
+from raybench.launch.mailbox import Mailbox
+from raybench.launch.posted_trial import PostedTrial
+from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 
@@ -28,99 +27,33 @@ POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
 DRIVER_GRACE_S = 5.0  # after the workers' own deadline
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
+OTHERS_FAIL_S = 0.5
 STOP_S = 5.0
 
 
-class WorkerGroupRunner:
-    """Implements ``TrialRunner`` on Ray Train's TorchTrainer."""
+class WorkerGroup:
+    """One ``TorchTrainer.fit()``, in a thread of its own: the main thread keeps the signals."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        world_size: int,
+        environment: dict[str, str],
+        number: int,
         *,
         device: str,
         cpus_per_worker: int,
         storage: Path,
-        checkpoints: Path | None = None,  # of training trials, where rank 0 can write
     ) -> None:
-        self._cluster, self._device, self._cpus = cluster, device, cpus_per_worker
-        self._storage, self.checkpoints = storage, checkpoints
-        self._group: _Group | None = None
-        self._started = 0
-
-    def resources(self) -> Resources:
-        """What the cluster has."""
-        return self._cluster.resources()
-
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
-        """A running group of exactly this size with these variables.
-
-        Raises ``RequestError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
-        """
-        group = self._group
-        if group is not None and group.alive and group.wants == (world_size, environment):
-            return group.info
-        self._stop_group()
-        self._cluster.connect()
-        self._cluster.refuse_unplaceable(world_size)
-        self._started += 1
-        # kept before it is ready: an interrupt while it starts must find it, to end it
-        self._group = _Group(self, world_size, environment, self._started)
-        return self._group.await_ready()
-
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
-        """Measure one trial; a group that dies under it is an outcome, and is replaced by ``start``."""
-        group = self._group
-        if group is None or not group.alive:
-            raise GroupLostError("no worker group is running")
-        try:
-            ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
-        except ValueError as error:
-            return Outcome("invalid", 0.0, str(error), group=group.info.number)
-        began = monotonic()
-        try:
-            outcome = group.run(request, ranks, self.checkpoints, on_progress)
-        except GroupLostError as lost:
-            self._stop_group()
-            outcome = Outcome(cast(State, lost.state), monotonic() - began, str(lost), ranks=ranks)
-        return replace(
-            outcome,
-            ranks=ranks,
-            nodes=group.info.nodes_of(ranks),
-            device_name=group.info.members[ranks[0]].device_name,
-            group=group.info.number,
-        )
-
-    def close(self) -> None:
-        """End the workers and what this process started of Ray."""
-        self._stop_group()
-        self._cluster.close()
-
-    def abandon(self) -> None:
-        """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
-        self._group = None
-        self._cluster.abandon()
-
-    def _stop_group(self) -> None:
-        group, self._group = self._group, None
-        if group is not None:
-            group.stop()
-
-
-class _Group:
-    """One ``TorchTrainer.fit()``, in a thread of its own: the main thread keeps the signals."""
-
-    def __init__(
-        self, runner: WorkerGroupRunner, world_size: int, environment: dict[str, str], number: int
-    ) -> None:
+        """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th group."""
+        self._device, self._cpus, self._storage = device, cpus_per_worker, storage
         self.wants = (world_size, dict(environment))
-        self._number = number
+        self._number, self._num_tasks = number, 0
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
         self._pids: list[int] = []
         self._mailbox: Any = Mailbox.remote()  # type: ignore[attr-defined]
         self._waiting: Any = None
-        trainer = self._trainer(runner, world_size, environment, number)
+        trainer = self._trainer(world_size, environment)
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
         self._thread.start()
 
@@ -138,9 +71,9 @@ class _Group:
     def await_ready(self) -> GroupInfo:
         """Wait for the workers. Raises ``GroupLostError`` where they do not answer."""
         deadline = monotonic() + START_TIMEOUT_S
-        while (event := self._event(deadline)) is not None:
-            if event[0] == "hello":
-                self._info = GroupInfo(event[1], self._number)
+        while (message := self._message(deadline)) is not None:
+            if isinstance(message.content, Ready):
+                self._info = GroupInfo(message.content.members, self._number)
                 here = ray.get_runtime_context().get_node_id()
                 self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
@@ -158,25 +91,29 @@ class _Group:
         checkpoints: Path | None,
         on_progress: Callable[[Progress], None],
     ) -> Outcome:
-        """Post the trial and wait for its outcome. Raises ``GroupLostError``."""
-        deadline = monotonic() + request.timeout_s + DRIVER_GRACE_S
-        task = {
-            "request": request.model_dump(mode="json"),
-            "ranks": ranks,
-            "checkpoints": str(checkpoints) if checkpoints else None,
-        }
-        self._mailbox.post.remote(task)
+        """Post the trial and wait for its outcome. Raises ``GroupLostError`` if it never began."""
+        self._num_tasks += 1
+        task = Task(self._num_tasks, request, ranks, str(checkpoints) if checkpoints else None)
+        trial = PostedTrial(task.number, on_progress)
         began = monotonic()
+        deadline = began + request.timeout_s + DRIVER_GRACE_S
+        self._mailbox.post.remote(task)
         while True:
-            event = self._event(deadline)
-            if event is None:
-                late = monotonic() - began >= request.timeout_s
-                raise self._lost(late, request.timeout_s)
-            kind, value = event
-            if kind == "progress":
-                on_progress(value)
-            elif kind == "outcome":
-                return cast(Outcome, value)
+            message = self._message(deadline)
+            if message is None:
+                state, reason = self._why_lost(monotonic() - began, request.timeout_s)
+                if not trial.begun:
+                    raise GroupLostError(reason)
+                return trial.lost(Outcome(state, monotonic() - began, reason, ends_group=True))
+            trial.hear(message)
+            if trial.group_ends:
+                # other ranks fail in the same moment, and may know more of the cause
+                deadline = min(deadline, monotonic() + OTHERS_FAIL_S)
+                while (message := self._message(deadline)) is not None:
+                    trial.hear(message)
+            outcome = trial.outcome()
+            if outcome is not None:
+                return outcome
 
     def stop(self, *, at_once: bool = False) -> None:
         """End the workers, kindly unless ``at_once``, and wait until their processes are gone."""
@@ -191,32 +128,32 @@ class _Group:
             sleep(0.05)  # Ray may call their cores free while they still run
         ray.kill(self._mailbox)
 
-    def _event(self, deadline: float) -> Event | None:
-        """The next event; None when the deadline has passed or the run is over."""
+    def _message(self, deadline: float) -> Message | None:
+        """The next message; None when the deadline has passed or the run is over."""
         while True:
             if self._waiting is None:
-                self._waiting = self._mailbox.event.remote()
+                self._waiting = self._mailbox.message.remote()
             interrupt.check()
             left = deadline - monotonic()
             ready, _ = ray.wait([self._waiting], timeout=max(min(left, POLL_S), 0.0))
             if ready:
                 waiting, self._waiting = self._waiting, None
                 try:
-                    return cast(Event, ray.get(waiting))
+                    return cast(Message, ray.get(waiting))
                 except ray.exceptions.RayError:
                     return None
             if left <= 0 or not self.alive:
                 return None
 
-    def _lost(self, late: bool, timeout_s: float) -> GroupLostError:
-        if late:
-            return GroupLostError(f"not done after {timeout_s:g} s", "timeout")
+    def _why_lost(self, seconds: float, timeout_s: float) -> tuple[State, str]:
+        """How the trial ends after ``seconds`` without an outcome, and why."""
+        if seconds >= timeout_s:
+            return "timeout", f"not done after {timeout_s:g} s"
         self._thread.join(DEATH_NOTICE_S)
         if self._error is None:
-            return GroupLostError("the worker group ended by itself")
-        return GroupLostError(
-            failures.reason(self._error), "oom" if failures.ran_out_of_memory(self._error) else "crashed"
-        )
+            return "crashed", "the worker group ended by itself"
+        state: State = "oom" if failures.ran_out_of_memory(self._error) else "crashed"
+        return state, failures.reason(self._error)
 
     def _kill_workers(self) -> None:
         try:
@@ -232,21 +169,19 @@ class _Group:
         except BaseException as error:
             self._error = error
 
-    def _trainer(
-        self, runner: WorkerGroupRunner, world_size: int, environment: dict[str, str], number: int
-    ) -> TorchTrainer:
+    def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
         from raybench.worker.serve import serve
 
-        cuda = runner._device == "cuda"
-        per_worker: dict[str, float] = {"CPU": runner._cpus}
+        cuda = self._device == "cuda"
+        per_worker: dict[str, float] = {"CPU": self._cpus}
         if cuda:
             per_worker["GPU"] = 1
-        variables = {"OMP_NUM_THREADS": str(runner._cpus), **environment}
+        variables = {"OMP_NUM_THREADS": str(self._cpus), **environment}
         return TorchTrainer(
             serve,
             train_loop_config={
                 "mailbox": self._mailbox,
-                "device": runner._device,
+                "device": self._device,
                 "sys_path": import_path(),
             },
             torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
@@ -257,8 +192,8 @@ class _Group:
                 placement_strategy="PACK",
             ),
             run_config=RunConfig(
-                name=f"group-{number}",
-                storage_path=str(runner._storage),
+                name=f"group-{self._number}",
+                storage_path=str(self._storage),
                 # a silent restart would falsify a timing; the last two are unlimited by default
                 failure_config=FailureConfig(
                     max_failures=0, controller_failure_limit=0, max_preemption_failures=0

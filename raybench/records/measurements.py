@@ -11,6 +11,8 @@ from raybench.records.requests import Variant
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
+# what is measured when the rounds are done, and may fail without them
+Beside = Literal["phases", "matrix_peak", "parity", "compression_error"]
 
 
 class Block(Frozen):
@@ -85,7 +87,7 @@ class StepsResult(Frozen):
     measure_s: float
     gradient_bytes: int | None = None  # of one rank, what travels in a step
     bucket_bytes: tuple[int, ...] = ()
-    missing: dict[Variant, str] = Field(default_factory=dict)  # variants that could not be had, and why
+    missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
     flops_per_step: float | None = None  # of one device
@@ -99,7 +101,6 @@ class StepsResult(Frozen):
     energy_joules: float | None = None  # of all devices, per synced step
     loss: float | None = None  # after the last round
     parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
-    parity_missing: str | None = None  # why it could not be had
     # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
     compression_error: float | None = None
 

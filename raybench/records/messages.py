@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.records.measurements import Beside
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
 from raybench.spec.study import Placement
@@ -80,6 +81,7 @@ class Outcome:
     nodes: int | None = None
     device_name: str | None = None
     group: int = 0
+    ends_group: bool = False  # the worker group ends with this trial, or is gone already
 
     def to_record(
         self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
@@ -109,3 +111,41 @@ class Progress:
     phase: str  # "set up", "warm up", "measure", ...
     detail: str = ""
     fields: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A trial as it is posted to a worker group."""
+
+    number: int  # counts what the group was asked; every message about the trial names it
+    request: TrialRequest
+    ranks: tuple[int, ...]
+    checkpoints: str | None = None  # the folder of training's, where rank 0 can write
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Every worker of the group is ready for its first task."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Every worker of the group knows the task."""
+
+
+@dataclass(frozen=True)
+class RoundsKept:
+    """The rounds of a trial are done: what it brings if nothing that follows can be had."""
+
+    outcome: Outcome
+    open: tuple[Beside, ...]  # what is still to be measured beside them
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a worker tells the driver; ``task`` is the number of the task that it is about."""
+
+    task: int
+    content: Ready | Begun | Progress | RoundsKept | Outcome

@@ -2,11 +2,13 @@
 
 Records hold raw measurements only; every statistic is computed on reading, by ``raybench.analysis``.
 
-History of the schema, newest first:
+History of the schema, newest first; a raybench reads its own version only:
 
+3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
+   ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone.
 2. A request is one of several kinds (``steps``, ``probe``, ``training``), each with its own fields; what they
    share is its ``configuration``. A complete record has a ``result`` of the same kind. Training trials have
-   the role ``training``. Records of version 1 are refused.
+   the role ``training``.
 1. The first, never released: one class of requests for all questions.
 """
 
@@ -21,7 +23,7 @@ from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.trainings import TrainingResult
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[StepsResult | ProbeResult | TrainingResult, Field(discriminator="kind")]

@@ -290,8 +290,8 @@ def _record(path: Path, number: int, line: bytes) -> TrialRecord:
 def _refuse_other_version(path: Path, version: Any) -> None:
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: schema_version {version}, from before requests had kinds; this raybench reads "
-            f"{SCHEMA_VERSION}: measure again, or use the raybench that wrote it"
+            f"{path}: schema_version {version}, of an older raybench; this one reads {SCHEMA_VERSION}: "
+            "measure again, or use the raybench that wrote it"
         )
     if version != SCHEMA_VERSION:
         raise StoreError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -23,6 +24,16 @@ class RankFailure:
     def of(cls, error: BaseException, rank: int) -> RankFailure:
         """The failure of ``rank`` that raised ``error``."""
         return cls(rank, describe(error), is_out_of_memory(error), isinstance(error, InvalidTrialError))
+
+
+class _Failed(Protocol):
+    @property
+    def state(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+Failed = TypeVar("Failed", bound=_Failed)
 
 
 class AgreedFailure(Exception):
@@ -48,6 +59,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def first_cause(failures: Sequence[Failed]) -> Failed:
+    """The one of ``failures`` that tells most: out of memory if any is, and an echo only if all are."""
+    order = {"oom": 0, "invalid": 1, "timeout": 2, "crashed": 3}
+    return min(failures, key=lambda failure: (order[failure.state], is_echo(failure.reason or "")))
 
 
 def is_echo(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import ProbeResult, StepsResult
+from raybench.records.measurements import Beside, ProbeResult, StepsResult
 from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State
 from raybench.records.trainings import TrainingResult
@@ -27,6 +27,10 @@ class RankResult:
     result: StepsResult | ProbeResult | TrainingResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
+
+
+# what a trial brings whose rounds are done, and what is still to be measured beside them
+KeepRounds = Callable[[RankResult, tuple[Beside, ...]], None]
 
 
 class RunnableTrial(Protocol):

@@ -14,21 +14,19 @@ import ray.train
 import ray.train.torch
 import torch
 import torch.distributed as dist
-from pydantic import TypeAdapter
 
-from raybench.records.messages import Member, Outcome, Progress
+from raybench.records.messages import Begun, Member, Message, Outcome, Progress, Ready, RoundsKept, Task
 from raybench.records.requests import TrialRequest
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
 from raybench.worker.devices.opening import open_device
-from raybench.worker.failures import is_echo
+from raybench.worker.failures import first_cause
 from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.trials import run_trial
 from raybench.worker.watchdog import Watchdog
 
-REQUEST: TypeAdapter[TrialRequest] = TypeAdapter(TrialRequest)
 PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
 
 
@@ -42,11 +40,10 @@ def serve(config: dict[str, Any]) -> None:
     _first_optimizer_step(device.torch_device)
     members = _introduce(communicators, mailbox, device)
     if communicators.rank == 0:
-        mailbox.hello.remote(members)
+        mailbox.tell.remote(Message(0, Ready(members)))
     cache = GroupCache()
     while True:
-        task = ray.get(mailbox.take.remote()) if communicators.rank == 0 else None
-        tasks = [task]
+        tasks = [ray.get(mailbox.take.remote()) if communicators.rank == 0 else None]
         dist.broadcast_object_list(tasks, src=0, group=communicators.control)
         if tasks[0] is None:
             break
@@ -55,28 +52,31 @@ def serve(config: dict[str, Any]) -> None:
 
 
 def _one_trial(
-    task: dict[str, Any],
-    communicators: Communicators,
-    device: Device,
-    cache: GroupCache,
-    mailbox: Any,
+    task: Task, communicators: Communicators, device: Device, cache: GroupCache, mailbox: Any
 ) -> None:
-    request: TrialRequest = REQUEST.validate_python(task["request"])
-    ranks = tuple(task["ranks"])
-    last = monotonic() - PROGRESS_EVERY_S
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal last
-        if progress.phase == "epoch" or monotonic() - last >= PROGRESS_EVERY_S:
-            last = monotonic()
-            mailbox.progress.remote(progress)
-
-    began = perf_counter()
+    tell = _Tell(mailbox, task.number)
+    dist.barrier(group=communicators.control)
+    if communicators.rank == 0:
+        tell(Begun())  # all are alive and know of it: what happens from here on happens to this trial
+    request, began = task.request, perf_counter()
     with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
-        checkpoints = _checkpoints(task.get("checkpoints"), request)
-        result = run_trial(request, ranks, communicators, device, cache, on_progress, checkpoints)
+        result = run_trial(
+            request,
+            task.ranks,
+            communicators,
+            device,
+            cache,
+            tell.progress,
+            checkpoints=_checkpoints(task.checkpoints, request),
+            keep_rounds=lambda kept, open_: tell.and_wait(
+                RoundsKept(_outcome_of(kept, perf_counter() - began), open_)
+            ),
+        )
         if result is not None and result.broken:
-            _free_waiting_ranks(result, mailbox, communicators, device, perf_counter() - began)
+            if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
+                tell.and_wait(_outcome_of(result, perf_counter() - began, ends_group=True))
+                os._exit(1)
+            communicators.drop_team()  # frees the ranks that still wait in the team's groups
         results: list[RankResult | None] | None = (
             [None] * communicators.size if communicators.rank == 0 else None
         )
@@ -86,7 +86,29 @@ def _one_trial(
     if broken:
         communicators.drop_team()
     if results is not None:
-        mailbox.reply.remote(_outcome(results, perf_counter() - began, ranks))
+        tell(_outcome_of(_of_all_ranks(results), perf_counter() - began))
+
+
+class _Tell:
+    """Tells the driver of one task."""
+
+    def __init__(self, mailbox: Any, number: int) -> None:
+        self._mailbox, self._number = mailbox, number
+        self._last_progress = monotonic() - PROGRESS_EVERY_S
+
+    def __call__(self, content: Begun | Progress | RoundsKept | Outcome) -> Any:
+        """Send; returns what can be waited for."""
+        return self._mailbox.tell.remote(Message(self._number, content))
+
+    def and_wait(self, content: RoundsKept | Outcome) -> None:
+        """Send, and wait until it is there: what comes next may end this process."""
+        ray.get(self(content))
+
+    def progress(self, progress: Progress) -> None:
+        """Send, unless something was sent just now."""
+        if progress.phase == "epoch" or monotonic() - self._last_progress >= PROGRESS_EVERY_S:
+            self._last_progress = monotonic()
+            self(progress)
 
 
 def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | None:
@@ -105,27 +127,23 @@ def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | Non
     return Checkpoints(Path(folder) / request.trial_id, finish)
 
 
-def _free_waiting_ranks(
-    result: RankResult, mailbox: Any, communicators: Communicators, device: Device, seconds: float
-) -> None:
-    """Free the ranks that still wait in the team's groups; where that cannot be, end this worker."""
-    if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
-        ray.get(mailbox.reply.remote(Outcome(result.state, seconds, result.reason)))
-        os._exit(1)
-    communicators.drop_team()
-
-
-def _outcome(results: list[RankResult | None], seconds: float, ranks: tuple[int, ...]) -> Outcome:
-    """One outcome of all ranks: out of memory if any rank was, else the first failure, else the numbers."""
+def _of_all_ranks(results: list[RankResult | None]) -> RankResult:
+    """The leader's numbers, or the failure of a rank that tells most."""
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
-    if failed:
-        # a rank whose collective was ended only says that; the reason is with the one that failed first
-        order = {"oom": 0, "invalid": 1, "crashed": 2}
-        cause = min(failed, key=lambda result: (order[result.state], is_echo(result.reason or "")))
-        return Outcome(cause.state, seconds, cause.reason, ranks=ranks)
-    complete = next(result for result in present if result.result is not None)
-    return Outcome("complete", seconds, result=complete.result, step_times=complete.step_times, ranks=ranks)
+    # a rank whose collective was ended only says that; the reason is with the one that failed first
+    return first_cause(failed) if failed else next(each for each in present if each.result is not None)
+
+
+def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False) -> Outcome:
+    return Outcome(
+        result.state,
+        seconds,
+        result.reason,
+        result=result.result,
+        step_times=result.step_times,
+        ends_group=ends_group,
+    )
 
 
 def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tuple[Member, ...]:

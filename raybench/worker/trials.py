@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from raybench.records.requests import ProbeRequest, StepsRequest, TrialRequest
 from raybench.worker.cache import GroupCache
-from raybench.worker.communicators import Communicators, Team
+from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
-from raybench.worker.outcome import OnProgress, RankResult, RunnableTrial, run_and_release
+from raybench.worker.outcome import KeepRounds, OnProgress, RankResult, RunnableTrial, run_and_release
 from raybench.worker.steps.probe import ProbeTrial
 from raybench.worker.steps.trial import StepsTrial
 from raybench.worker.training.checkpoints import Checkpoints
@@ -20,28 +20,26 @@ def run_trial(
     device: Device,
     cache: GroupCache,
     on_progress: OnProgress,
+    *,
     checkpoints: Checkpoints | None = None,
+    keep_rounds: KeepRounds = lambda kept, open_: None,
 ) -> RankResult | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
-    of a training trial, used on the team's leader.
+    of a training trial. ``keep_rounds`` is told of rounds when they are done. Both are used on the team's
+    leader.
     """
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
         return None
 
     def make() -> RunnableTrial:
-        return _make(request, team, device, cache, checkpoints if team.leads else None)
+        if isinstance(request, StepsRequest):
+            return StepsTrial(request, team, device, cache, keep_rounds)
+        if isinstance(request, ProbeRequest):
+            return ProbeTrial(request, team, device, cache)
+        kept = checkpoints if team.leads else None
+        return TrainingTrial.made_on_all_ranks(request, team, device, cache, kept)
 
     return run_and_release(make, team, device, on_progress)
-
-
-def _make(
-    request: TrialRequest, team: Team, device: Device, cache: GroupCache, checkpoints: Checkpoints | None
-) -> RunnableTrial:
-    if isinstance(request, StepsRequest):
-        return StepsTrial(request, team, device, cache)
-    if isinstance(request, ProbeRequest):
-        return ProbeTrial(request, team, device, cache)
-    return TrainingTrial.made_on_all_ranks(request, team, device, cache, checkpoints)

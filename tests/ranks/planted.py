@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -260,7 +261,9 @@ class Faulty:
         wrapper: str = "any",
         kind: str = "linear",
         largest_batch: float = math.inf,
+        within: str = "",  # the function of raybench in which alone it fails
     ) -> None:
+        self._within = within
         self._fault, self._ranks, self._after, self._wrapper = fault, tuple(ranks), after, wrapper
         self._kind, self._largest, self._calls = kind, largest_batch, 0
         SEEN_THREADS.clear()
@@ -279,7 +282,8 @@ class Faulty:
         wrapper = "ddp" if isinstance(model, DistributedDataParallel) else "bare"
         self._calls += self._wrapper in ("any", wrapper)
         loss = nn.functional.mse_loss(model(inputs), targets)
-        if self._calls > self._after and dist.get_rank() in self._ranks and self._wrapper in ("any", wrapper):
+        here = dist.get_rank() in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
+        if self._calls > self._after and here:
             if self._fault == "nan":
                 return loss * math.nan
             if self._fault == "memory":
@@ -287,6 +291,10 @@ class Faulty:
             if self._fault == "error":
                 raise ValueError(f"planted on rank {dist.get_rank()}")
         return loss
+
+    def _is_within(self) -> bool:
+        frames = traceback.walk_stack(None)
+        return not self._within or any(frame.f_code.co_name == self._within for frame, _ in frames)
 
 
 SEEN_THREADS: set[int] = set()

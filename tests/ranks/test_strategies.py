@@ -328,7 +328,7 @@ def test_a_strategy_is_measured(name: str, two: Two) -> None:
         assert not found.bucket_bytes
     if request.role == "scaling" and name != "fsdp larger than one":
         parity = loss_parity(to_record(request, two[0][name]))
-        assert parity is not None, found.parity_missing
+        assert parity is not None, found.missing
         assert parity.agrees, parity
         assert parity.steps == 5
         assert found.parity is not None
@@ -377,9 +377,9 @@ def test_a_model_larger_than_one_device_has_no_base(
 ) -> None:
     found = _complete(two[0]["fsdp larger than one"])
     reason = "the model does not fit on one device: MemoryError: planted: no memory"
-    assert found.missing == {"plain": reason, "base": reason}
+    parity = "the model does not fit on one device"
+    assert found.missing == {"plain": reason, "base": reason, "parity": parity}
     assert found.parity is None
-    assert found.parity_missing == "the model does not fit on one device"
 
 
 @pytest.mark.parametrize(

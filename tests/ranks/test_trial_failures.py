@@ -109,6 +109,17 @@ FAULTS: dict[str, StepsRequest] = {
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
 }
+# the rounds are done: what fails then is missing, and costs nothing else
+LATE: dict[str, StepsRequest] = {
+    name: _request({"fault": fault, "ranks": [rank], "wrapper": wrapper, "within": within}, role="scaling")
+    for name, fault, rank, wrapper, within in (
+        ("phases_of_the_leader_alone", "memory", 0, "bare", "_time_phases"),
+        ("phases_of_one_rank", "memory", 1, "ddp", "_time_phases"),
+        ("losses_of_one_device", "memory", 0, "bare", "run_on_one_device"),
+        ("losses_of_one_rank", "error", 1, "ddp", "run_under_strategy"),
+        ("twin_of_one_rank", "memory", 1, "ddp", "_twin"),
+    )
+}
 OPTIMIZERS = {
     "sgd": OptimizerSpec(),
     "momentum": OptimizerSpec(momentum=0.9),
@@ -161,6 +172,9 @@ def two() -> Served:
     for name, request in FAULTS.items():
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(), BOTH)
+    for name, request in LATE.items():
+        asked[name] = (request, BOTH)
+        asked[f"after {name}"] = (_request(role="scaling"), BOTH)
     asked |= {name: (request, BOTH) for name, request in SETTINGS.items()}
     return _served(2, asked, {name: request for name, (request, _) in INSIDES.items()})
 
@@ -185,6 +199,39 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
     found = _complete(after)
     assert len(found.rounds) == 4
     assert not found.missing
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("phases_of_the_leader_alone", {"phases": "rank 0: MemoryError: planted: no memory"}),
+        ("phases_of_one_rank", {"phases": "rank 1: MemoryError: planted: no memory"}),
+        (
+            "losses_of_one_device",
+            {"parity": "one device could not take the samples of all: MemoryError: planted: no memory"},
+        ),
+        (
+            "losses_of_one_rank",
+            {"parity": "crashed after the rounds: rank 1: ValueError: planted on rank 1"},
+        ),
+        ("twin_of_one_rank", {"local": "no memory for a second set of buckets"}),
+    ],
+)
+def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
+    name: str, missing: dict[str, str], two: Served
+) -> None:
+    found, after = _complete(two.outcomes[name]), _complete(two.outcomes[f"after {name}"])
+    assert found.missing == missing
+    assert bool(found.phases) == ("phases" not in missing)
+    assert (found.parity is None) == ("parity" in missing)
+    assert found.matrix_peak_flops_per_s
+    for result in (found, after):
+        assert len(result.rounds) == 4
+        assert {block.variant for block in result.rounds[0].blocks} == set(ALL) - set(result.missing)
+    assert two.outcomes[name].step_times
+    assert not after.missing
+    assert after.phases
+    assert after.parity
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import torch
 
-from raybench.records.messages import Outcome
+from raybench.launch.posted_trial import PostedTrial
+from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
@@ -38,15 +39,16 @@ def serve_trial(
 ) -> list[Outcome]:
     """On each rank: serve the trial as ``raybench.worker.serve`` does; rank 0 brings its outcome.
 
-    A mailbox of this process's own is in the place of Ray's.
+    A mailbox of this process's own is in the place of Ray's, and rank 0 hears it as the driver does.
     """
     from raybench.worker import serve
 
-    outcomes: list[Outcome] = []
-    mailbox = SimpleNamespace(
-        reply=SimpleNamespace(remote=outcomes.append),
-        progress=SimpleNamespace(remote=lambda progress: None),
-    )
-    task = {"request": request.model_dump(mode="json"), "ranks": ranks}
-    serve._one_trial(task, communicators, CPU, cache, mailbox)
-    return outcomes
+    told: list[Message] = []
+    mailbox = SimpleNamespace(tell=SimpleNamespace(remote=told.append))
+    vars(serve)["ray"] = SimpleNamespace(get=lambda reference: reference)
+    serve._one_trial(Task(7, request, ranks), communicators, CPU, cache, mailbox)
+    posted = PostedTrial(7, lambda progress: None)
+    for message in told:
+        posted.hear(message)
+    outcome = posted.outcome()
+    return [] if outcome is None else [outcome]

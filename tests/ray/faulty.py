@@ -9,6 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 FINE, KILLED, HUNG, OUT_OF_MEMORY, ALL_OUT_OF_MEMORY, RAISES, NOT_FINITE = 8, 16, 24, 32, 40, 48, 56
 
@@ -46,3 +47,38 @@ class Faulty:
 
 def build(**arguments: float) -> Faulty:
     return Faulty(**arguments)
+
+
+class Ending:
+    """Planted waits in a group that ends as NCCL's must: a rank that fails cannot free those that wait.
+
+    Batch sizes end in the number of ranks that run out of memory in a synchronised step; 0: none.
+    """
+
+    SECONDS_PER_SAMPLE = 1e-4
+
+    def __init__(self) -> None:
+        from raybench.worker.devices.cpu import CPUDevice
+
+        CPUDevice.frees_waiting_ranks = False
+        self._calls = 0
+
+    def model(self) -> nn.Module:
+        return nn.Linear(16, 4)
+
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.randn(size, 16, generator=generator)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        size = len(batch)
+        time.sleep(size * self.SECONDS_PER_SAMPLE)
+        self._calls += isinstance(model, DistributedDataParallel)
+        failing, size_of_world = size % 10, dist.get_world_size()
+        if self._calls > 6 and dist.get_rank() >= size_of_world - failing:
+            raise MemoryError("planted")
+        loss: torch.Tensor = model(batch).square().mean()
+        return loss
+
+
+def build_ending() -> Ending:
+    return Ending()

@@ -14,7 +14,7 @@ from pathlib import Path
 from raybench import study
 from raybench.commands import scaling_run
 from raybench.launch.cluster import Cluster
-from raybench.launch.worker_group import WorkerGroupRunner
+from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.plan.trials import Plan
 
 

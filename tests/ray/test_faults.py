@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STUDY = """
 name = "faulty"
 [workload]
-factory = "tests.ray.faulty:build"
+factory = "{factory}"
 {workload}
 [knobs]
 batch_size = {batches}
@@ -44,8 +45,11 @@ def write_study(
     workload: str = "",
     scaling: str = "",
     more: str = "",
+    factory: str = "tests.ray.faulty:build",
 ) -> None:
-    text = STUDY.format(batches=batches, sizes=sizes, workload=workload, scaling=scaling, more=more)
+    text = STUDY.format(
+        batches=batches, sizes=sizes, workload=workload, scaling=scaling, more=more, factory=factory
+    )
     (folder / "faulty.toml").write_text(text)
 
 
@@ -98,6 +102,43 @@ def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     assert groups[faulty.KILLED] < groups[faulty.HUNG] < groups[faulty.OUT_OF_MEMORY] == groups[9]
     assert found[faulty.RAISES]["wall_time_s"] < 8  # the other rank was freed, it did not wait
     assert all((record["result"] is None) == (record["state"] != "complete") for record in found.values())
+    assert command.survivors(10) == []
+
+
+def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: Path) -> None:
+    """As on NCCL: every rank that fails says so and ends, and the next trial gets a new group.
+
+    ``RAYBENCH_FAULT_REPEATS`` times each: out of memory on one rank, on some, on all, and a sound trial after
+    each, whose step is a planted wait.
+    """
+    repeats = int(os.environ.get("RAYBENCH_FAULT_REPEATS", "1"))
+    batches = [200]
+    for number in range(repeats):
+        for failing in (1, 2, 3):
+            batches += [300 + 10 * number + failing, 200 + 10 * (3 * number + failing)]
+    write_study(tmp_path, batches, "[3]", factory="tests.ray.faulty:build_ending")
+    command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
+    assert command.wait(120 + 90 * repeats) == 0, command.output
+    found = {
+        record["request"]["config"]["setting"]["batch_size"]: record for record in read_records(tmp_path)
+    }
+    assert sorted(found) == sorted(batches)
+    states = {batch: record["state"] for batch, record in found.items()}
+    assert states == {batch: "oom" if batch % 10 else "complete" for batch in batches}
+    for batch, record in found.items():
+        if batch % 10:
+            first = 3 - batch % 10
+            reasons = [f"rank {rank}: MemoryError: planted" for rank in range(first, 3)]
+            assert record["reason"] in reasons
+            continue
+        blocks = [block for round_ in record["result"]["rounds"] for block in round_["blocks"]]
+        wait_s = batch * faulty.Ending.SECONDS_PER_SAMPLE
+        assert all(wait_s < block["slowest_s"] for block in blocks if block["variant"] != "replay")
+        fastest = min(block["slowest_s"] for block in blocks if block["variant"] == "plain")
+        assert fastest < wait_s + 0.01
+    groups = [found[batch]["group"] for batch in batches]
+    assert groups == sorted(groups)
+    assert groups[-1] == 3 * repeats + 1  # a failure ends its group, and nothing else does
     assert command.survivors(10) == []
 
 

@@ -18,6 +18,7 @@ class FindingName(StrEnum):
     THROTTLING = "throttling"
     OVERSUBSCRIBED = "oversubscribed"
     LOSSES_DISAGREE = "losses disagree"
+    NOT_ALL_MEASURED = "not all measured"
 
 
 class Severity(StrEnum):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from raybench.analysis.diagnosis.evenness import straggling, uneven
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.machine_state import loaded, oversubscribed, throttled
 from raybench.analysis.diagnosis.steadiness import drifting, noisy, outlying
 from raybench.analysis.loss_parity import loss_parity
-from raybench.records.measurements import StepsResult
+from raybench.records.measurements import Beside, StepsResult
 from raybench.records.record import TrialRecord
 
 Check = Callable[[TrialRecord, StepsResult], Finding | None]
@@ -51,6 +52,21 @@ def _losses(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     )
 
 
+def _not_all(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+    """What failed when the rounds were done: they stand, and what belongs beside them is not there."""
+    reasons = {name: measurement.missing[name] for name in get_args(Beside) if name in measurement.missing}
+    if not reasons:
+        return None
+    return Finding(
+        FindingName.NOT_ALL_MEASURED,
+        Severity.NOTE,
+        record.trial_id,
+        "; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in reasons.items()),
+        "nothing for the step times; a smaller batch leaves more memory for the rest",
+        {},
+    )
+
+
 _CHECKS: tuple[Check, ...] = (
-    oversubscribed, noisy, outlying, drifting, loaded, throttled, uneven, straggling, _losses,
+    oversubscribed, noisy, outlying, drifting, loaded, throttled, uneven, straggling, _losses, _not_all,
 )  # fmt: skip

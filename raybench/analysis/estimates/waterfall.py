@@ -8,7 +8,7 @@ differences of consecutive levels, add up to T exactly.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from raybench.analysis.estimates.efficiency import scaling, step_time
 from raybench.analysis.estimates.rounds import Series, level, mean_rank_s, paired, series, slowest_step_s
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
-from raybench.records.measurements import Block, StepsResult
+from raybench.records.measurements import Beside, Block, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
 
@@ -164,7 +164,7 @@ def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level]
     return levels, notes
 
 
-def _why(missing: dict[Variant, str], variant: Variant) -> str:
+def _why(missing: Mapping[Variant | Beside, str], variant: Variant) -> str:
     return f" ({missing[variant]})" if variant in missing else ""
 
 

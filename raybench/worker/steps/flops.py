@@ -43,10 +43,13 @@ def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -
     None on the others. A collective call.
     """
     key, peaks = f"{precision} {torch.get_num_threads()}", cache.matrix_peaks
-    if key not in peaks and team.leads:
-        peaks[key] = _matrix_peak_flops_per_s(device, precision)
-    team.barrier()
-    return peaks.get(key)
+
+    def measure() -> float | None:
+        if key not in peaks and team.leads:
+            peaks[key] = _matrix_peak_flops_per_s(device, precision)
+        return peaks.get(key)
+
+    return team.agreed(measure)
 
 
 def _count_flops(stepper: Stepper) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from raybench.errors import InvalidTrialError
 from raybench.records.measurements import LossParity
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
@@ -31,19 +32,20 @@ def loss_parity(
     *,
     step_s: float | None,
     max_seconds: float,
-) -> tuple[LossParity | None, str | None]:
-    """Train anew, on all ranks under the strategy and on the leader alone; or why that was not possible.
+) -> LossParity:
+    """Train anew, on all ranks under the strategy and on the leader alone.
 
     ``step_s`` is the step of one device at its own batch, None where the model does not fit on one;
-    ``max_seconds`` the trial's time. The weights are those of a new model afterwards. A collective call.
+    ``max_seconds`` the trial's time. The weights are those of a new model afterwards. A collective call:
+    raises ``InvalidTrialError`` on every rank where one device cannot take what all take.
     """
     if step_s is None:
-        return None, "the model does not fit on one device"
+        raise InvalidTrialError("the model does not fit on one device")
     pieces = team.size * config.setting.gradient_accumulation
     affordable = MAX_SHARE * max_seconds / (pieces * step_s)
     steps = max(LEAST_STEPS, min(STEPS, int(affordable)))
     with models.device.fork_rng():
-        initial, alone = (_new_model(config, workload, cache) for _ in range(2))
+        initial, alone = team.agreed(lambda: [_new_model(config, workload, cache) for _ in range(2)])
         may_differ = _may_differ(initial, config.setting)
         failure: Exception | None = None
         reference = ShortRun([], [])
@@ -54,16 +56,15 @@ def loss_parity(
             failure = error
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
-            return None, f"one device could not take the samples of all: {failures[0]}"
+            raise InvalidTrialError(f"one device could not take the samples of all: {failures[0]}")
         run = run_under_strategy(config, workload, initial, models, team, steps)
-    parity = LossParity(
+    return LossParity(
         samples_per_step=config.global_batch_size,
         losses=_finite(run.losses),
         reference_losses=_finite(team.gather(reference.losses)[0]),
         gradient_difference=_relative_difference(run.gradient, reference.gradient),
         may_differ=may_differ,
     )
-    return parity, None
 
 
 def _relative_difference(gradient: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> float | None:

@@ -52,12 +52,21 @@ def phase_blocks(
         for variant, stepper in steppers.items():
             activate()
             team.barrier()
-            alone = variant == "plain"
-            phases = None if alone and not team.leads else _time_phases(stepper, device, num_steps)
+            phases = _phases_on_rank(variant, stepper, team, device, num_steps)
             reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
             blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=num_steps))
     return tuple(blocks)
+
+
+def _phases_on_rank(
+    variant: str, stepper: Stepper, team: Team, device: Device, num_steps: int
+) -> dict[Phase, float] | None:
+    """None on a rank that takes no part. Where ranks do not wait for each other, a failure is agreed on."""
+    if variant == "synced":
+        return _time_phases(stepper, device, num_steps)
+    takes_part = variant != "plain" or team.leads
+    return team.agreed(lambda: _time_phases(stepper, device, num_steps) if takes_part else None)
 
 
 def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase, float]:

@@ -1,14 +1,13 @@
-"""The result of a trial of steps, put together from what the rounds and the ranks brought."""
+"""The result of a trial of steps when its rounds are done, from what they and the ranks brought."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.records.measurements import PhaseBlock, StepsResult
+from raybench.records.measurements import StepsResult
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.memory import all_known
-from raybench.worker.steps.correctness import Correctness
 from raybench.worker.steps.rank_report import StepsRankReport, energy_of_a_step, step_counts
 from raybench.worker.steps.rounds import LoopResult
 from raybench.worker.strategies.ddp_report import DDPReport
@@ -22,34 +21,23 @@ class Seconds:
     warmup: float
 
 
-@dataclass(frozen=True)
-class BesideRounds:
-    """What was looked at beside the rounds; empty or None where it was not."""
-
-    phases: tuple[PhaseBlock, ...]
-    matrix_peak_flops_per_s: float | None
-    flops_per_step: float | None
-    ddp: DDPReport | None
-    correctness: Correctness | None
-
-
 def steps_result(
     request: StepsRequest,
     loop: LoopResult,
     reports: Sequence[StepsRankReport],
-    beside: BesideRounds,
     seconds: Seconds,
     *,
     warmup_steps: int,
     leader_peaks: Sequence[int],
     memory_limits: tuple[int, ...] | None,
     missing: dict[Variant, str],
+    ddp: DDPReport | None,
+    flops_per_step: float | None,
     epoch_samples: int | None,
     tells_utilization: bool,
 ) -> StepsResult:
-    """The result; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks of memory."""
+    """What the rounds brought; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks."""
     config, counts = request.config, step_counts(request, reports)
-    ddp, correctness = beside.ddp, beside.correctness
     peaks: Sequence[int | None] = leader_peaks or [report.memory.torch for report in reports]
     return StepsResult(
         rounds=tuple(loop.rounds),
@@ -64,11 +52,9 @@ def steps_result(
         setup_s=seconds.setup,
         warmup_s=seconds.warmup,
         measure_s=loop.seconds,
-        missing=missing,
-        phases=beside.phases,
+        missing=dict(missing),
         loss=loop.loss,
-        matrix_peak_flops_per_s=beside.matrix_peak_flops_per_s,
-        flops_per_step=beside.flops_per_step,
+        flops_per_step=flops_per_step,
         peak_memory_bytes=all_known(peaks),
         device_memory_bytes=all_known([report.memory.device for report in reports]),
         memory_limit_bytes=memory_limits,
@@ -77,7 +63,4 @@ def steps_result(
         bucket_bytes=ddp.bucket_bytes if ddp else (),
         gradient_bytes=ddp.gradient_bytes if ddp else None,
         ddp_logger=ddp.logger_times_s if ddp else None,
-        parity=correctness.parity if correctness else None,
-        parity_missing=correctness.parity_missing if correctness else None,
-        compression_error=correctness.compression_error if correctness else None,
     )

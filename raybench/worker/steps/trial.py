@@ -6,25 +6,24 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import PhaseBlock
+from raybench.records.measurements import Beside, StepsResult
 from raybench.records.messages import Progress
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device, MemoryPeak
 from raybench.worker.memory import memory_limits_of_ranks
-from raybench.worker.outcome import OnProgress, RankResult
+from raybench.worker.outcome import KeepRounds, OnProgress, RankResult
 from raybench.worker.steps import flops
-from raybench.worker.steps.correctness import check_correctness
-from raybench.worker.steps.phases import phases_of_trial
+from raybench.worker.steps.beside import BesideRounds
 from raybench.worker.steps.rank_report import StepsRankReport, count
-from raybench.worker.steps.result import BesideRounds, Seconds, steps_result
+from raybench.worker.steps.result import Seconds, steps_result
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variant_run import VariantRun
 from raybench.worker.steps.variants import Variants
 from raybench.worker.steps.warmup import WarmUp, warm_up
-from raybench.worker.strategies.ddp_report import ddp_report
+from raybench.worker.strategies.ddp_report import DDPReport, ddp_report
 from raybench.worker.strategies.models import StrategyModels
 
 
@@ -42,9 +41,17 @@ class _Warm:
 class StepsTrial:
     """Everything that one rank holds while it measures one trial of steps."""
 
-    def __init__(self, request: StepsRequest, team: Team, device: Device, cache: GroupCache) -> None:
+    def __init__(
+        self,
+        request: StepsRequest,
+        team: Team,
+        device: Device,
+        cache: GroupCache,
+        keep_rounds: KeepRounds = lambda kept, open_: None,
+    ) -> None:
+        """``keep_rounds`` is told on the leader, before anything is measured beside the rounds."""
         self._request, self._team, self._device = request, team, device
-        self._cache = cache
+        self._cache, self._keep_rounds = cache, keep_rounds
         self._models = TrialModels(request.config, team, device, cache, versus=request.versus)
 
     def run(self, on_progress: OnProgress) -> RankResult:
@@ -67,15 +74,26 @@ class StepsTrial:
             self._request,
             loop,
             reports,
-            self._beside_rounds(variants, warm),
             Seconds(set_up - began - stepped_alone_s, warmed_up - set_up + stepped_alone_s),
             warmup_steps=warm.num_steps,
             leader_peaks=warm.leader_peaks,
             memory_limits=limits,
             missing=variants.missing,
+            ddp=self._ddp_report(),
+            flops_per_step=self._cache.flops.get(flops.flops_key(self._request.config)),
             epoch_samples=self._models.epoch_samples,
             tells_utilization=self._device.tells_utilization,
         )
+        beside = BesideRounds(
+            self._request,
+            self._models,
+            self._team,
+            self._device,
+            self._cache,
+            step_s=warm.step_s,
+            has_plain="plain" not in variants.missing,
+        )
+        result = self._with_parts_beside(result, loop, beside)
         return RankResult("complete", result=result, step_times=tuple(loop.step_times))
 
     def release(self) -> None:
@@ -143,32 +161,19 @@ class StepsTrial:
             )
         return reports
 
-    def _beside_rounds(self, variants: Variants, warm: _Warm) -> BesideRounds:
-        """What is measured when the rounds are done: all but the counts where it is asked for."""
-        config, models, team = self._request.config, self._models.measured, self._team
-        max_seconds, measures_all = self._request.measure.max_seconds, self._request.measures_beside_rounds
-        phases: tuple[PhaseBlock, ...] = ()
-        peak, correctness = None, None
-        if measures_all:
-            phases = phases_of_trial(
-                models,
-                team,
-                has_plain="plain" not in variants.missing,
-                step_s=max(warm.step_s.values()),
-                max_seconds=max_seconds,
-            )
-            peak = flops.matrix_peak(config.setting.precision, team, self._cache, self._device)
-        module = None if models.wrapped is None else models.wrapped.module
-        ddp = ddp_report(module, config.setting.gradient_compression)
-        if measures_all and models.wrapped is not None and team.size > 1:
-            correctness = check_correctness(
-                config,
-                self._models.workload,
-                models,
-                team,
-                self._cache,
-                step_s=warm.step_s.get("plain"),
-                max_seconds=max_seconds,
-            )
-        flops_per_step = self._cache.flops.get(flops.flops_key(config))
-        return BesideRounds(phases, peak, flops_per_step, ddp, correctness)
+    def _with_parts_beside(self, result: StepsResult, loop: LoopResult, beside: BesideRounds) -> StepsResult:
+        """``result`` with what is measured beside the rounds, which the leader hands over first."""
+        step_times = tuple(loop.step_times)
+
+        def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
+            nonlocal step_times
+            if self._team.leads:
+                self._keep_rounds(RankResult("complete", result=kept, step_times=step_times), open_)
+            step_times = ()  # they may be large, and do not change
+
+        return beside.added_to(result, keep)
+
+    def _ddp_report(self) -> DDPReport | None:
+        wrapped = self._models.measured.wrapped
+        module = None if wrapped is None else wrapped.module
+        return ddp_report(module, self._request.config.setting.gradient_compression)

@@ -19,6 +19,8 @@ from raybench.worker.steps.warmup import WarmUp, warm_up
 from raybench.worker.strategies.ddp_report import bucket_bytes
 from raybench.worker.strategies.stepper import Stepper
 
+STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
+
 Made = TypeVar("Made")
 
 
@@ -56,19 +58,32 @@ class Variants:
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return runs
 
-        def make_and_warm() -> tuple[VariantRun, dict[Variant, float]]:
-            twin = self._models.make_twin(self._team)
-            local = bare_run("local", self._models, twin, independent=True)
-            return local, warm_up(self._team, [local], self._warm_up, self._device)[1]
-
-        failures, made = self._unless_out_of_memory(make_and_warm)
-        if failures or made is None:
+        twin = self._twin()
+        if twin is None:
             self._models.twin = None
             self.missing["local"] = "no memory for a second set of buckets"
             return runs
-        local, local_s = made
-        step_s.update(local_s)
+        local = bare_run("local", self._models, twin, independent=True)
+        step_s.update(warm_up(self._team, [local], self._warm_up, self._device)[1])
         return [*runs, local]
+
+    def _twin(self) -> Stepper | None:
+        """DDP without transfers, stepped until it has all its memory; None where a rank has not enough.
+
+        Each attempt ends before the ranks meet again. DDP allocates last in its constructor, and again before
+        the second step, when it has agreed on the order of its buckets.
+        """
+        failures, twin = self._unless_out_of_memory(lambda: self._models.make_twin(self._team))
+        for _ in range(STEPS_UNTIL_REBUILT):
+            if failures or twin is None:
+                return None
+            failures, _ = self._unless_out_of_memory(lambda: self._step_alone(twin))
+        return None if failures else twin
+
+    def _step_alone(self, stepper: Stepper) -> None:
+        self._models.activate()
+        stepper.step()
+        self._device.synchronize()
 
     def with_replay(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with the all-reduces alone, their time added to ``step_s``."""
@@ -104,11 +119,7 @@ class Variants:
         if not self._models.is_sharded:
             return True
 
-        def step() -> None:
-            self._models.bare.step()
-            self._device.synchronize()
-
-        failures = self._unless_out_of_memory(step)[0]
+        failures = self._unless_out_of_memory(lambda: self._step_alone(self._models.bare))[0]
         if failures:
             self._models.drop_bare()
             self.missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
@@ -123,8 +134,7 @@ class Variants:
             one_rank = config.model_copy(update={"world_size": 1})
             batches = make_batches(self._workload, one_rank, size, 0, self._device)
             stepper = self._models.bare_with(batches)
-            stepper.step()
-            self._device.synchronize()
+            self._step_alone(stepper)
             return stepper
 
         failures, stepper = self._unless_out_of_memory(make_and_step)
@@ -136,7 +146,8 @@ class Variants:
     def _unless_out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
         """The ranks' failures to make something for want of memory, and what this rank made.
 
-        Anything else that fails is raised.
+        Where ``attempt`` runs collective calls, memory may run out only after the last of them: another rank
+        would wait in it. Anything else that fails is raised.
         """
         made, failure = None, None
         try:

@@ -203,7 +203,7 @@ def test_records_from_before_requests_had_kinds_are_refused_in_a_line(path):
     old = json.loads(trials.read_text()) | {"schema_version": 1}
     trials.write_text(json.dumps(old) + "\n")
     line = refused(ResultsDirectory.open_readonly, path)
-    assert "schema_version 1, from before requests had kinds" in line
+    assert "schema_version 1, of an older raybench" in line
     assert "measure again" in line
 
 

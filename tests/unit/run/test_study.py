@@ -356,6 +356,24 @@ def test_a_group_that_does_not_start_is_tried_again():
     assert {record.state for record in store.records} == {"complete"}
 
 
+class LosesTheFirst(FakeRunner):
+    """A group that dies before its first trial begins."""
+
+    def run(self, request, on_progress):
+        if not self.requests:
+            self.requests.append(request)
+            raise GroupLostError("rank 1: its process died")
+        return super().run(request, on_progress)
+
+
+def test_a_trial_that_never_began_is_asked_again():
+    runner = LosesTheFirst(noise=QUIET_ENOUGH)
+    _, store, _ = run(planned(), runner)
+    assert runner.requests[0] == runner.requests[1]
+    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert {record.state for record in store.records} == {"complete"}
+
+
 def test_a_group_that_never_starts_ends_the_study():
     store = MemoryStore()
     with pytest.raises(GroupLostError, match="no worker answered"):

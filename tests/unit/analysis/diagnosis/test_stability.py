@@ -111,3 +111,13 @@ def test_every_finding_has_evidence_in_numbers_and_a_next_step() -> None:
         assert any(character.isdigit() for character in finding.evidence)
         assert finding.next_step
         assert finding.trial_id == record.trial_id
+
+
+def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none() -> None:
+    record = measured(COSTS, STEADY, seed=1)
+    assert record.steps is not None
+    reasons = {"local": "no memory for a second set of buckets", "matrix_peak": "rank 0: out of memory"}
+    result = record.steps.model_copy(update={"missing": reasons})
+    finding = found(record.model_copy(update={"result": result}))[FindingName.NOT_ALL_MEASURED]
+    assert (finding.severity, finding.evidence) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
+    assert FindingName.NOT_ALL_MEASURED not in found(record)

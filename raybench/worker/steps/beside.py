@@ -1,0 +1,111 @@
+"""What is measured when the rounds of a trial are done: none of it may cost the rounds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from raybench.errors import InvalidTrialError
+from raybench.records.measurements import Beside, StepsResult
+from raybench.records.requests import StepsRequest, Variant
+from raybench.worker.cache import GroupCache
+from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
+from raybench.worker.failures import AgreedFailure
+from raybench.worker.steps import flops
+from raybench.worker.steps.compression_error import compression_error
+from raybench.worker.steps.parity import loss_parity
+from raybench.worker.steps.phases import phases_of_trial
+from raybench.worker.steps.setup import TrialModels
+
+# measures on every rank; fields of a StepsResult, by name
+Part = Callable[[], dict[str, Any]]
+
+
+class BesideRounds:
+    """Phases, the device's peak, loss parity and compression's error, one after the other.
+
+    A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
+    the team, as it would in the rounds; by then the leader has handed over what there is.
+    """
+
+    def __init__(
+        self,
+        request: StepsRequest,
+        models: TrialModels,
+        team: Team,
+        device: Device,
+        cache: GroupCache,
+        *,
+        step_s: dict[Variant, float],
+        has_plain: bool,
+    ) -> None:
+        """``step_s``: of each variant, on the slowest rank, from the warm-up."""
+        self._request, self._models, self._team = request, models, team
+        self._device, self._cache = device, cache
+        self._step_s, self._has_plain = step_s, has_plain
+
+    def added_to(
+        self, result: StepsResult, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
+    ) -> StepsResult:
+        """``result`` with every part that is asked for and can be had. A collective call.
+
+        ``keep`` is called before each part, with what there is and the parts to come.
+        """
+        parts = self._parts()
+        for done, (name, measure) in enumerate(parts.items()):
+            keep(result, tuple(parts)[done:])
+            try:
+                result = result.model_copy(update=measure())
+                continue
+            except (AgreedFailure, InvalidTrialError) as failure:
+                reason = str(failure)
+            result = result.model_copy(update={"missing": {**result.missing, name: reason}})
+            gc.collect()  # out of memory: what was tried must not fill it for the next part
+            self._device.release_memory()
+        return result
+
+    def _parts(self) -> dict[Beside, Part]:
+        """Those that are asked for, in the order in which they are measured."""
+        parts: dict[Beside, Part] = {}
+        if not self._request.measures_beside_rounds:
+            return parts
+        parts |= {"phases": self._phases, "matrix_peak": self._matrix_peak}
+        if self._models.measured.wrapped is not None and self._team.size > 1:
+            if self._request.config.setting.gradient_compression != "none":
+                parts["compression_error"] = self._compression_error
+            parts["parity"] = self._parity
+        return parts
+
+    def _phases(self) -> dict[str, Any]:
+        blocks = phases_of_trial(
+            self._models.measured,
+            self._team,
+            has_plain=self._has_plain,
+            step_s=max(self._step_s.values()),
+            max_seconds=self._request.measure.max_seconds,
+        )
+        return {"phases": blocks}
+
+    def _matrix_peak(self) -> dict[str, Any]:
+        precision = self._request.config.setting.precision
+        peak = flops.matrix_peak(precision, self._team, self._cache, self._device)
+        return {"matrix_peak_flops_per_s": peak}
+
+    def _compression_error(self) -> dict[str, Any]:
+        self._models.measured.activate()
+        return {"compression_error": compression_error(self._models.measured, self._team)}
+
+    def _parity(self) -> dict[str, Any]:
+        self._models.measured.activate()
+        parity = loss_parity(
+            self._request.config,
+            self._models.workload,
+            self._models.measured,
+            self._team,
+            self._cache,
+            step_s=self._step_s.get("plain"),
+            max_seconds=self._request.measure.max_seconds,
+        )
+        return {"parity": parity}
