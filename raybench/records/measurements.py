@@ -35,7 +35,8 @@ class Round(Frozen):
 
     blocks: tuple[Block, ...]
     at_s: float  # since the first round began
-    load_average: float | None = None  # of the host of rank 0
+    # of each rank's host: cores' worth of time that processes other than this trial's took
+    other_cores: tuple[float | None, ...] = ()
     clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, after the round
     throttled: tuple[bool | None, ...] = ()
 
@@ -99,6 +100,10 @@ class StepsResult(Frozen):
     memory_limit_bytes: tuple[int, ...] | None = None  # each rank: its GPU's memory, its share of the host's
     device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
     energy_joules: float | None = None  # of all devices, per synced step
+    host_cores: tuple[int, ...] = ()  # of each rank's host, that the rank may use
+    other_programs: dict[str, float] = Field(
+        default_factory=dict
+    )  # cores that each took, on the leader's host
     loss: float | None = None  # after the last round
     parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
     # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step

@@ -54,7 +54,7 @@ class SimulatedSteps:
         index, at_s = len(self._rounds), self.clock_s
         order = self._random.permutation(len(self._variants))
         blocks = {self._variants[i]: self._block(self._variants[i], index) for i in order}
-        self._rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s, load_average=None))
+        self._rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s))
 
     def _block(self, variant: Variant, index: int) -> Block:
         alone = variant in ("plain", "base")

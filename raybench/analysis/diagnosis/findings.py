@@ -14,7 +14,7 @@ class FindingName(StrEnum):
     NOISY_MEASUREMENT = "noisy measurement"
     UNEVEN_DEVICES = "uneven devices"
     STRAGGLER = "straggler"
-    LOADED_MACHINE = "loaded machine"
+    OTHER_PROCESSES = "other processes"
     THROTTLING = "throttling"
     OVERSUBSCRIBED = "oversubscribed"
     LOSSES_DISAGREE = "losses disagree"

@@ -6,10 +6,10 @@ import numpy as np
 
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.estimates.rounds import level, step_series
-from raybench.records.measurements import StepsResult
+from raybench.records.measurements import Round, StepsResult
 from raybench.records.record import TrialRecord
 
-IDLE_LOAD = 1.0  # processes that any machine may run
+WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
 CLOCK_DROP = 0.10  # relative, from the fastest round
 
 
@@ -35,24 +35,39 @@ def _milliseconds(measurement: StepsResult) -> str:
     return f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
 
 
-def loaded(record: TrialRecord, measurement: StepsResult) -> Finding | None:
-    """More processes ran on the host than the trial has."""
-    loads = [each.load_average for each in measurement.rounds if each.load_average is not None]
-    if not loads:
+def other_processes(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+    """Other processes took cores that the trial's workers needed: Ray's own are among them."""
+    taken = [round_taken for each in measurement.rounds if (round_taken := _taken(record, measurement, each))]
+    if not taken:
         return None
-    config = record.config
-    ours = config.world_size * (config.cpus_per_worker + config.setting.workers)
-    load = float(np.median(loads))
-    if load <= 1.25 * ours + IDLE_LOAD:
+    others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
+    spare = max(0.0, min(cores - needed for _, cores, needed in taken))
+    lost = max(0.0, others - spare) / cores
+    if lost < WORTH_TELLING:
         return None
+    named = ", ".join(f"{name} {used:.2f}" for name, used in measurement.other_programs.items())
     return Finding(
-        FindingName.LOADED_MACHINE,
-        Severity.WARNING,
+        FindingName.OTHER_PROCESSES,
+        Severity.WARNING if lost >= MUCH else Severity.NOTE,
         record.trial_id,
-        f"the host's load average was {load:.1f}, of which {ours} are this trial's ({len(loads)} rounds)",
-        "see what else runs there (top), and measure again without it",
-        {"load": load, "own_load": ours, "rounds": len(loads)},
+        f"{others:.2f} of {cores:.0f} cores went to other processes during the rounds "
+        f"(median of {len(taken)} rounds{f': {named}' if named else ''}), the trial's workers need "
+        f"{cores - spare:.0f}: steps of all of them are up to {lost:.0%} longer than on an idle host",
+        "leave a core of each host free: fewer workers or loader processes; see what runs there (top)",
+        {"other_cores": others, "host_cores": cores, "lost_ratio": lost, "rounds": len(taken)},
     )
+
+
+def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:
+    """Of the host that is worst off: cores that others took, cores there are, cores that the trial needs."""
+    config, found = record.config, list[tuple[float, float, float]]()
+    places = list(zip(round_.other_cores, measurement.host_cores, strict=False))
+    each_needs = config.cpus_per_worker + config.setting.workers
+    # ranks of one host tell the same
+    for others, cores in set(places):
+        if others is not None:
+            found.append((others, cores, min(places.count((others, cores)) * each_needs, cores)))
+    return max(found, key=lambda one: one[0] - (one[1] - one[2]), default=None)
 
 
 def throttled(record: TrialRecord, measurement: StepsResult) -> Finding | None:

@@ -7,7 +7,7 @@ from typing import get_args
 
 from raybench.analysis.diagnosis.evenness import straggling, uneven
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
-from raybench.analysis.diagnosis.machine_state import loaded, oversubscribed, throttled
+from raybench.analysis.diagnosis.machine_state import other_processes, oversubscribed, throttled
 from raybench.analysis.diagnosis.steadiness import drifting, noisy, outlying
 from raybench.analysis.loss_parity import loss_parity
 from raybench.records.measurements import Beside, StepsResult
@@ -68,5 +68,6 @@ def _not_all(record: TrialRecord, measurement: StepsResult) -> Finding | None:
 
 
 _CHECKS: tuple[Check, ...] = (
-    oversubscribed, noisy, outlying, drifting, loaded, throttled, uneven, straggling, _losses, _not_all,
+    oversubscribed, noisy, outlying, drifting, other_processes, throttled, uneven, straggling,
+    _losses, _not_all,
 )  # fmt: skip

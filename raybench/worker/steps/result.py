@@ -54,6 +54,8 @@ def steps_result(
         measure_s=loop.seconds,
         missing=dict(missing),
         loss=loop.loss,
+        host_cores=loop.host_cores,
+        other_programs=loop.other_programs,
         flops_per_step=flops_per_step,
         peak_memory_bytes=all_known(peaks),
         device_memory_bytes=all_known([report.memory.device for report in reports]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.steps.block_size import block_sizes
+from raybench.worker.steps.other_load import CoreMeter, CoresUsed, OtherLoad
 from raybench.worker.steps.variant_run import VariantRun
 
 StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
@@ -35,6 +35,10 @@ class LoopResult:
     stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
     loss: float | None = None
+    host_cores: tuple[int, ...] = ()  # of each rank's host
+    other_programs: dict[str, float] = field(
+        default_factory=dict
+    )  # cores that they took, on the leader's host
     energy_joules: float | None = None  # of this rank's device, over all timed steps of synced
     synced_steps: int = 0
 
@@ -48,6 +52,7 @@ class _RoundReport:
     elapsed_s: float  # since the first round began
     clock_mhz: float | None
     throttled: bool | None
+    cores: CoresUsed
 
 
 class MeasuringLoop:
@@ -62,9 +67,13 @@ class MeasuringLoop:
         *,
         seed: int,
         step_s: dict[Variant, float],
+        has_loaders: bool = False,
         on_round: Callable[[int, float | None], None] = lambda number, half_width: None,
     ) -> None:
-        """``step_s``: of each variant, from the warm-up. ``on_round`` hears the half-width reached."""
+        """``step_s``: of each variant, from the warm-up; ``has_loaders``: processes read for the ranks.
+
+        ``on_round`` hears the half-width reached. A collective call.
+        """
         self._team, self._runs, self._measure = team, list(runs), measure
         self._device, self._on_round = device, on_round
         self._stopwatch = device.stopwatch()
@@ -75,7 +84,8 @@ class MeasuringLoop:
         self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
         variants = [run.variant for run in runs]
         self._measured: Variant = "synced" if "synced" in variants else "plain"
-        self._result = LoopResult()
+        self._other_load, self._cores = OtherLoad(team), CoreMeter(has_children=has_loaders)
+        self._result = LoopResult(host_cores=self._other_load.host_cores)
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent.
@@ -91,6 +101,7 @@ class MeasuringLoop:
             self._on_round(len(rounds), decision.half_width)
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
+                self._result.other_programs = self._other_load.by_name()
                 return self._result
 
     def _round(self) -> tuple[Round, float]:
@@ -98,20 +109,28 @@ class MeasuringLoop:
         number, at_s = len(self._result.rounds), perf_counter() - self._began
         order = self._random.sample(self._runs, len(self._runs))
         times: dict[Variant, StepTimes] = {}
+        self._cores.start()
         for run in order:
             block_times = self._block(run, number)
             if block_times is not None:
                 times[run.variant] = block_times
         finite = self._losses_are_finite(order)
         elapsed_s = perf_counter() - self._began
-        report = _RoundReport(times, finite, elapsed_s, self._device.clock_mhz(), self._device.throttled())
+        report = _RoundReport(
+            times,
+            finite,
+            elapsed_s,
+            self._device.clock_mhz(),
+            self._device.throttled(),
+            self._cores.used(),
+        )
         reports: list[_RoundReport] = self._team.gather(report)
         if not all(report.losses_are_finite for report in reports):
             raise InvalidTrialError("the loss is not finite")
         round_ = Round(
             blocks=tuple(self._collect(run.variant, number, reports) for run in order),
             at_s=at_s,
-            load_average=_load_average(),
+            other_cores=self._other_load.of_round([report.cores for report in reports]),
             clock_mhz=tuple(report.clock_mhz for report in reports),
             throttled=tuple(report.throttled for report in reports),
         )
@@ -182,11 +201,3 @@ class MeasuringLoop:
             slowest_s=float(times.max(axis=0).mean()),
             num_steps=times.shape[1],
         )
-
-
-def _load_average() -> float | None:
-    """Runnable processes of this host, mean over a minute."""
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None

@@ -57,6 +57,12 @@ class TrialModels:
         versus = self._versus_setting
         return self._config.setting.compile or (versus is not None and versus.compile)
 
+    @property
+    def has_loaders(self) -> bool:
+        """Whether processes of their own read for this rank."""
+        settings = (self._config.setting, self._versus_setting)
+        return self.epoch_samples is not None and any(each is not None and each.workers for each in settings)
+
     def num_compiled(self) -> int:
         """Graphs compiled so far in this process; 0 where nothing is compiled."""
         return compiling.num_compiled() if self.compiles else 0

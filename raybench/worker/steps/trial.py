@@ -139,6 +139,7 @@ class StepsTrial:
             self._device,
             seed=self._request.config.seed,
             step_s=warm.step_s,
+            has_loaders=self._models.has_loaders,
             on_round=on_round,
         ).run()
 

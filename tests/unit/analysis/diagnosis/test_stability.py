@@ -82,10 +82,31 @@ def test_jitter_of_any_rank_is_no_straggler() -> None:
     assert sum(FindingName.STRAGGLER in found(record) for record in records) <= 2
 
 
-def test_load_beyond_the_trials_own_is_found() -> None:
-    record = measured(COSTS, STEADY)
-    assert FindingName.LOADED_MACHINE in found(with_rounds(record, load_average=[6.0]))
-    assert FindingName.LOADED_MACHINE not in found(with_rounds(record, load_average=[2.4]))
+def on_hosts(record: TrialRecord, others: list[tuple[float | None, ...]], cores: int) -> TrialRecord:
+    """The record with what others took of each rank's host, which has so many cores."""
+    told = with_rounds(record, other_cores=others)
+    assert told.steps is not None
+    programs = {"Ray": 0.11, "chrome": 0.01}
+    update = {"host_cores": (cores,) * len(others[0]), "other_programs": programs}
+    return told.model_copy(update={"result": told.steps.model_copy(update=update)})
+
+
+def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
+    record = measured(COSTS, STEADY)  # two workers of one core
+    finding = found(on_hosts(record, [(0.12, 0.12), (0.12, 0.12), (0.5, 0.5)], 2))[
+        FindingName.OTHER_PROCESSES
+    ]
+    assert finding.severity is Severity.NOTE
+    assert "0.12 of 2 cores went to other processes" in finding.evidence
+    assert "Ray 0.11, chrome 0.01" in finding.evidence
+    assert finding.values["lost_ratio"] == pytest.approx(0.06)
+    much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
+    assert much.severity is Severity.WARNING
+    for others, cores in (((0.9, 0.9), 3), ((0.03, 0.03), 2), ((None, None), 2)):
+        assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [others], cores))
+    # two hosts of one worker each: the one without a spare core counts
+    uneven = on_hosts(record, [(0.0, 0.4)], 1)
+    assert found(uneven)[FindingName.OTHER_PROCESSES].values["other_cores"] == pytest.approx(0.4)
 
 
 def test_throttling_names_the_rank() -> None:
@@ -107,7 +128,7 @@ def test_oversubscribed_is_a_problem() -> None:
 
 def test_every_finding_has_evidence_in_numbers_and_a_next_step() -> None:
     record = measured(COSTS, Noise(block=0.1, preemption=0.2), oversubscribed=True)
-    for finding in findings(with_rounds(record, load_average=[9.0], throttled=[(True, True)])):
+    for finding in findings(with_rounds(on_hosts(record, [(1.0, 1.0)], 2), throttled=[(True, True)])):
         assert any(character.isdigit() for character in finding.evidence)
         assert finding.next_step
         assert finding.trial_id == record.trial_id

@@ -1,0 +1,76 @@
+"""Who used the cores: time of the machine's cores that was not idle, and of processes by name."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection
+
+import psutil
+
+# A program's own process, or one of its helpers: told by a part of the command line.
+_FAMILIES = {"ray::": "Ray", "/ray/": "Ray", "ray-dashboard": "Ray", "gcs_server": "Ray", "raylet": "Ray"}
+
+
+def cores_allowed() -> tuple[int, ...]:
+    """The cores on which this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def busy_core_seconds() -> float | None:
+    """Seconds that the cores which this process may use were not idle, since the machine began.
+
+    None where it is not told. Counted in hundredths of a second, with what a hypervisor gave to others.
+    """
+    try:
+        every = psutil.cpu_times(percpu=True)
+        used = [every[core] for core in cores_allowed()]
+    except (OSError, IndexError, NotImplementedError):
+        return None
+    # guest time is part of user time already
+    fields = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(times, name, 0.0) for times in used for name in fields)
+
+
+def own_core_seconds(*, with_children: bool) -> float:
+    """Seconds that this process has used of cores, and its living children if asked (takes milliseconds)."""
+    mine = os.times()
+    seconds = mine.user + mine.system
+    if with_children:
+        for child in psutil.Process().children(recursive=True):
+            try:
+                times = child.cpu_times()
+                seconds += times.user + times.system
+            except psutil.Error:
+                continue
+    return seconds
+
+
+def core_seconds_by_process() -> dict[int, tuple[str, float]]:
+    """Name and seconds of every process that can be seen, by its id; takes tens of milliseconds."""
+    found = {}
+    for process in psutil.process_iter(["name", "cmdline", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if times is not None:
+            found[process.pid] = (_family(process.info), times.user + times.system)
+    return found
+
+
+def seconds_by_name(
+    before: dict[int, tuple[str, float]], after: dict[int, tuple[str, float]], without: Collection[int]
+) -> dict[str, float]:
+    """What each program used between two looks, the most first, but for the processes of ``without``."""
+    used: dict[str, float] = defaultdict(float)
+    for pid, (name, seconds) in after.items():
+        if pid not in without:
+            earlier = before.get(pid)
+            used[name] += seconds - (earlier[1] if earlier and earlier[0] == name else 0.0)
+    return dict(sorted(used.items(), key=lambda item: -item[1]))
+
+
+def _family(info: dict[str, object]) -> str:
+    arguments = info["cmdline"] if isinstance(info["cmdline"], list) else []
+    words = " ".join([str(info["name"]), *map(str, arguments)])
+    return next((family for sign, family in _FAMILIES.items() if sign in words), str(info["name"]))

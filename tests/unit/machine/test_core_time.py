@@ -1,0 +1,56 @@
+"""Seconds of cores: a planted process that works a known share of the time is found again."""
+
+import os
+import subprocess
+import sys
+import time
+
+from raybench.machine import core_time
+
+SHARE, SECONDS = 0.3, 1.5
+WORKS = f"""
+import time
+until = time.perf_counter() + 60
+while time.perf_counter() < until:
+    began = time.process_time()
+    while time.process_time() - began < {SHARE / 100}:
+        pass
+    time.sleep({(1 - SHARE) / 100})
+"""
+
+
+def test_a_process_that_works_is_told_by_name_and_in_the_sum():
+    with subprocess.Popen([sys.executable, "-c", WORKS]) as process:
+        try:
+            time.sleep(0.3)
+            before, busy_before = core_time.core_seconds_by_process(), core_time.busy_core_seconds()
+            began, own_before = time.perf_counter(), core_time.own_core_seconds(with_children=False)
+            with_children = core_time.own_core_seconds(with_children=True)
+            time.sleep(SECONDS)
+            seconds, busy = time.perf_counter() - began, core_time.busy_core_seconds()
+            after = core_time.core_seconds_by_process()
+            own = core_time.own_core_seconds(with_children=False) - own_before
+            with_children = core_time.own_core_seconds(with_children=True) - with_children
+        finally:
+            process.kill()
+    pids = {pid: each for pid, each in after.items() if pid == process.pid}
+    name, _ = pids[process.pid]
+    used = core_time.seconds_by_name({process.pid: before[process.pid]}, pids, without=())
+    assert list(used) == [name]
+    # a busy machine gives it less than it asks for
+    assert 0.3 * SHARE * seconds < used[name] < 1.2 * SHARE * seconds + 0.02
+    assert busy is not None
+    assert busy_before is not None
+    assert busy - busy_before > used[name] - 0.05
+    assert with_children - own > 0.3 * SHARE * seconds
+    others = core_time.seconds_by_name(before, after, without={process.pid, os.getpid()})
+    assert sum(others.values()) < sum(core_time.seconds_by_name(before, after, without=()).values())
+
+
+def test_ray_is_one_program():
+    look = {1: ("Ray", 1.0), 2: ("Ray", 2.0), 3: ("chrome", 0.5)}
+    later = {1: ("Ray", 1.5), 2: ("Ray", 2.25), 3: ("chrome", 0.5), 4: ("new", 0.1)}
+    assert core_time.seconds_by_name(look, later, without=()) == {"Ray": 0.75, "new": 0.1, "chrome": 0.0}
+    assert core_time._family({"name": "python", "cmdline": ["python", "x/ray/dashboard/agent.py"]}) == "Ray"
+    assert core_time._family({"name": "raylet", "cmdline": []}) == "Ray"
+    assert core_time._family({"name": "cat", "cmdline": None}) == "cat"
