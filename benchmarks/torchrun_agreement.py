@@ -4,6 +4,9 @@ A torchrun of ``plain_ddp.py`` and raybench's worker group stand side by side on
 turn, seconds apart, while the other sleeps: one pair. Both are started anew many times, since two starts of
 one program differ by more than the pairs of one start do: the 95% interval is over the starts' medians.
 
+Whoever uses torchrun has no Ray beside it: Ray's processes, which take a tenth of a core on their own, are
+stopped (SIGSTOP) in torchrun's turns, unless ``--beside-ray``.
+
     python benchmarks/torchrun_agreement.py --starts 10 --pairs 6 --batch-size 128
 """
 
@@ -16,9 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import psutil
 
 from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
@@ -38,6 +43,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--world-size", type=int, default=2)
+    parser.add_argument("--beside-ray", action="store_true", help="torchrun's turns with Ray at work")
     parser.add_argument("--steps", type=int, default=10, help="of a block, in both")
     options = parser.parse_args()
     device = "cuda" if gpus.gpu_names() else "cpu"
@@ -80,15 +86,34 @@ def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -
         variants=("plain", "synced"),
         measure=MeasureSpec(steps=options.steps, min_rounds=BLOCKS),
     )
-    ratios = []
+    ratios, of_ray = [], psutil.Process().children(recursive=True)
     with TemporaryDirectory() as folder, torchrun(spec, options, Path(folder)):
+
+        def their_turn(number: int) -> float:
+            with nullcontext() if options.beside_ray else stopped(of_ray):
+                return turn(Path(folder), number)
+
         for number in range(options.pairs):
             if number % 2:
-                theirs, ours = turn(Path(folder), number), trial(runner, request)
+                theirs, ours = their_turn(number), trial(runner, request)
             else:
-                ours, theirs = trial(runner, request), turn(Path(folder), number)
+                ours, theirs = trial(runner, request), their_turn(number)
             ratios.append(ours / theirs)
     return ratios
+
+
+@contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """Inside, ``processes`` do not run."""
+    for process in processes:
+        if process.is_running():
+            process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.is_running():
+                process.resume()
 
 
 def trial(runner: WorkerGroupRunner, request: StepsRequest) -> float:
