@@ -54,8 +54,8 @@ class Timed:
     def resources(self) -> Resources:
         return self._runner.resources()
 
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
-        return self._runner.start(world_size, environment)
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+        return self._runner.start(world_size, environment, anew=anew)
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         self.starts.append(time.perf_counter())

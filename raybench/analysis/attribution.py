@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import default_placement, is_default
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
@@ -76,12 +77,15 @@ def attribution(results: MeasuredStudy) -> Attribution | None:
     )
 
 
-def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
+def between(
+    before: MeasuredStudy, after: MeasuredStudy, between_starts: float = BETWEEN_STARTS
+) -> ModelChange | None:
     """How much of the change from one study's default to the other's came from the workload.
 
     The two have different workloads, the same world size at their targets, and one setting at least in
     common: the workload's part is the ratio of efficiencies there, preferably at the first one's default.
-    None where a default is missing or the world sizes differ.
+    Ratios of the two studies hold what starts differ by, as ``ratio_of_starts`` has it; what the setting did
+    is of one study's starts. None where a default is missing or the world sizes differ.
     """
     first, last = _default(before), _default(after)
     if first is None or last is None or first.config.world_size != last.config.world_size:
@@ -92,10 +96,12 @@ def between(before: MeasuredStudy, after: MeasuredStudy) -> ModelChange | None:
     first_trials, last_trials = _at_target(before), _at_target(after)
     common = [(a, b) for a in first_trials for b in last_trials if same_setting(a.config, b.config)]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
-    workload = _ratio(after, pair[1], before, pair[0]) if pair else None
+    workload = efficiency_ratio((after, pair[1]), (before, pair[0]), between_starts) if pair else None
     moved = next((record for record in first_trials if same_setting(record.config, last.config)), None)
-    settings = _ratio(before, moved, before, first) if moved else None
-    total = unpaired_ratio(new, old)
+    in_new_setting = _efficiency(before, moved) if moved else None
+    settings = unpaired_ratio(in_new_setting, old) if in_new_setting else None
+    total = efficiency_ratio((after, last), (before, first), between_starts)
+    assert total is not None  # both have an efficiency
     interaction = None
     if pair is not None and pair[0] is first and moved is not None and moved is not first:
         ends = [_efficiency(before, first), new, _efficiency(before, moved), _efficiency(after, pair[1])]
@@ -174,11 +180,17 @@ def _log_sum(terms: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
     return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), n)
 
 
-def _ratio(
-    one: MeasuredStudy, record: TrialRecord, other: MeasuredStudy, base: TrialRecord
+def efficiency_ratio(
+    numerator: tuple[MeasuredStudy, TrialRecord],
+    denominator: tuple[MeasuredStudy, TrialRecord],
+    between_starts: float,
 ) -> Estimate | None:
-    mine, theirs = _efficiency(one, record), _efficiency(other, base)
-    return unpaired_ratio(mine, theirs) if mine is not None and theirs is not None else None
+    """One study's efficiency over another's, start by start; None where one has no baseline."""
+    over, under = (
+        [each.efficiency for each in study.by_start(record) if each.efficiency is not None]
+        for study, record in (numerator, denominator)
+    )
+    return ratio_of_starts(over, under, between_starts) if over and under else None
 
 
 def _size(effect: Effect) -> float:

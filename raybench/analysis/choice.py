@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
@@ -75,7 +76,7 @@ def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
 
 
 def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
-    """The trials of which the best is chosen, failed ones included.
+    """The trials of which the best is chosen, failed ones included; of several starts one.
 
     Those of the search, at the target world size and the first placement; without a search, those of the
     curves there.
@@ -88,7 +89,7 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
         and record.config.world_size == target
         and record.config.placement == placement
     ]
-    return list(of_first_role(there, "search", "scaling"))
+    return one_of_starts(of_first_role(there, "search", "scaling"))
 
 
 def candidate(study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Candidate | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.attribution import ModelChange, between
-from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
+from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.analysis.same_setting import one_of_each, same_work
 from raybench.machine.environment import Environment, comparable
@@ -46,11 +47,21 @@ class SameTrial:
     record: TrialRecord  # of the first side
     speed: Estimate  # samples/s of the second over the first
     efficiency: Estimate | None  # the same ratio; None: a side has no baseline
+    starts: tuple[int, int]  # of the workers, on each side
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether what starts differ by is an assumption: one of the sides has one start."""
+        return min(self.starts) < 2
 
     @property
     def is_slower(self) -> bool:
         """Whether the whole interval says so."""
-        return self.speed.high < 1
+        return self.is_slower_by(0.0)
+
+    def is_slower_by(self, share: float) -> bool:
+        """Whether the whole interval says that more than this share of the first side's speed is lost."""
+        return self.speed.high < 1 - share
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ class SideBySide:
     first: Side
     others: tuple[FurtherSide, ...]
     differences: tuple[Difference, ...]
+    between_starts: float  # assumed standard deviation, relative, where a side has one start
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -82,24 +94,29 @@ class SideBySide:
         return self.first, *(other.side for other in self.others)
 
 
-def side_by_side(sides: Sequence[Side]) -> SideBySide:
-    """All that a comparison shows; the first of ``sides`` is what the others are compared with."""
+def side_by_side(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) -> SideBySide:
+    """All that a comparison shows; the first of ``sides`` is what the others are compared with.
+
+    ``between_starts``: the standard deviation, relative, by which the speed of one program differs from start
+    to start, taken where a side has one start only.
+    """
     first, *others = sides
     return SideBySide(
         first=first,
-        others=tuple(_beside(first, other) for other in others),
+        others=tuple(_beside(first, other, between_starts) for other in others),
         differences=tuple(differences(sides)),
+        between_starts=between_starts,
     )
 
 
-def _beside(first: Side, other: Side) -> FurtherSide:
-    common = tuple(same_trials(first, other))
+def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
+    common = tuple(same_trials(first, other, between_starts))
     other_workload = first.results.study.workload != other.results.study.workload
     return FurtherSide(
         side=other,
         same_trials=common,
         headline=_headline(first, common),
-        change=between(first.results, other.results) if other_workload else None,
+        change=between(first.results, other.results, between_starts) if other_workload else None,
     )
 
 
@@ -112,14 +129,15 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     return [*_differing(studies), *_differing([comparable(side.environment) for side in sides])]
 
 
-def same_trials(first: Side, other: Side) -> list[SameTrial]:
+def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> list[SameTrial]:
     """The trials of one workload, setting and world size that both measured; the first's headline leads.
 
-    Each ratio is of two runs: its interval holds the noise within them, not what changes from day to day.
+    Each ratio is of two runs: its interval holds the noise within them and what starts of one program differ
+    by (``ratio_of_starts``), not what else changes from day to day.
     """
     of_other = one_of_each(other.results.tried, same_work)
     in_both = [
-        _in_both(first, record, other, rival)
+        _in_both(first, record, other, rival, between_starts)
         for record in one_of_each(first.results.tried, same_work)
         if (rival := next((each for each in of_other if same_work(record.config, each.config)), None))
     ]
@@ -129,18 +147,24 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
     )
 
 
-def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
-    before, now = first.results.scaling(mine), other.results.scaling(rival)
+def _in_both(
+    first: Side, mine: TrialRecord, other: Side, rival: TrialRecord, between_starts: float
+) -> SameTrial:
+    before, now = first.results.by_start(mine), other.results.by_start(rival)
     efficiency = None
-    if before.efficiency and now.efficiency and mine.config.world_size > 1:
-        efficiency = unpaired_ratio(now.efficiency, before.efficiency)
-    speed = unpaired_ratio(now.throughput_samples_per_s, before.throughput_samples_per_s)
-    return SameTrial(first.results.label(mine), mine, speed, efficiency)
+    if mine.config.world_size > 1:
+        efficiency = efficiency_ratio((other.results, rival), (first.results, mine), between_starts)
+    speed = ratio_of_starts(
+        [each.throughput_samples_per_s for each in now],
+        [each.throughput_samples_per_s for each in before],
+        between_starts,
+    )
+    return SameTrial(first.results.label(mine), mine, speed, efficiency, (len(before), len(now)))
 
 
-def headline_in_common(first: Side, other: Side) -> SameTrial | None:
+def headline_in_common(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> SameTrial | None:
     """The first side's default at its target world size, where both measured it."""
-    return _headline(first, same_trials(first, other))
+    return _headline(first, same_trials(first, other, between_starts))
 
 
 def _headline(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:

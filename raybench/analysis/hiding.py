@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from raybench.analysis.estimates.over_starts import over_starts
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
@@ -125,11 +126,12 @@ def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measu
 
 def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> HidingPoint | None:
     waterfall = results.waterfalls[record.trial_id]
-    alone = series(record.steps, "plain") if record.steps else None
-    if waterfall is None or alone is None:
+    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
+    alone_s = [level(values) for values in found if values is not None]
+    if waterfall is None or not alone_s:
         return None
     exposed = measure == "exposed communication"
     fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
     if fraction is None:
         return None
-    return HidingPoint(record.config.batch_size, level(alone), fraction, record.trial_id)
+    return HidingPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)

@@ -52,7 +52,10 @@ def trial_words(study: Study, request: TrialRequest) -> str:
     seeds = study.training.seeds if study.training else ()
     seed = f", seed {config.seed}" if request.kind == "training" and len(seeds) > 1 else ""
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
-    return f"{devices_words(config.world_size)}{place}, {words}{seed}"
+    start = ""
+    if request.kind == "steps" and request.role == "scaling" and study.measure.starts > 1:
+        start = f", start {request.start + 1}"
+    return f"{devices_words(config.world_size)}{place}, {words}{seed}{start}"
 
 
 def combination_words(

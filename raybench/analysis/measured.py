@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.estimates.repeated import (
+    one_of_starts,
+    scaling_over_starts,
+    starts_of,
+    waterfall_over_starts,
+)
+from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.same_setting import of_first_role
@@ -22,13 +28,15 @@ class MeasuredStudy:
     """Records with one id count once, the last of them. ``scalings`` and ``waterfalls`` are by trial id.
 
     ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
-    ``records``.
+    ``records``. Of a trial that was repeated in several starts of the workers one record is ``measured``: its
+    estimates are over all starts.
     """
 
     study: Study
-    records: tuple[TrialRecord, ...]
+    records: tuple[TrialRecord, ...]  # of every start
+    measured: tuple[TrialRecord, ...]  # with step times: what is complete and no training
     target_world_size: int
-    scalings: dict[str, Scaling]  # of every trial of steps that is complete
+    scalings: dict[str, Scaling]  # of each of ``measured``
     waterfalls: dict[str, Waterfall | None]
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
@@ -38,13 +46,8 @@ class MeasuredStudy:
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
-        """The records with numbers."""
-        return tuple(record for record in self.records if record.state == "complete")
-
-    @property
-    def measured(self) -> tuple[TrialRecord, ...]:
-        """The records with step times: what is complete and no training."""
-        return tuple(record for record in self.records if record.steps is not None)
+        """The records with numbers, of a repeated trial one."""
+        return tuple(record for record in self.records if record.training or record.trial_id in self.scalings)
 
     @property
     def tried(self) -> tuple[TrialRecord, ...]:
@@ -53,7 +56,7 @@ class MeasuredStudy:
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
-        """The records without."""
+        """The records without, of every start."""
         return tuple(record for record in self.records if record.state != "complete")
 
     @property
@@ -69,6 +72,14 @@ class MeasuredStudy:
     def scaling(self, record: TrialRecord) -> Scaling:
         """How one of the measured records scales."""
         return self.scalings[record.trial_id]
+
+    def starts(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
+        """The complete records of one of the measured, one for each start of the workers."""
+        return starts_of(record, self.records)
+
+    def by_start(self, record: TrialRecord) -> list[Scaling]:
+        """How one of the measured scales in each of its starts."""
+        return [scaling(each, self.records) for each in self.starts(record)]
 
     def label(self, record: TrialRecord) -> str:
         """The record's setting by the knobs and variables that the study explores."""
@@ -94,17 +105,19 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     """The records with their estimates, whatever their states and however many there are."""
     everything = tuple({record.trial_id: record for record in records}.values())
     study, largest = _in_numbers(study, everything)
-    measured = [record for record in everything if record.steps is not None]
+    trials = one_of_starts(everything)
+    measured = [record for record in trials if record.steps is not None]
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     headline = choice.headline(study, measured, target)
-    scalings = {record.trial_id: scaling(record, measured) for record in measured}
+    scalings = {record.trial_id: scaling_over_starts(record, everything) for record in measured}
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
+        measured=tuple(measured),
         target_world_size=target,
         scalings=scalings,
-        waterfalls={record.trial_id: waterfall(record) for record in measured},
+        waterfalls={record.trial_id: waterfall_over_starts(record, everything) for record in measured},
         curves=tuple(curves(study, measured, scalings)),
         batch_curves=tuple(batch_curves(study, measured, scalings, headline)),
         headline=headline,

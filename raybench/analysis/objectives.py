@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.repeated import scaling_over_starts
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective
 
@@ -43,7 +43,7 @@ def objective_value(
         return None
     if objective == "peak_memory":
         return max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
-    found = scaling(record, others)
+    found = scaling_over_starts(record, others)
     if objective == "efficiency":
         return found.efficiency.value if found.efficiency else None
     if objective == "throughput":

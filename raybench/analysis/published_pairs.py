@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.estimates.efficiency import step_time, throughput
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding
@@ -227,7 +226,7 @@ class _Counterparts:
         trained_s = self._rows[record.trial_id].epoch_time_s
         epoch, derived = (None, "") if trained_s is None else (_bare(trained_s), "")
         if epoch is None and self._samples:
-            rate = throughput(record)
+            rate = self._results.scaling(record).throughput_samples_per_s
             value, low, high = (self._samples / each for each in (rate.value, rate.high, rate.low))
             epoch, derived = Estimate(value, low, high, rate.n), "steps only, without evaluation"
         devices, epochs = record.config.world_size, self._epochs
@@ -250,7 +249,7 @@ class _Counterparts:
         if several is None:
             return None
         if several.trial_id not in self._phases:
-            self._phases[several.trial_id] = phase_table(several, self._results.measured)
+            self._phases[several.trial_id] = phase_table(several, self._results.records)
         table = self._phases[several.trial_id]
         row = next((each for each in table.rows if each.name == figure.of), None) if table else None
         if row is None:
@@ -313,8 +312,8 @@ def _compute(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
 
 
 _FROM_RECORD: dict[str, Callable[[TrialRecord, MeasuredStudy], Estimate | None]] = {
-    "step_time": lambda record, results: step_time(record),
-    "throughput": lambda record, results: throughput(record),
+    "step_time": lambda record, results: results.scaling(record).step_time_s,
+    "throughput": lambda record, results: results.scaling(record).throughput_samples_per_s,
     "speedup": lambda record, results: results.scaling(record).speedup,
     "efficiency": lambda record, results: results.scaling(record).efficiency,
     "communication_fraction": _scaled_part("communication_fraction"),

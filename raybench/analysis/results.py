@@ -74,7 +74,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     training = analyse_training(base.records)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
-    phases = phase_table(base.headline, base.measured) if base.headline else None
+    phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **vars(base),
         summaries=summaries,

@@ -1,4 +1,4 @@
-"""One row a record: the columns of ``summary.csv``, as docs/contract.md has them."""
+"""One row a trial: the columns of ``summary.csv``, as docs/contract.md has them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.phases import phase_times
+from raybench.analysis.estimates.repeated import (
+    one_of_starts,
+    scaling_over_starts,
+    starts_of,
+    waterfall_over_starts,
+)
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.trained_run import TrainedRun
 from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
@@ -86,6 +92,7 @@ class TrialSummary:
     time_to_target_s: float | None = None
     oversubscribed: bool
     rounds: int | None = None
+    starts: int | None = None
     wall_time_s: float
     varying: dict[str, KnobValue]
 
@@ -106,21 +113,32 @@ def summarize(
     scalings: Mapping[str, Scaling] | None = None,
     waterfalls: Mapping[str, Waterfall | None] | None = None,
 ) -> list[TrialSummary]:
-    """A row for each record, in the order given; ``scalings`` and ``waterfalls`` by trial id if known."""
+    """A row for each trial, in the order given; ``scalings`` and ``waterfalls`` by trial id if known.
+
+    A trial that was repeated in several starts has one row for those that are complete, with estimates over
+    them and their times together; what has no interval is the first one's.
+    """
     names, known_scalings, known_waterfalls = _varying(records), scalings or {}, waterfalls or {}
     rows = []
+    trials = {record.trial_id for record in one_of_starts(records)}
     for record in records:
+        if record.state == "complete" and record.trial_id not in trials:
+            continue
         scaled, divided = None, None
         if record.steps is not None:
-            scaled = known_scalings.get(record.trial_id) or scaling(record, records)
-            is_known = record.trial_id in known_waterfalls
-            divided = known_waterfalls[record.trial_id] if is_known else waterfall(record)
-        rows.append(_summary(record, names, scaled, divided))
+            scaled = known_scalings.get(record.trial_id) or scaling_over_starts(record, records)
+            if record.trial_id in known_waterfalls:
+                divided = known_waterfalls[record.trial_id]
+            else:
+                divided = waterfall_over_starts(record, records)
+        row = _summary(record, names, scaled, divided)
+        together = starts_of(record, records) if record.steps is not None else (record,)
+        rows.append(replace(row, wall_time_s=sum(each.wall_time_s for each in together)))
     return rows
 
 
 def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The summary as a DataFrame, one row a record, with the columns of ``summary.csv``."""
+    """The summary as a DataFrame, one row a trial, with the columns of ``summary.csv``."""
     import pandas as pd  # a second of import, for those who ask
 
     return pd.DataFrame([summary.row() for summary in summarize(records)])
@@ -236,6 +254,7 @@ def _with_speed(summary: TrialSummary, scaled: Scaling) -> TrialSummary:
         efficiency_low=efficiency.low if efficiency else None,
         efficiency_high=efficiency.high if efficiency else None,
         rounds=scaled.step_time_s.n,
+        starts=scaled.step_time_s.starts,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.exit_codes import DONE, SLOWER
+from raybench.commands.options import parse_percent
 from raybench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,29 +21,48 @@ if TYPE_CHECKING:
 def compare(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR DIR...", help="Results directories.")],
     fail_if_slower: Annotated[
-        bool,
+        str | None,
         typer.Option(
-            "--fail-if-slower", help="Exit 1 where a default is slower than the first DIR's, noise apart."
+            "--fail-if-slower",
+            metavar="PERCENT",
+            help="Exit 1 where a default is slower than the first DIR's by more than this, its whole "
+            "interval: 3%.",
         ),
-    ] = False,
+    ] = None,
+    between_starts: Annotated[
+        str | None,
+        typer.Option(
+            "--between-starts",
+            metavar="PERCENT",
+            help="Standard deviation of a speed from start to start, taken where a DIR has one start.  "
+            "[default: 3%]",
+        ),
+    ] = None,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
+    from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
     from raybench.commands.console import make_console
 
-    raise typer.Exit(compare_directories(directories, make_console(), fail_if_slower=fail_if_slower))
+    slower = None if fail_if_slower is None else parse_percent(fail_if_slower, "--fail-if-slower")
+    starts = BETWEEN_STARTS if between_starts is None else parse_percent(between_starts, "--between-starts")
+    code = compare_directories(directories, make_console(), fail_if_slower=slower, between_starts=starts)
+    raise typer.Exit(code)
 
 
 def compare_directories(
-    directories: Sequence[Path], console: Console, *, fail_if_slower: bool = False
+    directories: Sequence[Path], console: Console, *, fail_if_slower: float | None, between_starts: float
 ) -> int:
-    """Print the comparison; 1 where ``fail_if_slower`` and one is.
+    """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
+
+    ``between_starts``: as ``side_by_side`` takes it.
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, or nothing to fail by.
     """
     from raybench.analysis.comparison import side_by_side
     from raybench.report.comparison import print_comparison
-    from raybench.report.wording import times
+    from raybench.report.tables.comparison import starts_words
+    from raybench.report.wording import share, times
 
     resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
@@ -54,10 +74,11 @@ def compare_directories(
         [
             _side(directory, name if unique else str(directory))
             for directory, name in zip(directories, names, strict=True)
-        ]
+        ],
+        between_starts,
     )
     print_comparison(studies, console)
-    if not fail_if_slower:
+    if fail_if_slower is None:
         return DONE
     code, first = DONE, studies.first
     for other in studies.others:
@@ -67,9 +88,12 @@ def compare_directories(
                 f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
                 "world size too (received a directory without that trial)"
             )
-        if headline.is_slower:
+        if headline.is_slower_by(fail_if_slower):
             code = SLOWER
-            words = f"{other.name} is slower than {first.name}: {times(headline.speed)} ({headline.label})"
+            words = (
+                f"{other.name} is slower than {first.name} by more than {share(fail_if_slower)}: "
+                f"{times(headline.speed)} ({headline.label}; {starts_words(headline, between_starts)})"
+            )
             console.print(words, soft_wrap=True, highlight=False, markup=False)
     return code
 

@@ -53,8 +53,10 @@ def _largest_batch_words(plan: Plan) -> str:
 
 def _search_lines(plan: Plan) -> Iterator[str]:
     trials, sizes = plan.study.search.trials, len(plan.curve(plan.default()))
+    starts = plan.study.measure.starts
+    anew = f", in {starts} starts of the workers" if starts > 1 else ""
     yield f"search: {trials} suggestions at world size {plan.target}, chosen by Optuna"
-    yield f"scaling curve: {sizes} trials for each of the default and the best"
+    yield f"scaling curve: {sizes} trials for each of the default and the best{anew}"
     yield "confirmation: the best against the default, interleaved"
 
 

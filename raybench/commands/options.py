@@ -101,6 +101,18 @@ def parse_duration(text: str, option: str = "--time-budget") -> float:
     return seconds
 
 
+def parse_percent(text: str, option: str) -> float:
+    """``3%`` as a share, 0.03."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / 100
+    except ValueError:
+        share = math.nan
+    if not text.strip().endswith("%") or not 0 <= share < 1:
+        raise RequestError(f"{option}: percent of at least 0% and below 100% (received {received(text)})")
+    return share
+
+
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
     """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
 

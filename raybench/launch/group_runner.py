@@ -35,13 +35,13 @@ class WorkerGroupRunner:
         """What the cluster has."""
         return self._cluster.resources()
 
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
-        """A running group of exactly this size with these variables.
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+        """A running group of exactly this size with these variables; of new processes with ``anew``.
 
         Raises ``RequestError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
         """
         group = self._group
-        if group is not None and group.alive and group.wants == (world_size, environment):
+        if not anew and group is not None and group.alive and group.wants == (world_size, environment):
             return group.info
         self._stop_group()
         self._cluster.connect()

@@ -17,8 +17,11 @@ class TrialRunner(Protocol):
         """What there is, before any worker starts."""
         ...
 
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
-        """A group of ``world_size`` workers with these variables, unless just this one runs already."""
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+        """A group of ``world_size`` workers with these variables.
+
+        The one that runs already, where it is just this one, unless new processes are asked for (``anew``).
+        """
         ...
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:

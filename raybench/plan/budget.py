@@ -29,6 +29,17 @@ class Budget:
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done; None: no limit
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
+    _starts_s: list[float] = field(default_factory=list)
+
+    @property
+    def now_s(self) -> float:
+        """By the clock of the deadline."""
+        return monotonic()
+
+    @property
+    def start_s(self) -> float:
+        """Expected seconds until a new worker group is ready: as those before it; 0 if unknown."""
+        return sum(self._starts_s) / len(self._starts_s) if self._starts_s else 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -43,6 +54,10 @@ class Budget:
     def has(self, seconds: float) -> bool:
         """Whether there is time for that."""
         return self.deadline is None or monotonic() + seconds <= self.deadline
+
+    def started(self, seconds: float) -> None:
+        """Learn how long a worker group took to start."""
+        self._starts_s.append(seconds)
 
     def took(self, request: TrialRequest, seconds: float) -> None:
         """Learn how long a trial took."""

@@ -43,6 +43,11 @@ class Trial:
     request: TrialRequest
     suggestion: int | None = None
 
+    @property
+    def start(self) -> int:
+        """In which start of the workers it is measured; 0 where that is no question."""
+        return self.request.start if self.request.kind == "steps" else 0
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -175,9 +180,13 @@ class Plan:
         return self._steps(suggestion, "search", self.target, self._placement(self.target))
 
     def curve(self, suggestion: Suggestion) -> list[StepsRequest]:
-        """The suggestion at every world size and placement, the largest first; ``single`` on one device."""
+        """The suggestion at every world size and placement, the largest first; ``single`` on one device.
+
+        All of one start of the workers, then all of the next.
+        """
         return [
-            self._steps(suggestion, "scaling", size, placement)
+            self._steps(suggestion, "scaling", size, placement, start)
+            for start in range(self.study.measure.starts)
             for size in reversed(self.world_sizes)
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
@@ -214,7 +223,10 @@ class Plan:
         return list(asked.values())
 
     def trials(self) -> list[Trial]:
-        """Those of all suggestions, each once, by process knobs, then by world size, largest first."""
+        """Those of all suggestions, each once: by start of the workers, by process knobs, by world size.
+
+        The largest world size first. Starts are as far apart in time as they can be.
+        """
         asked = [
             Trial(request, suggestion.number)
             for suggestion in self.suggestions()
@@ -226,9 +238,10 @@ class Plan:
         variables = [tuple(trial.request.config.environment.items()) for trial in asked]
         environments = list(dict.fromkeys(variables))
 
-        def order(trial: Trial) -> tuple[int, int]:
+        def order(trial: Trial) -> tuple[int, int, int]:
             config = trial.request.config
-            return environments.index(tuple(config.environment.items())), -config.world_size
+            group = environments.index(tuple(config.environment.items()))
+            return trial.start, group, -config.world_size
 
         return sorted(unique.values(), key=order)
 
@@ -253,10 +266,11 @@ class Plan:
         )
 
     def _steps(
-        self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement
+        self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement, start: int = 0
     ) -> StepsRequest:
         return StepsRequest(
             role=role,
+            start=start,
             config=self._config(suggestion, world_size, placement),
             variants=self._variants(role, world_size, suggestion.setting.strategy),
             measure=self._measure(role),

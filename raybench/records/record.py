@@ -5,7 +5,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first; a raybench reads its own version only:
 
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
-   ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone.
+   ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
+   ``start``, part of the id from 1 on.
 2. A request is one of several kinds (``steps``, ``probe``, ``training``), each with its own fields; what they
    share is its ``configuration``. A complete record has a ``result`` of the same kind. Training trials have
    the role ``training``.

@@ -84,7 +84,7 @@ class Configuration(Frozen):
 class _Request(Frozen):
     """What requests of every kind have: a configuration, and an id made of what is asked."""
 
-    # How long it may take, and how many cores there are: not part of the question.
+    # How long it may take, how often, and how many cores there are: not part of the question.
     NOT_ASKED: ClassVar[dict[str, Any]] = {}
 
     config: Configuration
@@ -95,22 +95,33 @@ class _Request(Frozen):
 
         How long it may take is left out: a study resumed with longer time-outs measures nothing twice.
         """
-        excluded = {"config": {"oversubscribed"}, **self.NOT_ASKED}
-        asked = self.model_dump(mode="json", exclude=excluded)
-        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self._asked(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _asked(self) -> dict[str, Any]:
+        """What the id is made of."""
+        return self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
 
 
 class StepsRequest(_Request):
     """Rounds of blocks of steps, a block of each variant in every round; with ``versus`` a confirmation."""
 
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds"}}
+    # A study that goes on with more starts keeps those that it has.
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "starts"}}
 
     kind: Literal["steps"] = "steps"
     role: StepsRole
     variants: tuple[Variant, ...]
     measure: MeasureSpec
     versus: Setting | None = None  # measured in the same rounds, by the variant of that name
+    start: int = 0  # in which start of the workers, of ``measure.starts``; of the curve only
+
+    def _asked(self) -> dict[str, Any]:
+        """The first start is the trial itself; a further one is another trial."""
+        asked = super()._asked()
+        if self.start == 0:
+            del asked["start"]
+        return asked
 
     @property
     def measures_beside_rounds(self) -> bool:

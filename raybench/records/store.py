@@ -39,8 +39,10 @@ STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.
 EPOCHS, CHECKPOINTS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "optuna.log"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
-# How long to wait, not what to measure: a study that goes on may have them changed.
-MAY_CHANGE_ON_RESUME = ("measure.timeout_seconds", "training.timeout_seconds", "time_budget_seconds")
+# How long to wait and how often, not what to measure: a study that goes on may have them changed.
+MAY_CHANGE_ON_RESUME = (
+    "measure.timeout_seconds", "measure.starts", "training.timeout_seconds", "time_budget_seconds",
+)  # fmt: skip
 
 
 class ResultsDirectory:
@@ -256,7 +258,7 @@ class ResultsDirectory:
 
         Raises:
             StoreError: a line for each field of the study and each part of the machine that differs, with
-                both values. Times out of ``MAY_CHANGE_ON_RESUME`` may differ.
+                both values. What ``MAY_CHANGE_ON_RESUME`` names may differ.
         """
         before, now = dict(flat(self.study().model_dump())), dict(flat(study.model_dump()))
         lines = [

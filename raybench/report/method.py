@@ -25,6 +25,10 @@ BASE = (
     "efficiency = speed-up / n. One device runs the bare model, without DDP, with the same batch, precision "
     "and accumulation."
 )
+ONE_START = (
+    "All intervals are of one start of the workers: what two starts of one program differ by, some percent, "
+    "is not in them (measure.starts = 3 measures it)."
+)
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
@@ -32,7 +36,7 @@ STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
     asked = sum(record.request.kind != "training" for record in results.records)
-    measured = [record.steps for record in results.measured if record.steps is not None]
+    measured = [record.steps for record in results.records if record.steps is not None]
     if not measured:
         return [f"{asked} trials were tried, none completed."]
     mode = results.study.scaling.mode
@@ -40,8 +44,22 @@ def method_words(results: StudyResults) -> list[str]:
     return [
         f"{len(measured)} of {asked} trials are complete, with {rounds} rounds each. {BLOCKS}",
         ESTIMATOR,
+        *_start_words(results),
         _stop_words(results, measured),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
+    ]
+
+
+def _start_words(results: StudyResults) -> list[str]:
+    """Whether the intervals hold what starts of the workers differ by."""
+    starts = max(results.scaling(record).step_time_s.starts for record in results.measured)
+    if starts == 1:
+        return [ONE_START]
+    return [
+        f"Trials of the curve were repeated in {starts} starts of the workers, as two starts of one program "
+        "differ by more than the rounds of one tell: each start has its own estimate, and over the starts "
+        "the mean of the logarithms is taken, with Student's interval over them or, where wider, that of "
+        "the rounds. A search, a confirmation and what has no interval are of one start."
     ]
 
 

@@ -11,7 +11,7 @@ from raybench.report.answer import answer_of
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import bound_words, figures, percent
+from raybench.report.wording import bound_words, count, figures, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,8 +61,9 @@ def _trials_table(results: StudyResults) -> Table:
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     shown += results.failed[:MOST_TERMINAL_ROWS]
-    left_out = len(results.records) - len(shown)
-    caption = f"{left_out} of {len(results.records)} trials more in the report" if left_out else ""
+    total = len(results.complete) + len(results.failed)
+    left_out = total - len(shown)
+    caption = f"{left_out} of {total} trials more in the report" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
 
 
@@ -92,7 +93,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else str(results.scaling(record).step_time_s.n)
+        return "" if record.steps is None else count(results.scaling(record).step_time_s)
 
     return [
         Column("devices", devices, right=True),

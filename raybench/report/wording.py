@@ -97,6 +97,16 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     return f"{value}% [{low}, {high}]"
 
 
+def share(value: float) -> str:
+    """A relative value that was asked for, in percent: "3%", "2.5%"."""
+    return f"{100 * value:g}%"
+
+
+def count(estimate: Estimate) -> str:
+    """The n of an estimate: "10", or "30 in 3 starts" of the workers."""
+    return f"{estimate.n}" if estimate.starts == 1 else f"{estimate.n} in {estimate.starts} starts"
+
+
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
 

@@ -14,7 +14,8 @@ from raybench.run.session import Session
 def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
     """The default and the winners of a search at every world size.
 
-    The default first, at the target: were there time for one more trial only, it would be this one.
+    The default first, at the target: were there time for one more trial only, it would be this one. All
+    of one start of the workers come before the next start.
     """
     others = [record for record in winners if not choice.is_default(session.study, record.config)]
     suggestions = [session.plan.default(), *map(session.plan.suggestion_of, others)]
@@ -23,21 +24,23 @@ def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
         for suggestion in suggestions
         for request in session.plan.curve(suggestion)
     ]
-    measure_all(session, list({trial.request.trial_id: trial for trial in trials}.values()))
+    unique = {trial.request.trial_id: trial for trial in trials}
+    measure_all(session, sorted(unique.values(), key=lambda trial: trial.start))
 
 
 def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     """The trials in their order, as far as the time allows; what it leaves out is named."""
     if not trials:
         return
-    sizes = ", ".join(str(size) for size in session.plan.world_sizes)
-    session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}")
+    sizes, starts = ", ".join(str(size) for size in session.plan.world_sizes), session.study.measure.starts
+    anew = f", in {starts} starts of the workers" if starts > 1 else ""
+    session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")
     for done, trial in enumerate(trials):
         request = trial.request
         if not session.is_open(request):
             continue
         assert request.kind == "steps"
-        cost_s = session.cost_s(request.role, request.config.world_size)
+        cost_s = session.cost_s(request.role, request.config.world_size) + session.start_cost_s(request)
         reserve_s = session.confirmation_cost_s() + session.training_reserve_s()
         if not session.budget.has(cost_s + reserve_s):
             rest = [each.request for each in trials[done:] if session.is_open(each.request)]

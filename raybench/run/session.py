@@ -65,6 +65,7 @@ class Session:
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _lost_starts: int = 0
+    _start_of: dict[int, int | None] = field(default_factory=dict)  # what each worker group serves, by number
     _retried: set[str] = field(default_factory=set)
 
     @property
@@ -114,7 +115,7 @@ class Session:
             return Outcome("invalid", 0.0, fault)
         while True:
             try:
-                self.runner.start(self.plan.group_size, request.config.environment)
+                self._start_group(request)
                 outcome = self.runner.run(request, self.watcher.progress)
             except GroupLostError:
                 self._lost_starts += 1
@@ -123,6 +124,26 @@ class Session:
                 continue
             self._lost_starts = 0
             return outcome
+
+    def _start_group(self, request: TrialRequest) -> None:
+        """A worker group for ``request``; of the curve one group serves one start only."""
+        size, environment = self.plan.group_size, request.config.environment
+        began_s = self.budget.now_s
+        number = self.runner.start(size, environment).number
+        is_new = number not in self._start_of
+        served, asked = self._start_of.setdefault(number, None), _start_asked(request)
+        if served is not None and asked is not None and served != asked:
+            number, is_new = self.runner.start(size, environment, anew=True).number, True
+        if is_new:
+            self.budget.started(self.budget.now_s - began_s)
+        if asked is not None:
+            self._start_of[number] = asked
+
+    def start_cost_s(self, request: TrialRequest) -> float:
+        """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
+        served = next(reversed(self._start_of.values()), None)
+        asked = _start_asked(request)
+        return self.budget.start_s if served is not None and asked not in (None, served) else 0.0
 
     def cost_s(self, role: StepsRole, world_size: int) -> float:
         """Expected seconds of a trial of steps."""
@@ -145,8 +166,11 @@ class Session:
 
     def search_reserve_s(self) -> float:
         """Seconds to keep back for what comes after the search: the curves and the confirmation."""
-        curve_s = sum(self.cost_s("scaling", size) for size in self.plan.curve_sizes)
-        return 2 * curve_s + self.confirmation_cost_s() if self.best_differs else curve_s
+        starts = self.plan.study.measure.starts
+        curve_s = starts * sum(self.cost_s("scaling", size) for size in self.plan.curve_sizes)
+        groups_s = (starts - 1) * self.budget.start_s
+        curves_s = 2 * curve_s + self.confirmation_cost_s() if self.best_differs else curve_s
+        return curves_s + groups_s
 
     def confirmation_cost_s(self) -> float:
         """Expected seconds of a confirmation."""
@@ -161,7 +185,14 @@ class Session:
         left_s = trials * self.cost_s(request.role, request.config.world_size)
         if request.role == "search":
             left_s += self.search_reserve_s()
+        elif request.role == "scaling":
+            left_s += (self.plan.study.measure.starts - 1 - request.start) * self.budget.start_s
         return left_s if self.budget.left_s is None else min(left_s, self.budget.left_s)
+
+
+def _start_asked(request: TrialRequest) -> int | None:
+    """In which start of the workers a trial of the curve is to be; None: any serves."""
+    return request.start if request.kind == "steps" and request.role == "scaling" else None
 
 
 def winners(session: Session) -> list[TrialRecord]:

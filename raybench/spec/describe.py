@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -132,6 +132,9 @@ def _bounds(limits: list[Any]) -> str:
     above = next((limit.gt for limit in limits if isinstance(limit, Gt)), None)
     least = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
     below = next((limit.lt for limit in limits if isinstance(limit, Lt)), None)
+    most = next((limit.le for limit in limits if isinstance(limit, Le)), None)
+    if most is not None:
+        return f" from {least} to {most}"
     if below is not None:
         return (
             f" above {above} and below {below}"

@@ -21,6 +21,8 @@ from raybench.spec.knobs import MAX, Knobs
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
+MOST_STARTS = 20  # of the workers, for one study
+
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
 
@@ -126,6 +128,11 @@ class MeasureSpec(Model):
     )
     max_seconds: PositiveFloat = Field(20.0, description="rounds of one trial end after this, in s")
     timeout_seconds: PositiveFloat = Field(300.0, description="a trial is ended after this, in s")
+    starts: Annotated[int, Field(ge=1, le=MOST_STARTS, strict=True)] = Field(
+        1,
+        description="of the workers, in each of which the curve is measured anew; from 2 on intervals hold "
+        "what starts differ by",
+    )
     min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds at least")
     steps: PositiveInt | None = Field(
         None, description="steps of a block, for min_rounds rounds; none: as many as the interval needs"

@@ -18,6 +18,7 @@ class Noise:
     preemption: float = 0.0  # probability for a block
     preemption_size: float = 0.5
     drift_per_minute: float = 0.0
+    start: float = 0.0  # of the logarithm of what all devices at once take, from one start to the next
 
 
 QUIET = Noise(block=0.0, step=0.0)

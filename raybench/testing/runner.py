@@ -7,6 +7,7 @@ clock is simulated. ``truth`` gives back what a good analysis must find.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -62,20 +63,27 @@ class FakeRunner:
         self._resources = Resources(device, num_devices, f"fake {device}")
         self._group: GroupInfo | None = None
         self._group_of: tuple[int, dict[str, str]] | None = None
+        self._slowness = 1.0  # of this start of the workers, where the noise has some
 
     def resources(self) -> Resources:
         """The simulated devices."""
         return self._resources
 
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A group of ``world_size`` simulated workers on one node."""
-        if self._group is None or self._group_of != (world_size, environment):
+        if anew or self._group is None or self._group_of != (world_size, environment):
             self.num_starts += 1
+            self._slowness = self._drawn_slowness()
             name = self._resources.device_name
             members = tuple(Member(rank, "node0", "localhost", 0, name) for rank in range(world_size))
             self._group = GroupInfo(members, self.num_starts - 1)
             self._group_of = (world_size, dict(environment))
         return self._group
+
+    def _drawn_slowness(self) -> float:
+        if not self.noise.start:
+            return 1.0
+        return math.exp(self.noise.start * self.random.standard_normal())
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         """Measure ``request`` in simulated time; failures are outcomes."""
@@ -98,7 +106,13 @@ class FakeRunner:
     def _measure(self, request: StepsRequest, ranks: tuple[int, ...]) -> Outcome:
         """Rounds of blocks, in simulated time."""
         trial = SimulatedSteps(
-            request, ranks, self.costs, self.noise, self.random, max_block_steps=self.max_block_steps
+            request,
+            ranks,
+            self.costs,
+            self.noise,
+            self.random,
+            max_block_steps=self.max_block_steps,
+            slowness=self._slowness,
         )
         trial.measure()
         is_real = request.config.workload.input == "real"

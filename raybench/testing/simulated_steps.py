@@ -32,12 +32,13 @@ class SimulatedSteps:
         random: np.random.Generator,
         *,
         max_block_steps: int,
+        slowness: float = 1.0,  # of this start of the workers, where all devices work at once
     ) -> None:
         self._request, self._ranks, self._noise, self._random = request, ranks, noise, random
         self._costs = model(request.config, request.config.setting)
         self._versus_costs = model(request.config, request.versus) if request.versus else self._costs
         self._variants = [name for name in request.variants if name not in self._costs.missing]
-        self._max_block_steps = max_block_steps
+        self._max_block_steps, self._slowness = max_block_steps, slowness
         self._rounds: list[Round] = []
         self._stopped_by: StopReason | None = None
         self.step_times: list[BlockStepTimes] = []
@@ -78,6 +79,8 @@ class SimulatedSteps:
         true_s = self._true_s(variant, costs, num_steps)
         if alone is not None:
             true_s = true_s[alone : alone + 1]
+        if alone is None or len(self._ranks) == 1:
+            true_s = true_s * self._slowness
         factor = math.exp(noise.block * random.standard_normal())
         if random.random() < noise.preemption:
             factor *= 1 + noise.preemption_size * random.exponential()

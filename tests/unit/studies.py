@@ -78,10 +78,22 @@ def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -
 def grid(
     study: Study, sizes: Iterable[int], runner: FakeRunner | None = None
 ) -> tuple[list[TrialRecord], dict[str, tuple[BlockStepTimes, ...]]]:
-    """Every setting at every world size, nothing twice."""
-    requests = [asked(study, "scaling", setting, size) for setting in study.knobs.grid() for size in sizes]
-    unique = {each.trial_id: each for each in requests}
-    return run_all(runner or FakeRunner(seed=1), unique.values(), study.name)
+    """Every setting at every world size, nothing twice; all of one start before the next."""
+    runner, sizes = runner or FakeRunner(seed=1), tuple(sizes)
+    records, samples = list[TrialRecord](), dict[str, tuple[BlockStepTimes, ...]]()
+    for start in range(study.measure.starts):
+        if start:
+            runner.start(max(sizes), {}, anew=True)
+        requests = [
+            asked(study, "scaling", setting, size, start=start)
+            for setting in study.knobs.grid()
+            for size in sizes
+        ]
+        unique = {each.trial_id: each for each in requests}
+        found = run_all(runner, unique.values(), study.name)
+        records += found[0]
+        samples |= found[1]
+    return records, samples
 
 
 def searched(

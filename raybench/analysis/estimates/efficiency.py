@@ -173,12 +173,13 @@ def _against_smallest(
         for other in (*others, record)
         if other.steps is not None and same_question(other.config, record.config)
     ]
-    # Among several of one size: the same placement, else the first measured.
+    # Among several of one size: the same placement and start of the workers, else the first measured.
     base = min(
         rivals,
         key=lambda other: (
             other.config.world_size,
             other.config.placement != record.config.placement,
+            _start(other) != _start(record),
         ),
     )
     size, step_s = base.config.world_size, step_time(base)
@@ -189,6 +190,10 @@ def _against_smallest(
         return Baseline(size, base.config.setting.strategy, step_s, paired=False), one
     speedup = unpaired_ratio(throughput(record), throughput(base))
     return Baseline(size, base.config.setting.strategy, step_s, paired=False), speedup
+
+
+def _start(record: TrialRecord) -> int:
+    return record.request.start if record.request.kind == "steps" else 0
 
 
 def _rate(amount: float, step_s: Estimate) -> Estimate:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.estimates.efficiency import scaling, step_time
+from raybench.analysis.estimates.repeated import scaling_over_starts, waterfall_over_starts
 from raybench.analysis.estimates.rounds import level, mean_rank_s, series
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean, unpaired_ratio
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
+from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import Phase, PhaseBlock, StepsResult
 from raybench.records.record import TrialRecord
@@ -56,12 +57,13 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
 
     Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
     step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
-    transfers or the step of one device are missing.
+    transfers or the step of one device are missing. Where the trial was repeated in several starts, levels
+    are those over starts, shares the first one's.
     """
     measurement, size = record.steps, record.config.world_size
     if measurement is None or size == 1:
         return None
-    found, one_blocks = waterfall(record), _blocks_alone(record, others)
+    found, one_blocks = waterfall_over_starts(record, others), _blocks_alone(record, others)
     many_blocks = _blocks(measurement, "local")
     if found is None or len(one_blocks) < 2 or len(many_blocks) < 2:
         return None
@@ -83,7 +85,7 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
         measurement.samples_per_step,
         tuple(rows),
         _row("backward with synchronization", one["backward"], together, totals, gain),
-        replace(_row("step", *totals, totals, gain), speedup=scaling(record).speedup),
+        replace(_row("step", *totals, totals, gain), speedup=scaling_over_starts(record, others).speedup),
         None if gain is None else gain.value > 0,
     )
 
@@ -97,12 +99,13 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     assert record.steps is not None
     local, synced, plain = (_blocks(record.steps, name) for name in ("local", "synced", "plain"))
     without_transfers_s = _without_transfers(record.steps, found)
+    step_s = found.step_time_s if found else step_time(record)
     if record.config.world_size == 1:
-        blocks, whole_s = plain, step_time(record)
+        blocks, whole_s = plain, step_s
     elif without_transfers_s is not None and len(local) > 1:
         blocks, whole_s = local, without_transfers_s
     else:
-        blocks, whole_s = synced, step_time(record)
+        blocks, whole_s = synced, step_s
     if len(blocks) < 2:
         return {}
     return {name: _times(share, whole_s) for name, share in _shares(blocks).items()}
@@ -158,7 +161,7 @@ def _gain(
     record: TrialRecord, others: Sequence[TrialRecord], totals: tuple[Estimate, Estimate]
 ) -> Estimate | None:
     """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it."""
-    speedup = scaling(record, others).speedup
+    speedup = scaling_over_starts(record, others).speedup
     if speedup is None or not speedup.excludes(1.0):
         return None
     one, many = totals

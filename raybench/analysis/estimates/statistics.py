@@ -26,12 +26,13 @@ DEVICES_DIFFER = 0.001  # significance of the F test: devices that are alike are
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95% interval and the number of rounds behind it."""
+    """A value with its 95% interval, the number of rounds behind it, and of starts that these are from."""
 
     value: float
     low: float
     high: float
     n: int
+    starts: int = 1
 
     @property
     def half_width(self) -> float:
@@ -43,10 +44,15 @@ class Estimate:
         """Half the interval over the value's size."""
         return self.half_width / abs(self.value) if self.value else float("inf")
 
+    @property
+    def log_half_width(self) -> float:
+        """Half the interval of the logarithm; the whole interval must be above 0."""
+        return math.log(self.high / self.low) / 2
+
     def scaled(self, factor: float) -> Estimate:
         """The estimate in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
-        return Estimate(self.value * factor, low, high, self.n)
+        return Estimate(self.value * factor, low, high, self.n, self.starts)
 
     def excludes(self, value: float) -> bool:
         """Whether the interval lies on one side of ``value``."""
@@ -54,7 +60,8 @@ class Estimate:
 
 
 @cache
-def _t_quantile(degrees: int) -> float:
+def t_quantile(degrees: float) -> float:
+    """Half the width of Student's 95% interval with so many degrees of freedom, in standard errors."""
     return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
 
 
@@ -73,7 +80,7 @@ def trimmed_mean(values: ArrayLike) -> Estimate:
     mean = float(inner.mean())
     winsorized = np.clip(ordered, inner[0], inner[-1])
     error = float(winsorized.std(ddof=1)) / ((1 - 2 * trimmed / n) * n**0.5)
-    half = _t_quantile(n - 2 * trimmed - 1) * error
+    half = t_quantile(n - 2 * trimmed - 1) * error
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -84,7 +91,7 @@ def student(values: ArrayLike) -> Estimate:
     """
     given: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     n, mean = len(given), float(given.mean())
-    half = _t_quantile(n - 1) * float(given.std(ddof=1)) / n**0.5
+    half = t_quantile(n - 1) * float(given.std(ddof=1)) / n**0.5
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -149,6 +156,11 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
 def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     """The ratio of two positive estimates from different rounds; half-widths of logarithms add in squares."""
     log = math.log(numerator.value / denominator.value)
-    half = math.hypot(*(math.log(each.high / each.low) / 2 for each in (numerator, denominator)))
-    n = min(numerator.n, denominator.n)
-    return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), n)
+    half = math.hypot(numerator.log_half_width, denominator.log_half_width)
+    return of_log(log, half, min(numerator.n, denominator.n), min(numerator.starts, denominator.starts))
+
+
+def of_log(log: float, half_width: float, n: int, starts: int = 1) -> Estimate:
+    """The estimate whose logarithm is ``log``, give or take ``half_width``."""
+    low, high = math.exp(log - half_width), math.exp(log + half_width)
+    return Estimate(math.exp(log), low, high, n, starts)

@@ -84,6 +84,7 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     furthest_s = max(step_s.high, *(bar.start_s + max(bar.part.high, 0) for bar in plot.bars))
     axes.set_xlim(0, furthest_s * 1e3 * 1.3)  # room for the notes
     axes.set_xlabel("time in a step (ms)")
-    words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds"
+    starts = "" if step_s.starts == 1 else f" in {step_s.starts} starts"
+    words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds{starts}"
     write_title(figure, f"{words}\n{in_lines(plot.title, 80)}")
     return figure

@@ -8,7 +8,7 @@ from raybench.analysis.attribution import Effect
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import percent, times
+from raybench.report.wording import count, percent, times
 
 TITLE = "What each knob changes"
 
@@ -28,7 +28,7 @@ _COLUMNS: list[Column[_Row]] = [
     Column("efficiency / default's", lambda row: times(row.effect.efficiency_ratio), right=True),
     Column("samples/s / default's", lambda row: times(row.effect.throughput_ratio), right=True),
     Column("interaction", lambda row: known(row.effect.interaction, times), right=True),
-    Column("n", lambda row: str(row.effect.efficiency_ratio.n), right=True),
+    Column("n", lambda row: count(row.effect.efficiency_ratio), right=True),
 ]
 
 

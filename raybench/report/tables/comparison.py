@@ -10,7 +10,7 @@ from raybench.analysis.comparison import Difference, FurtherSide, SameTrial, Sid
 from raybench.analysis.labels import devices_words
 from raybench.analysis.summary import model_name
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, interval, milliseconds, percent, times
+from raybench.report.wording import count, figures, interval, milliseconds, percent, share, times
 from raybench.spec.toml import received
 
 
@@ -18,7 +18,8 @@ def comparison_tables(studies: SideBySide) -> list[Table]:
     """All that have something to say, in order."""
     tables = [sides_table(studies.sides), differences_table(studies)]
     for other in studies.others:
-        tables += [same_trials_table(studies.first, other), change_table(studies.first, other)]
+        same = same_trials_table(studies.first, other, studies.between_starts)
+        tables += [same, change_table(studies.first, other)]
     return [table for table in tables if table.rows]
 
 
@@ -65,14 +66,27 @@ _SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
 ]
 
 
-def same_trials_table(first: Side, other: FurtherSide) -> Table:
+def same_trials_table(first: Side, other: FurtherSide, between_starts: float) -> Table:
     """The trials that both measured, with how much faster the second is; empty where they share none."""
+    said = dict.fromkeys(starts_words(trial, between_starts) for trial in other.same_trials)
     caption = (
-        "The intervals hold the noise within each run, not what changes from one hour to another: repeat "
-        "both before a small difference is believed."
+        f"The intervals hold the noise within each run and what starts of one program differ by: "
+        f"{'; or '.join(said)}. What changes from one day to another is not in them."
     )
     title = f"The same trials: {other.name} over {first.name}"
     return make_table(title, caption, _SAME_TRIAL_COLUMNS, other.same_trials)
+
+
+def starts_words(trial: SameTrial, between_starts: float) -> str:
+    """How what starts differ by came into the interval."""
+    first, other = trial.starts
+    if not trial.is_assumed:
+        return f"over {first} starts and {other}"
+    starts = "one start each" if first == other else f"{first} and {other} starts"
+    return (
+        f"{starts}, a standard deviation of {share(between_starts)} between starts assumed "
+        "(--between-starts; measure.starts = 3 measures it)"
+    )
 
 
 def _verdict(trial: SameTrial) -> str:
@@ -128,7 +142,7 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "samples/s", interval(scaling.throughput_samples_per_s) if scaling else NONE
     yield "speed-up", known(scaling.speedup, times) if scaling else NONE
     yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
-    yield "n", str(scaling.step_time_s.n) if scaling else NONE
+    yield "n", count(scaling.step_time_s) if scaling else NONE
     yield "best setting", results.best_label if results.best else NONE
 
 

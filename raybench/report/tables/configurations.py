@@ -7,7 +7,7 @@ from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import percent, times
+from raybench.report.wording import count, percent, times
 
 TITLE = "Configurations"
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [
@@ -15,7 +15,7 @@ _COLUMNS: list[Column[DiagnosedConfiguration]] = [
     Column("status", lambda each: str(each.status) if each.status else "no baseline"),
     Column("speed-up", lambda each: known(each.scaling.speedup, times, ""), right=True),
     Column("efficiency", lambda each: known(each.scaling.efficiency, percent, ""), right=True),
-    Column("n", lambda each: str(each.scaling.step_time_s.n), right=True),
+    Column("n", lambda each: count(each.scaling.step_time_s), right=True),
 ]
 
 

@@ -10,7 +10,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import interval, milliseconds, percent, times
+from raybench.report.wording import count, interval, milliseconds, percent, times
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -27,7 +27,7 @@ def scaling_table(results: StudyResults) -> Table:
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
         Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
         Column("status", lambda record: _status_cell(scaling(record))),
-        Column("n", lambda record: str(scaling(record).step_time_s.n), right=True),
+        Column("n", lambda record: count(scaling(record).step_time_s), right=True),
     ]
     caption = (
         "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
@@ -102,5 +102,5 @@ _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
     ),
     Column("exposed / T(n)", lambda row: known(row.waterfall.communication_fraction, percent), right=True),
     Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, percent), right=True),
-    Column("n", lambda row: str(row.waterfall.step_time_s.n), right=True),
+    Column("n", lambda row: count(row.waterfall.step_time_s), right=True),
 ]

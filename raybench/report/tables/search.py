@@ -8,7 +8,7 @@ from raybench.analysis.results import Confirmation, StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import bound_words, interval, mebibytes, percent
+from raybench.report.wording import bound_words, count, interval, mebibytes, percent
 
 
 def suggestions_table(results: StudyResults) -> Table:
@@ -25,7 +25,7 @@ def suggestions_table(results: StudyResults) -> Table:
             "efficiency", lambda record: known(results.scaling(record).efficiency, percent, ""), right=True
         ),
         Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
-        Column("n", lambda record: str(results.scaling(record).step_time_s.n), right=True),
+        Column("n", lambda record: count(results.scaling(record).step_time_s), right=True),
     ]
     caption = (
         f"World size {results.target_world_size}. Trials are minutes apart, so drift is in these numbers: "

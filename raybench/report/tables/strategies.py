@@ -9,7 +9,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, make_table
 from raybench.report.tables.scaling import efficiency_cell, speedup_cell
 from raybench.report.tables.trials import in_order
-from raybench.report.wording import mebibytes, milliseconds
+from raybench.report.wording import count, mebibytes, milliseconds
 
 
 def strategies_table(results: StudyResults) -> Table:
@@ -35,7 +35,7 @@ _STRATEGY_COLUMNS: list[Column[StrategyRow]] = [
     Column("efficiency", lambda row: efficiency_cell(row.scaling), right=True),
     Column("peak memory, MiB", lambda row: mebibytes(row.memory_bytes), right=True),
     Column("loss parity", lambda row: _parity_words(row.parity)),
-    Column("n", lambda row: str(row.scaling.step_time_s.n), right=True),
+    Column("n", lambda row: count(row.scaling.step_time_s), right=True),
 ]
 
 

@@ -10,7 +10,7 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import PART_WORDS, interval, milliseconds, percent
+from raybench.report.wording import PART_WORDS, count, interval, milliseconds, percent
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ _PART_COLUMNS: list[Column[_Part]] = [
     Column("part", lambda part: part.name),
     Column("ms", lambda part: milliseconds(part.time_s), right=True),
     Column("share", lambda part: part.share, right=True),
-    Column("n", lambda part: str(part.time_s.n), right=True),
+    Column("n", lambda part: count(part.time_s), right=True),
 ]
 
 
@@ -91,7 +91,7 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
     )
     for name, estimate, words in estimates:
         if estimate is not None:
-            yield _Quantity(name, words(estimate), str(estimate.n))
+            yield _Quantity(name, words(estimate), count(estimate))
     logged = waterfall.ddp_logger
     if logged:
         difference = (

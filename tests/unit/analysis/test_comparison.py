@@ -9,6 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.attribution import between
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
@@ -60,6 +61,32 @@ def test_equal_studies_are_not_told_apart() -> None:
     assert differences([one, two]) == []
     assert {each.label for each in same_trials(one, two)} == {"batch 32, fp32"}
     assert not any(each.is_slower for each in same_trials(one, two))
+
+
+def alarms(starts: int, studies: int, between_starts: float) -> tuple[float, float]:
+    """Of pairs of equal studies whose starts differ by 3%: the shares called slower, and not told apart."""
+    noise = Noise(start=0.03)
+    sides = [
+        side("equal", 0.010, noise=noise, seed=seed, measure={"starts": starts}) for seed in range(studies)
+    ]
+    pairs = [(one, two) for place, one in enumerate(sides) for two in sides[place + 1 : place + 6]]
+    found = [trial for pair in pairs if (trial := headline_in_common(*pair, between_starts))]
+    assert {trial.starts for trial in found} == {(starts, starts)}
+    covered = sum(not trial.speed.excludes(1.0) for trial in found)
+    return sum(trial.is_slower for trial in found) / len(found), covered / len(found)
+
+
+@pytest.mark.parametrize(("starts", "studies"), [(1, 40), (3, 16)])
+def test_equal_studies_of_starts_that_differ_are_not_told_apart(starts: int, studies: int) -> None:
+    slower, covered = alarms(starts, studies, BETWEEN_STARTS)
+    assert slower <= 0.05
+    assert covered >= 0.93
+
+
+def test_by_their_rounds_alone_they_would_be() -> None:
+    slower, covered = alarms(1, 24, between_starts=0.0)
+    assert slower > 0.15
+    assert covered < 0.7
 
 
 def test_what_differs_is_named_with_every_value() -> None:

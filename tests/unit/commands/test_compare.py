@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
@@ -45,23 +46,61 @@ def printed(*directories: Path, width: int | None = None, **options: Any) -> tup
     console = make_console(io.StringIO())
     if width:
         console.width = width
-    code = compare_directories(directories, console, **options)
+    given = {"fail_if_slower": None, "between_starts": BETWEEN_STARTS} | options
+    code = compare_directories(directories, console, **given)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
     monday = planted(tmp_path, "monday", 0.010)
     tuesday = planted(tmp_path, "tuesday", 0.0125, 0.0025, seed=2)
-    code, text = printed(monday, tuesday, fail_if_slower=True)
+    code, text = printed(monday, tuesday, fail_if_slower=0.0)
     assert code == 1
-    assert "tuesday is slower than monday: 0.8" in text
-    assert printed(tuesday, monday, fail_if_slower=True)[0] == 0  # faster is no failure
+    assert "tuesday is slower than monday by more than 0%: 0.8" in text
+    assert printed(tuesday, monday, fail_if_slower=0.0)[0] == 0  # faster is no failure
     assert printed(monday, tuesday)[0] == 0  # nobody asked
+
+
+def test_it_fails_beyond_the_percent_that_is_asked_for(tmp_path):
+    """15 ms after 12 ms: a speed of 0.8, whose interval ends below 0.9 and above 0.8."""
+    monday = planted(tmp_path, "monday", 0.010)
+    tuesday = planted(tmp_path, "tuesday", 0.0125, 0.0025, seed=2)
+    code, text = printed(monday, tuesday, fail_if_slower=0.1)
+    assert code == 1
+    assert "slower than monday by more than 10%: 0.8" in text
+    code, text = printed(monday, tuesday, fail_if_slower=0.2)
+    assert code == 0
+    assert "is slower than" not in text
+
+
+def test_one_start_each_is_said_with_what_is_assumed(tmp_path):
+    """12.5 ms after 12 ms is more than the rounds leave open, and less than starts differ by."""
+    one = planted(tmp_path, "one", 0.010, quiet=True)
+    two = planted(tmp_path, "two", 0.0104, 0.0021, seed=2, quiet=True)
+    code, text = printed(one, two, fail_if_slower=0.0)
+    assert code == 0
+    assert "one start each, a standard deviation of 3% between starts assumed" in " ".join(text.split())
+    code, text = printed(one, two, fail_if_slower=0.0, between_starts=0.005)
+    assert code == 1
+    assert "(batch 32, fp32; one start each, a standard deviation of 0.5% between starts assumed" in text
+
+
+def test_several_starts_are_counted_and_nothing_is_assumed(tmp_path):
+    one, two = (
+        planted(tmp_path, name, 0.010, seed=seed, quiet=True, measure={"starts": starts})
+        for name, seed, starts in (("one", 1, 3), ("two", 2, 4))
+    )
+    code, text = printed(one, two, fail_if_slower=0.0)
+    words = " ".join(text.split())
+    assert code == 0
+    assert "differ by: over 3 starts and 4." in words
+    assert "assumed" not in words
+    assert "30 in 3 starts" in words
 
 
 def test_equal_studies_are_not_told_apart(tmp_path):
     one, two = planted(tmp_path, "one", 0.010), planted(tmp_path, "two", 0.010, seed=2)
-    code, text = printed(one, two, fail_if_slower=True)
+    code, text = printed(one, two, fail_if_slower=0.0)
     assert code == 0
     assert text.count("no difference seen") == 2  # one device and two
     assert "What differs" not in text
@@ -103,7 +142,7 @@ def test_wrong_requests(tmp_path):
     with pytest.raises(RequestError, match="not a results directory"):
         printed(one, tmp_path)
     with pytest.raises(RequestError, match="--fail-if-slower: other has measured the default of one"):
-        printed(one, other, fail_if_slower=True)
+        printed(one, other, fail_if_slower=0.0)
 
 
 def test_one_without_a_complete_trial_stands_beside_the_others(tmp_path):

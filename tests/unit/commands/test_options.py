@@ -9,6 +9,7 @@ from raybench.commands.options import (
     parse_batch_sizes,
     parse_bucket_sizes,
     parse_duration,
+    parse_percent,
     parse_precisions,
     parse_words,
     parse_world_sizes,
@@ -48,6 +49,17 @@ def test_an_assignment_that_is_none(text):
     (line,) = problems(parse_assignment, text)
     assert line.startswith("--set")
     assert "received" in line
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), (" 0% ", 0.0), ("2.5%", 0.025), ("99%", 0.99)])
+def test_percent_is_a_share(text, share):
+    assert parse_percent(text, "--fail-if-slower") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "3", "0.03", "-1%", "100%", "nan%", "3%%", "a%"])
+def test_percent_that_is_none(text):
+    (line,) = problems(parse_percent, text, "--fail-if-slower")
+    assert line == (f'--fail-if-slower: percent of at least 0% and below 100% (received "{text}")')
 
 
 def test_lists_of_options():

@@ -1,7 +1,11 @@
 """What a request's id covers, and what is measured beside its rounds."""
 
+import hashlib
+import json
+
 from raybench.records.requests import TrainingRequest
 from raybench.spec import TrainingSpec
+from raybench.spec.study import MeasureSpec
 from tests.unit.studies import config, request
 
 REAL = {"name": "vision", "input": "real"}
@@ -16,6 +20,18 @@ def test_the_id_covers_the_training_but_not_how_long_it_may_take():
     assert plain.trial_id != longer.trial_id
     assert plain.trial_id != request(workload=REAL).trial_id
     assert (patient.timeout_s, request().timeout_s) == (1.0, 300.0)
+
+
+def test_a_further_start_is_another_trial_and_the_first_one_is_the_trial_itself():
+    once, thrice = (request(measure=MeasureSpec(starts=starts)) for starts in (1, 3))
+    again = request(measure=MeasureSpec(starts=3), start=1)
+    assert once.trial_id == thrice.trial_id != again.trial_id
+    before_there_were_starts = once.model_dump(
+        mode="json",
+        exclude={"config": {"oversubscribed"}, "measure": {"timeout_seconds", "starts"}, "start": True},
+    )
+    text = json.dumps(before_there_were_starts, sort_keys=True, separators=(",", ":"))
+    assert once.trial_id == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def test_phases_and_parity_are_measured_in_scaling_trials_only():

@@ -440,7 +440,7 @@ def test_the_same_goes_on(path):
     with ResultsDirectory.resume(path) as results:
         results.check_same(STUDY, ENVIRONMENT)
         longer = STUDY.model_copy(
-            update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900)}
+            update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900, starts=3)}
         )
         results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
         assert results.warnings == []

@@ -72,6 +72,7 @@ CONTRACT = [
     "time_to_target_s",
     "oversubscribed",
     "rounds",
+    "starts",
     "wall_time_s",
 ]
 

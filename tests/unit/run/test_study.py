@@ -341,12 +341,12 @@ class Starts(FakeRunner):
         super().__init__(noise=QUIET_ENOUGH)
         self.lost, self.tries = lost, 0
 
-    def start(self, world_size: int, environment: dict[str, str]) -> GroupInfo:
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         if len(self.requests) < len(self.lost) and self.tries < self.lost[len(self.requests)]:
             self.tries += 1
             raise GroupLostError("no worker answered")
         self.tries = 0
-        return super().start(world_size, environment)
+        return super().start(world_size, environment, anew=anew)
 
 
 def test_a_group_that_does_not_start_is_tried_again():

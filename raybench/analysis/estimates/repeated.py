@@ -1,0 +1,106 @@
+"""Trials that were repeated in several starts of the workers: which belong together, and what they say.
+
+This is the one place where starts become one point. ``one_of_starts`` takes the trial that speaks for all of
+its starts, and the functions below give its estimates over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from raybench.analysis.estimates.efficiency import Scaling, scaling, status
+from raybench.analysis.estimates.over_starts import mean_over_starts, over_starts
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
+from raybench.records.record import TrialRecord
+
+
+def same_but_for_start(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether the two ask the same of different starts."""
+    mine, theirs = one.request, other.request
+    if mine.kind != "steps" or theirs.kind != "steps" or mine.start == theirs.start:
+        return False
+    named = ("role", "variants", "versus", "config")
+    return all(getattr(mine, name) == getattr(theirs, name) for name in named)
+
+
+def starts_of(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> tuple[TrialRecord, ...]:
+    """``record``, then the complete records among ``others`` of the same trial in further starts."""
+    further = (other for other in others if other.steps is not None and same_but_for_start(record, other))
+    return record, *further
+
+
+def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """One record for each trial, in its first one's place: of its starts the first that is complete."""
+    kept: list[TrialRecord] = []
+    for record in records:
+        place = next((i for i, other in enumerate(kept) if same_but_for_start(record, other)), None)
+        if place is None:
+            kept.append(record)
+        elif kept[place].state != "complete" and record.state == "complete":
+            kept[place] = record
+    return kept
+
+
+def scaling_over_starts(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Scaling:
+    """How ``record`` scales, over all of its starts among ``others``, where its baseline may be too.
+
+    What a start did not give (a baseline) is of those that gave it. Raises as ``scaling``.
+    """
+    first, *further = (scaling(each, others) for each in starts_of(record, others))
+    if not further:
+        return first
+    size = first.baseline.world_size if first.baseline else None
+    based = [each for each in further if each.baseline and each.baseline.world_size == size]
+    baseline = first.baseline
+    if baseline is not None:
+        steps_s = [baseline.step_time_s, *(each.baseline.step_time_s for each in based if each.baseline)]
+        baseline = replace(baseline, step_time_s=over_starts(steps_s))
+    speedup = _known([first, *based], lambda each: each.speedup)
+    efficiency = _known([first, *based], lambda each: each.efficiency)
+    return Scaling(
+        step_time_s=over_starts([each.step_time_s for each in (first, *further)]),
+        throughput_samples_per_s=over_starts([each.throughput_samples_per_s for each in (first, *further)]),
+        throughput_tokens_per_s=_known([first, *further], lambda each: each.throughput_tokens_per_s),
+        baseline=baseline,
+        speedup=speedup,
+        efficiency=efficiency,
+        status=status(speedup, efficiency),
+    )
+
+
+def _known(every: Sequence[Scaling], part: Callable[[Scaling], Estimate | None]) -> Estimate | None:
+    known = [estimate for each in every if (estimate := part(each)) is not None]
+    return over_starts(known) if known else None
+
+
+def waterfall_over_starts(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Waterfall | None:
+    """The waterfall of ``record`` over all of its starts among ``others``; None where ``waterfall`` is.
+
+    Times are shares of their start's step; the mean share is of the step over all starts. So the parts still
+    add up to the step time. Starts that were taken apart otherwise (a variant was missing) are left out of
+    the parts, not of the step time. Notes and DDP's logger are the first start's.
+    """
+    first, *further = (waterfall(each) for each in starts_of(record, others))
+    if first is None or not further:
+        return first
+    names = list(first.parts.present())
+    alike = [first, *(each for each in further if each and list(each.parts.present()) == names)]
+    step_s = scaling_over_starts(record, others).step_time_s
+    parts = {name: _time([each.parts.present()[name] for each in alike], alike, step_s) for name in names}
+    found: dict[str, Any] = {"step_time_s": step_s, "parts": Parts(**parts)}
+    for name, value in vars(first).items():
+        values = [getattr(each, name) for each in alike]
+        if name in found or not isinstance(value, Estimate) or None in values:
+            continue
+        is_time = name.endswith("_s") and not name.endswith("_per_s")
+        found[name] = _time(values, alike, step_s) if is_time else mean_over_starts(values)
+    return replace(first, **found)
+
+
+def _time(values: Sequence[Estimate], alike: Sequence[Waterfall], step_s: Estimate) -> Estimate:
+    """A time in s, one value a start: the mean of its shares of their steps, of the step over all starts."""
+    shares = [value.scaled(1 / each.step_time_s.value) for value, each in zip(values, alike, strict=True)]
+    return mean_over_starts(shares).scaled(step_s.value)

@@ -1,0 +1,48 @@
+"""When a running worker group serves on, and when new processes are started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from raybench.launch import group_runner
+from raybench.launch.cluster import Cluster
+from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.records.messages import GroupInfo
+
+
+class Group:
+    """A worker group without processes."""
+
+    def __init__(self, world_size: int, environment: dict[str, str], number: int, **rest: Any) -> None:
+        self.wants, self.number, self.alive = (world_size, dict(environment)), number, True
+
+    @property
+    def info(self) -> GroupInfo:
+        return GroupInfo((), self.number)
+
+    def await_ready(self) -> GroupInfo:
+        return self.info
+
+    def stop(self, *, at_once: bool = False) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WorkerGroupRunner:
+    monkeypatch.setattr(group_runner, "WorkerGroup", Group)
+    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size: None)
+    return WorkerGroupRunner(cast(Cluster, cluster), device="cpu", cpus_per_worker=1, storage=tmp_path)
+
+
+def test_just_the_same_group_serves_on_unless_it_is_asked_for_anew(runner: WorkerGroupRunner) -> None:
+    assert runner.start(2, {}).number == runner.start(2, {}).number == 1
+    assert runner.start(2, {"A": "1"}).number == 2
+    first = runner._group
+    assert runner.start(2, {"A": "1"}, anew=True).number == 3
+    assert first is not None
+    assert not first.alive  # its processes are gone before new ones start
+    assert runner.start(2, {"A": "1"}).number == 3
