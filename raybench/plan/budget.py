@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from time import monotonic
 
 from raybench.analysis.estimates.efficiency import throughput
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Role, TrainingRequest, TrialRequest
+from raybench.records.requests import Role, StepsRequest, TrainingRequest
+from raybench.spec.knobs import Setting
 
-ALONE = 0.5  # a trial on one device, in trials on several
+ROUNDS_SHARE = 0.7  # of a trial's time; the rest is set-up, warm-up and what is measured beside the rounds
+LEAST_SHARE = 0.5  # of the time that trials are expected to take: with less some are left out
+ALONE = 0.6  # a trial on one device, in trials on several
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
 # has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals.
 COST_IN_SEARCHES: dict[Role, float] = {
     "search": 1.0,
-    "scaling": 3.0,
+    "scaling": 2.2,
     "confirmation": 1.7,
     "training": 1.7,
     "verification": 1.7,
 }
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """How long a trial of steps took."""
+
+    role: Role
+    alone: bool  # on one device
+    settings: tuple[Setting, ...]
+    seconds: float
 
 
 @dataclass
@@ -28,7 +42,7 @@ class Budget:
 
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done; None: no limit
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
-    _seconds: dict[tuple[Role, bool], list[float]] = field(default_factory=dict)
+    _seen: list[_Seen] = field(default_factory=list)
     _starts_s: list[float] = field(default_factory=list)
 
     @property
@@ -49,7 +63,7 @@ class Budget:
     @property
     def knows(self) -> bool:
         """Whether a trial was seen."""
-        return bool(self._seconds)
+        return bool(self._seen)
 
     def has(self, seconds: float) -> bool:
         """Whether there is time for that."""
@@ -59,23 +73,57 @@ class Budget:
         """Learn how long a worker group took to start."""
         self._starts_s.append(seconds)
 
-    def took(self, request: TrialRequest, seconds: float) -> None:
+    def took(self, request: StepsRequest, seconds: float) -> None:
         """Learn how long a trial took."""
-        self._seconds.setdefault((request.role, request.config.world_size == 1), []).append(seconds)
+        alone = request.config.world_size == 1
+        self._seen.append(_Seen(request.role, alone, request.settings, seconds))
 
-    def cost(self, role: Role, world_size: int, max_seconds: float) -> float:
-        """Expected seconds of a trial: as its like took, else by its ratio to those seen.
+    def cost(
+        self, role: Role, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
+    ) -> float:
+        """Expected seconds of a trial of ``settings`` (none: not known yet), from those seen.
 
-        ``max_seconds``: after which the rounds of any trial end.
+        What its settings took in the search, times what a trial of its kind takes of that. ``max_seconds``:
+        after which the rounds of any trial end; taken where nothing was seen.
         """
         alone = world_size == 1
-        seen = self._seconds.get((role, alone))
-        if seen:
-            return sum(seen) / len(seen)
-        searched = self._seconds.get(("search", False)) or self._seconds.get(("scaling", False))
-        if not searched:
-            return max_seconds * (ALONE if alone else 1.0)
-        return sum(searched) / len(searched) * (ALONE if alone else COST_IN_SEARCHES[role])
+        alike = [seen for seen in self._seen if seen.role == role and seen.alone == alone]
+        searched_s = self._searched(settings)
+        if searched_s is None:
+            seen_s = alike or [seen for seen in self._seen if seen.role == "scaling" and not seen.alone]
+            if not seen_s:
+                return max_seconds * (ALONE if alone else 1.0)
+            mean_s = fmean(seen.seconds for seen in seen_s)
+            return mean_s if alike else mean_s * (ALONE if alone else 1.0)
+        if not alike:
+            return searched_s * (ALONE if alone else COST_IN_SEARCHES[role])
+        if role == "search":
+            return searched_s
+        return searched_s * fmean(seen.seconds / (self._searched(seen.settings) or 1.0) for seen in alike)
+
+    def in_time(
+        self, request: StepsRequest, expected_s: float, steps_s: float, fixed_s: float = 0.0
+    ) -> StepsRequest | None:
+        """``request`` with so much time for its rounds that all that follows it gets its share.
+
+        Still to be measured are trials of steps that are expected to take ``steps_s``, ``expected_s`` of it
+        this one, and ``fixed_s`` of what cannot be cut short. None where there is not time for all of it.
+        """
+        left_s = self.left_s
+        if left_s is None or steps_s + fixed_s <= left_s:
+            return request
+        share = (left_s - fixed_s) / steps_s
+        if share < LEAST_SHARE:
+            return None
+        rounds_s = min(expected_s * (share - (1 - ROUNDS_SHARE)), request.measure.max_seconds)
+        measure = request.measure.model_copy(update={"max_seconds": rounds_s})
+        return request.model_copy(update={"measure": measure})
+
+    def _searched(self, settings: Sequence[Setting]) -> float | None:
+        """Mean seconds of the search's trials of ``settings``, or of all of them; None without any."""
+        every = [seen for seen in self._seen if seen.role == "search"]
+        own = [seen for seen in every if seen.settings[0] in settings]
+        return fmean(seen.seconds for seen in own or every) if every else None
 
     def training_cost(self, request: TrainingRequest, known: Sequence[TrialRecord]) -> float:
         """Expected seconds of a training trial: as its like took, else by its throughput; 0 if unknown."""

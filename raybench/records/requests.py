@@ -107,7 +107,7 @@ class StepsRequest(_Request):
     """Rounds of blocks of steps, a block of each variant in every round; with ``versus`` a confirmation."""
 
     # A study that goes on with more starts keeps those that it has.
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "starts"}}
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds", "starts"}}
 
     kind: Literal["steps"] = "steps"
     role: StepsRole
@@ -122,6 +122,11 @@ class StepsRequest(_Request):
         if self.start == 0:
             del asked["start"]
         return asked
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """What is measured: the setting, and the other one of a confirmation."""
+        return (self.config.setting,) if self.versus is None else (self.config.setting, self.versus)
 
     @property
     def measures_beside_rounds(self) -> bool:

@@ -23,8 +23,10 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             )
             continue
         request = plan.confirmation(plan.suggestion_of(winner), default)
-        if session.is_open(request) and not session.budget.has(session.confirmation_cost_s()):
+        cost_s = session.cost_s(request.role, request.config.world_size, *request.settings)
+        in_time = session.budget.in_time(request, cost_s, cost_s, session.training_reserve_s())
+        if session.is_open(request) and in_time is None:
             session.not_reached.append("the confirmation of the best suggestion against the default")
             return
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
-        session.measure(Trial(request, winner.suggestion), done=0, total=1)
+        session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)

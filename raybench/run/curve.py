@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.analysis.labels import trial_words
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
 from raybench.run.session import Session
 
 
@@ -40,11 +42,19 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
         if not session.is_open(request):
             continue
         assert request.kind == "steps"
-        cost_s = session.cost_s(request.role, request.config.world_size) + session.start_cost_s(request)
-        reserve_s = session.confirmation_cost_s() + session.training_reserve_s()
-        if not session.budget.has(cost_s + reserve_s):
-            rest = [each.request for each in trials[done:] if session.is_open(each.request)]
+        rest = [each.request for each in trials[done:] if session.is_open(each.request)]
+        own_s, confirmation_s = _cost_s(session, request), session.confirmation_cost_s()
+        training_s, start_s = session.training_reserve_s(), session.start_cost_s(request)
+        steps_s = sum(_cost_s(session, each) for each in rest) + confirmation_s
+        starts_s = start_s + (trials[-1].start - trial.start) * session.budget.start_s
+        in_time = session.budget.in_time(request, own_s, steps_s, starts_s + training_s)
+        if in_time is None and not session.budget.has(own_s + start_s + confirmation_s + training_s):
             words = "; ".join(trial_words(session.study, each) for each in rest)
             session.not_reached.append(f"{len(rest)} trials: {words}")
             return
-        session.measure(trial, done=done, total=len(trials))
+        session.measure(replace(trial, request=in_time or request), done=done, total=len(trials))
+
+
+def _cost_s(session: Session, request: TrialRequest) -> float:
+    assert request.kind == "steps"
+    return session.cost_s(request.role, request.config.world_size, *request.settings)

@@ -22,6 +22,7 @@ def search(session: Session) -> None:
     best = _Best(session)
     for record in tried:
         best.add(record)
+    best.update()
     session.watcher.stage(f"Searching for the best of {trials} suggestions at {devices_words(plan.target)}")
     while len(tried) < trials:
         # the first one shows what trials cost: until then the reserve is the worst case of each
@@ -75,9 +76,15 @@ class _Best:
             self._candidates.append(candidate)
 
     def announce(self) -> None:
-        """Tell the watcher; the reserve for what comes after the search depends on it."""
+        """Tell the watcher."""
+        best = self.update()
+        if len(best) == 1:
+            self._session.watcher.best(best[0], scaling(best[0]))
+
+    def update(self) -> list[TrialRecord]:
+        """The best so far; the reserve for what comes after the search depends on it."""
         session = self._session
         best = [each.record for each in choice.winners(session.study, self._candidates)]
-        session.best_differs = any(not choice.is_default(session.study, each.config) for each in best)
-        if len(best) == 1:
-            session.watcher.best(best[0], scaling(best[0]))
+        others = [each for each in best if not choice.is_default(session.study, each.config)]
+        session.best = tuple(each.config.setting for each in others)
+        return best

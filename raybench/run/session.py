@@ -18,8 +18,10 @@ from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRole, TrainingRequest, TrialRequest
+from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
+RESERVED = 0.75  # of what the parts after the search would take at their full length
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
@@ -61,7 +63,8 @@ class Session:
     budget: Budget = field(default_factory=Budget)
     retry: frozenset[State] = frozenset()  # trials that ended so are measured again
     journal: Path | None = None  # of the search, for whoever looks on
-    best_differs: bool = False  # from the default, as far as is known
+    # the best so far, but for the default: what will be confirmed; None: nothing is known of it
+    best: tuple[Setting, ...] | None = None
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _lost_starts: int = 0
@@ -101,7 +104,7 @@ class Session:
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=started
         )
         self.store.append(record, outcome.step_times)
-        if record.steps is not None:
+        if request.kind == "steps" and record.steps is not None:
             self.budget.took(request, outcome.wall_time_s)  # without the start of a worker group
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         return record
@@ -145,9 +148,9 @@ class Session:
         asked = _start_asked(request)
         return self.budget.start_s if served is not None and asked not in (None, served) else 0.0
 
-    def cost_s(self, role: StepsRole, world_size: int) -> float:
-        """Expected seconds of a trial of steps."""
-        return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds)
+    def cost_s(self, role: StepsRole, world_size: int, *settings: Setting) -> float:
+        """Expected seconds of a trial of steps; ``settings``: what it measures, as far as that is known."""
+        return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds, settings)
 
     def training_cost_s(self, request: TrainingRequest) -> float:
         """Expected seconds of a training trial; 0 if unknown."""
@@ -165,16 +168,33 @@ class Session:
         return min(needed_s, left_s / 2)
 
     def search_reserve_s(self) -> float:
-        """Seconds to keep back for what comes after the search: the curves and the confirmation."""
-        starts = self.plan.study.measure.starts
-        curve_s = starts * sum(self.cost_s("scaling", size) for size in self.plan.curve_sizes)
+        """Seconds to keep back for what comes after the search: the curves and the confirmation.
+
+        Of the default and of one other setting at least, as the best may still be found. As much as they need
+        with somewhat shorter rounds: what is left in the end is divided among them.
+        """
+        starts, default = self.plan.study.measure.starts, self._default()
+        others: list[tuple[Setting, ...]] = [(each,) for each in self.best or ()] or [default]
+        curves_s = sum(
+            starts * self.cost_s("scaling", size, *settings)
+            for settings in (default, *others)
+            for size in self.plan.curve_sizes
+        )
         groups_s = (starts - 1) * self.budget.start_s
-        curves_s = 2 * curve_s + self.confirmation_cost_s() if self.best_differs else curve_s
-        return curves_s + groups_s
+        confirmation_s = self.confirmation_cost_s() or self.cost_s("confirmation", self.plan.target, *default)
+        return RESERVED * (curves_s + confirmation_s) + groups_s
 
     def confirmation_cost_s(self) -> float:
-        """Expected seconds of a confirmation."""
-        return self.cost_s("confirmation", self.plan.target)
+        """Expected seconds of the confirmations: none where the default is the best so far."""
+        target, default = self.plan.target, self._default()
+        if self.best is None:
+            return self.cost_s("confirmation", target)
+        return sum(self.cost_s("confirmation", target, each, *default) for each in self.best)
+
+    def _default(self) -> tuple[Setting, ...]:
+        """The default's setting; none while what "max" stands for is not known."""
+        is_unknown = self.plan.study.knobs.has_max and not self.plan.fits
+        return () if is_unknown else (self.plan.default().setting,)
 
     def expected_s(self, request: TrialRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
@@ -182,7 +202,8 @@ class Session:
             return trials * self.training_cost_s(request) or None
         if not self.budget.knows:
             return None
-        left_s = trials * self.cost_s(request.role, request.config.world_size)
+        settings = request.settings if request.kind == "steps" else ()
+        left_s = trials * self.cost_s(request.role, request.config.world_size, *settings)
         if request.role == "search":
             left_s += self.search_reserve_s()
         elif request.role == "scaling":

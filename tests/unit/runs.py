@@ -60,7 +60,7 @@ class Watched:
 
 
 class ClockRunner(FakeRunner):
-    """Trials take ``seconds`` on a clock that the execution reads."""
+    """Trials take ``seconds`` on a clock that the execution reads, less where their rounds are cut short."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 10.0) -> None:
         super().__init__(noise=QUIET_ENOUGH)
@@ -69,8 +69,11 @@ class ClockRunner(FakeRunner):
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         outcome = super().run(request, on_progress)
-        self.now += self.seconds
-        return Outcome(**{**vars(outcome), "wall_time_s": self.seconds})
+        seconds = self.seconds
+        if request.kind == "steps":
+            seconds = 0.3 * self.seconds + min(0.7 * self.seconds, request.measure.max_seconds)
+        self.now += seconds
+        return Outcome(**{**vars(outcome), "wall_time_s": seconds})
 
 
 class Failing(FakeRunner):
