@@ -9,6 +9,7 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import HOUR_S
+from raybench.analysis.same_setting import same_question
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
@@ -79,7 +80,7 @@ def extra_device_time(results: MeasuredStudy) -> Estimate | None:
     if headline is None or found is None or headline.config.oversubscribed:
         return None
     speedup = _over_one_device(found, headline.config.world_size)
-    return _less(_device_time_ratio(speedup, headline.config.world_size), 1.0) if speedup else None
+    return less(_device_time_ratio(speedup, headline.config.world_size), 1.0) if speedup else None
 
 
 def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
@@ -93,6 +94,25 @@ def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
     return inverse(speedup).scaled(world_size)
 
 
+def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
+    """Energy of a sample on all devices of ``record`` over that on one device; None where it is not told."""
+    many = _joules_a_sample(record)
+    alone = (
+        _joules_a_sample(other)
+        for other in results.measured
+        if other.config.world_size == 1 and same_question(other.config, record.config)
+    )
+    one = next((joules for joules in alone if joules), None)
+    return many / one if many and one else None
+
+
+def _joules_a_sample(record: TrialRecord) -> float | None:
+    measurement = record.steps
+    if measurement is None or not measurement.energy_joules:
+        return None
+    return measurement.energy_joules / measurement.samples_per_step
+
+
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
     found, size = results.scaling(record), record.config.world_size
     price = results.study.cost.price_per_device_hour
@@ -103,9 +123,9 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
-        saved_s = _less(speedup, 1.0).scaled(run.time_s.value * runs)
+        saved_s = less(speedup, 1.0).scaled(run.time_s.value * runs)
         if run.money is not None:
-            saved_share = _less(speedup.scaled(1 / size), 1.0)
+            saved_share = less(speedup.scaled(1 / size), 1.0)
             saved_money = saved_share.scaled(run.money.value * runs)
     return CostPoint(
         record=record,
@@ -121,16 +141,13 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
 def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) -> Cost:
     time_s = inverse(rate).scaled(work.samples)
     device_s = time_s.scaled(record.config.world_size)
-    measurement = record.steps
-    energy = measurement.energy_joules if measurement else None
+    joules = _joules_a_sample(record)
     return Cost(
         work=work,
         time_s=time_s,
         device_s=device_s,
         money=device_s.scaled(price / HOUR_S) if price else None,
-        energy_joules=(
-            energy * work.samples / measurement.samples_per_step if energy and measurement else None
-        ),
+        energy_joules=None if joules is None else joules * work.samples,
     )
 
 
@@ -139,5 +156,6 @@ def inverse(estimate: Estimate) -> Estimate:
     return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n)
 
 
-def _less(estimate: Estimate, amount: float) -> Estimate:
+def less(estimate: Estimate, amount: float) -> Estimate:
+    """The difference to a number."""
     return Estimate(estimate.value - amount, estimate.low - amount, estimate.high - amount, estimate.n)

@@ -5,7 +5,7 @@
 ``batch_size`` (per device) and ``epoch``, empty where it says none; ``quantity``; ``of``, what a speed-up is
 the ratio of, or a phase's name; ``unit``; ``value`` as printed, the time of day's notation in s; ``within``,
 half of what the print leaves open, empty: half of the last digit; ``bound``, low or high, of a range;
-``projected``, whether it was projected or expected instead of measured; ``note``.
+``origin``, see ``Origin``; ``note``. ``studies/published/sources.csv`` has a row for each write-up.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 from raybench.spec.load import studies_folder
 
+# measured, or the ratio of two measured figures; computed by the write-up from others, with a price or a
+# number of epochs; projected or expected; chosen, so that there is nothing to measure.
+Origin = Literal["measured", "computed", "projected", "chosen"]
 UNITS = {  # of the file, in the units of a record
     "": 1.0,
     "x": 1.0,
@@ -51,7 +56,8 @@ class Figure:
     printed: str
     within: float  # half of what the print leaves open, in ``unit``
     bound: str
-    projected: bool
+    origin: Origin
+    dated: bool  # whether the write-up says when it was made
     note: str
 
     @property
@@ -90,6 +96,22 @@ def published_path(study: str) -> Path | None:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A write-up, and when it was made; None where it does not say."""
+
+    name: str
+    date: str | None
+    remark: str
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """Every write-up by its name, as figures have it: rows of ``published/sources.csv``."""
+    rows = _rows("sources")
+    return {row["source"]: Source(row["source"], row["date"] or None, row["remark"]) for row in rows}
+
+
+@dataclass(frozen=True)
 class Contradiction:
     """Two figures of one write-up that do not go together."""
 
@@ -103,26 +125,31 @@ def load_contradictions(study: str) -> tuple[Contradiction, ...]:
     They were found by arithmetic, each figure counting as all that is printed so: what rounding explains is
     not among them.
     """
-    path = published_path("contradictions")
-    if path is None:
-        return ()
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["study"] == study]
+    rows = [row for row in _rows("contradictions") if row["study"] == study]
     return tuple(Contradiction(row["rule"], row["evidence"]) for row in rows)
 
 
 def load_figures(study: str) -> tuple[Figure, ...]:
     """The published figures of a study's experiment, in the file's order; empty where there are none."""
-    path = published_path(study)
-    if path is None:
-        return ()
-    with path.open(encoding="utf-8", newline="") as file:
-        return tuple(_figure(row) for row in csv.DictReader(file))
+    return tuple(_figure(row) for row in _rows(study))
 
 
 def fact(figures: Sequence[Figure], quantity: str) -> float | None:
     """A figure that holds for the whole experiment, such as its number of epochs."""
     return next((each.value for each in figures if each.quantity == quantity), None)
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    """The rows of ``published/NAME.csv``, none where there is no such file."""
+    path = published_path(name)
+    if path is None:
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _origin(word: str) -> Origin:
+    return next(known for known in get_args(Origin) if known == word)
 
 
 def _figure(row: dict[str, str]) -> Figure:
@@ -141,7 +168,8 @@ def _figure(row: dict[str, str]) -> Figure:
         printed=row["value"],
         within=float(row["within"]) if row["within"] else half_digit(row["value"]),
         bound=row["bound"],
-        projected=row["projected"] == "true",
+        origin=_origin(row["origin"]),
+        dated=sources()[row["source"]].date is not None,
         note=row["note"],
     )
 

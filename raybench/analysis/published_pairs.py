@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding
+from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.published import (
     UNITS,
     Contradiction,
     Figure,
+    Source,
     fact,
     load_contradictions,
     load_figures,
+    sources,
 )
+from raybench.analysis.published_values import LEARNED, NOT_TRAINED, TRAINED, Found, Run, Values
 from raybench.analysis.same_setting import scaling_first
 from raybench.analysis.summary import TrialSummary
-from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import TrainingResults
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch
-
-# What a training trial says of an epoch; without one, what follows from the step time.
-TRAINED = frozenset({"epoch_time", "total_time", "device_minutes", "cost", "accuracy"})
-# What only a training trial says.
-LEARNED = frozenset({"train_loss", "test_loss", "train_accuracy", "best_accuracy", "convergence_epoch"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,7 @@ class Pair:
 
     figure: Figure
     measured: Measured | None
+    why_not: str = ""  # there is nothing beside it; empty too where there is nothing to measure
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ class PublishedExperiment:
     """What a write-up says of its experiment as a whole; None where it does not."""
 
     figures: tuple[Figure, ...]
+    sources: tuple[Source, ...]
     epochs: float | None
     samples: float | None  # of an epoch
     contradictions: tuple[Contradiction, ...]
@@ -69,7 +67,11 @@ def published_experiment(study: str) -> PublishedExperiment | None:
     if not figures:
         return None
     epochs, samples = fact(figures, "epochs"), fact(figures, "samples")
-    return PublishedExperiment(figures, epochs, samples, load_contradictions(study))
+    known = sources()
+    named = dict.fromkeys(figure.source for figure in figures)
+    return PublishedExperiment(
+        figures, tuple(known[name] for name in named), epochs, samples, load_contradictions(study)
+    )
 
 
 def pairs(
@@ -83,10 +85,10 @@ def pairs(
 
     Where the figures' world sizes were not measured at all, the largest one measured stands beside the
     smallest of theirs. So with batches: where none is the same, the largest stands beside the largest, the
-    second beside the second. Rules of the write-up (a price, a number of epochs) have nothing beside them.
+    second beside the second. What a write-up chose (a price, a number of epochs) has nothing beside it.
     """
     counterparts = _Counterparts(results, experiment, summaries, training, hidden)
-    return tuple(Pair(figure, counterparts.measured(figure)) for figure in experiment.figures)
+    return tuple(counterparts.pair(figure) for figure in experiment.figures)
 
 
 class _Counterparts:
@@ -101,37 +103,56 @@ class _Counterparts:
         hidden: Sequence[Hiding],
     ) -> None:
         figures, asked = experiment.figures, results.study.training
-        self._results, self._training, self._hidden = results, training, hidden
-        # an epoch and a run as they are here, beside what training trials took; else as they are there
-        self._epochs = asked.epochs if asked else experiment.epochs
-        self._samples = results.epoch_samples or experiment.samples
-        self._price = fact(figures, "price")
+        self._results = results
         self._rows = {row.trial_id: row for row in summaries}
-        self._phases: dict[str, PhaseTable | None] = {}
+        run = Run(
+            # an epoch and a run as they are here, beside what training trials took; else as they are there
+            epochs=asked.epochs if asked else experiment.epochs,
+            samples=results.epoch_samples or experiment.samples,
+            price=fact(figures, "price"),
+            runs=fact(figures, "runs"),
+        )
+        self._values = Values(results, run, self._rows, training, tuple(hidden))
         self._stand_in = _stand_in(results, figures)
         self._batches = {
             size: self._batch_stand_in(size, figures) for size in {f.world_size for f in figures}
         }
 
-    def measured(self, figure: Figure) -> Measured | None:
-        """The quantity of ``figure`` in the trial that is like it."""
-        if figure.world_size is None:
-            return None
+    def pair(self, figure: Figure) -> Pair:
+        """``figure`` with its quantity in the trial that is like it, or why there is none."""
+        if figure.world_size is None or figure.origin == "chosen":
+            return Pair(figure, None)
         record = self._record(figure)
-        size = record.config.world_size if record else figure.world_size
-        found, derived = self._value(figure, record) if record else (self._in_rounds(figure), "")
-        if found is None or not math.isfinite(found.value):
-            return None
-        scaled, has_interval = found.scaled(1 / UNITS[figure.unit]), found.n > 0
-        return Measured(
+        if record is None:
+            found = Found(self._in_rounds(figure), why_not=self._why_no_trial(figure))
+        else:
+            found = self._values.of(figure, record)
+        value = found.value
+        if value is None or not math.isfinite(value.value):
+            return Pair(figure, None, found.why_not)
+        scaled, has_interval = value.scaled(1 / UNITS[figure.unit]), value.n > 0
+        measured = Measured(
             scaled.value,
             scaled.low if has_interval else None,
             scaled.high if has_interval else None,
-            found.n if has_interval else None,
-            size,
+            value.n if has_interval else None,
+            record.config.world_size if record else figure.world_size,
             record.config.batch_size if record else None,
-            derived,
+            found.derived,
         )
+        return Pair(figure, measured)
+
+    def _why_no_trial(self, figure: Figure) -> str:
+        """What is missing that a trial would have to have, the first of devices, strategy, batch."""
+        there, devices = self._at(figure.world_size), devices_words(figure.world_size or 1)
+        if not there:
+            return f"no trial on {devices}"
+        several = [r for r in there if r.config.world_size > 1]
+        if several and figure.strategy not in (None, *(r.config.setting.strategy for r in several)):
+            return f"no trial of {figure.strategy} on {devices}"
+        if figure.batch_size is not None and figure.batch_size not in {r.config.batch_size for r in there}:
+            return f"no trial at batch {figure.batch_size:,} per device on {devices}"
+        return NOT_TRAINED
 
     def _in_rounds(self, figure: Figure) -> Estimate | None:
         """One device without a trial of its own, in the rounds of a trial on several."""
@@ -186,138 +207,9 @@ class _Counterparts:
             default=None,
         )
 
-    def _value(self, figure: Figure, record: TrialRecord) -> tuple[Estimate | None, str]:
-        if figure.epoch is not None or figure.quantity in LEARNED:
-            return _learned(figure, record), ""
-        if figure.quantity == "speedup" and record.training is not None:
-            return self._trained_speedup(figure, record), ""
-        if figure.quantity in _FROM_RECORD:
-            return _FROM_RECORD[figure.quantity](record, self._results), ""
-        if figure.quantity in ("phase_share", "phase_speedup", "gain_share"):
-            return self._phase(figure, record), ""
-        if figure.quantity == "hiding_compute":
-            return self._hiding(), ""
-        row = self._rows[record.trial_id]
-        if figure.quantity in ("accuracy", "memory", "utilization"):
-            named = {"memory": "peak_memory_bytes", "utilization": "device_utilization"}
-            value = getattr(row, named.get(figure.quantity, figure.quantity))
-            return None if value is None else _bare(value), ""
-        return self._over_epochs(figure, record)
-
-    def _trained_speedup(self, figure: Figure, record: TrialRecord) -> Estimate | None:
-        """Of the epochs or the whole of a training over one device's."""
-        comparisons = self._training.comparisons if self._training else ()
-        for each in comparisons:
-            if record.trial_id in [run.record.trial_id for run in each.group.runs]:
-                found = each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup
-                return _bare(found.value) if found is not None and found.n < 2 else found
-        return None
-
-    def _hiding(self) -> Estimate | None:
-        found = next((each for each in self._hidden if each.compute_s is not None), None)
-        if found is None or found.compute_s is None:
-            return None
-        if found.low_s is None or found.high_s is None:
-            return _bare(found.compute_s)
-        return Estimate(found.compute_s, found.low_s, found.high_s, min(p.fraction.n for p in found.points))
-
-    def _over_epochs(self, figure: Figure, record: TrialRecord) -> tuple[Estimate | None, str]:
-        """Times and costs of epochs: of a training trial, else of its steps where the samples are known."""
-        trained_s = self._rows[record.trial_id].epoch_time_s
-        epoch, derived = (None, "") if trained_s is None else (_bare(trained_s), "")
-        if epoch is None and self._samples:
-            rate = self._results.scaling(record).throughput_samples_per_s
-            value, low, high = (self._samples / each for each in (rate.value, rate.high, rate.low))
-            epoch, derived = Estimate(value, low, high, rate.n), "steps only, without evaluation"
-        devices, epochs = record.config.world_size, self._epochs
-        if epoch is None:
-            return None, ""
-        if figure.quantity == "epoch_time":
-            return epoch, derived
-        if epochs is None:
-            return None, ""
-        if figure.quantity == "total_time":
-            return epoch.scaled(epochs), derived
-        if figure.quantity == "device_minutes":
-            return epoch.scaled(epochs * devices), derived
-        if figure.quantity == "cost" and self._price:
-            return epoch.scaled(epochs * devices * self._price), derived
-        return None, ""
-
-    def _phase(self, figure: Figure, record: TrialRecord) -> Estimate | None:
-        several = record if record.config.world_size > 1 else self._results.headline
-        if several is None:
-            return None
-        if several.trial_id not in self._phases:
-            self._phases[several.trial_id] = phase_table(several, self._results.records)
-        table = self._phases[several.trial_id]
-        row = next((each for each in table.rows if each.name == figure.of), None) if table else None
-        if row is None:
-            return None
-        if figure.quantity == "phase_speedup":
-            return row.speedup
-        if figure.quantity == "gain_share":
-            return row.share_of_gain
-        return row.one_share if record.config.world_size == 1 else row.many_share
-
 
 def _stand_in(results: MeasuredStudy, figures: Sequence[Figure]) -> dict[int, int]:
     """The largest measured world size in place of the smallest published one, where none is the same."""
     theirs = {each.world_size for each in figures if each.world_size and each.world_size > 1}
     ours = {record.config.world_size for record in results.complete if record.config.world_size > 1}
     return {min(theirs): max(ours)} if theirs and ours and not theirs & ours else {}
-
-
-def _learned(figure: Figure, record: TrialRecord) -> Estimate | None:
-    """What a training trial learned, or how long it took, in the figure's epoch, else in the end."""
-    if record.training is None:
-        return None
-    run = TrainedRun(record)
-    if figure.quantity == "convergence_epoch":
-        value: float | None = run.converged_epoch
-    else:
-        number = run.best_epoch if figure.quantity == "best_accuracy" else figure.epoch or len(run.epochs)
-        epoch = next((each for each in run.epochs if each.epoch == number), None)
-        value = _FROM_EPOCH[figure.quantity](epoch) if epoch else None
-    return None if value is None else _bare(value)
-
-
-_FROM_EPOCH: dict[str, Callable[[Epoch], float | None]] = {
-    "epoch_time": lambda epoch: epoch.train_s,
-    "train_loss": lambda epoch: epoch.train_loss,
-    "test_loss": lambda epoch: epoch.test_loss,
-    "train_accuracy": lambda epoch: epoch.train_accuracy,
-    "accuracy": lambda epoch: epoch.test_accuracy,
-    "best_accuracy": lambda epoch: epoch.test_accuracy,
-}
-
-
-def _bare(value: float) -> Estimate:
-    """A value of the summary, which has no interval: n is 0."""
-    return Estimate(value, value, value, 0)
-
-
-def _scaled_part(name: str) -> Callable[[TrialRecord, MeasuredStudy], Estimate | None]:
-    def find(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
-        found = results.waterfalls[record.trial_id]
-        value = getattr(found, name) if found else None
-        return value if isinstance(value, Estimate) else None
-
-    return find
-
-
-def _compute(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
-    found = results.waterfalls[record.trial_id]
-    return found.parts.ideal if found else None
-
-
-_FROM_RECORD: dict[str, Callable[[TrialRecord, MeasuredStudy], Estimate | None]] = {
-    "step_time": lambda record, results: results.scaling(record).step_time_s,
-    "throughput": lambda record, results: results.scaling(record).throughput_samples_per_s,
-    "speedup": lambda record, results: results.scaling(record).speedup,
-    "efficiency": lambda record, results: results.scaling(record).efficiency,
-    "communication_fraction": _scaled_part("communication_fraction"),
-    "communication_time": _scaled_part("replay_s"),
-    "compute_to_communication": _scaled_part("compute_to_communication"),
-    "compute_time": _compute,
-}

@@ -30,6 +30,8 @@ PACKAGES = (
     "numpy",
     "nvidia-nccl-cu12",
     "nvidia-nccl-cu13",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
 )
 VARIABLE_PREFIXES = ("NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_", "TORCH_", "CUDA_", "RAY_", "SLURM_")
 _SECRET_NAME = re.compile(

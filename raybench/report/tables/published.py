@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from raybench.analysis.labels import devices_words
-from raybench.analysis.published import Contradiction, Figure, in_words
+from raybench.analysis.published import Contradiction, Figure, Source, in_words
 from raybench.analysis.published_pairs import Measured, Pair
+from raybench.analysis.published_values import BY_STEPS, OF_TRAINING
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, make_table
 from raybench.report.wording import aligned, epochs_words, figures
 
-MARK = " †"
-ARITHMETIC = {  # what a write-up chose or calculated: the rules need it, there is nothing to measure
-    "amdahl_speedup",
-    "learning_rate",
-    "linear_learning_rate",
-    "runs",
-    "samples_per_rank",
-}
+MARKS = {BY_STEPS: " †", OF_TRAINING: " ‡"}
+CALCULATED = {"amdahl_speedup"}  # what a law makes of other figures: there is nothing to measure
 _PAIR_COLUMNS: list[Column[Pair]] = [
     Column("quantity", lambda pair: _quantity_words(pair.figure)),
     Column("published on", lambda pair: pair.figure.hardware),
@@ -31,11 +26,7 @@ _PAIR_COLUMNS: list[Column[Pair]] = [
     ),
     Column("published", lambda pair: _published_words(pair.figure), right=True),
     Column("which was", lambda pair: _origin_words(pair.figure)),
-    Column(
-        "measured here",
-        lambda pair: _measured_words(pair.measured, pair.figure) if pair.measured else "",
-        right=True,
-    ),
+    Column("measured here", lambda pair: _here_words(pair), right=True),
     Column(
         "n",
         lambda pair: str(pair.measured.n) if pair.measured and pair.measured.n is not None else "",
@@ -51,15 +42,16 @@ _CONTRADICTION_COLUMNS: list[Column[Contradiction]] = [
 def published_table(results: StudyResults) -> Table:
     """Each published figure once, and what was measured here of the same kind; empty without figures."""
     shown = _each_once(results.published)
-    sources = ", ".join(dict.fromkeys(pair.figure.source for pair in results.published))
+    sources = results.experiment.sources if results.experiment else ()
     caption = (
-        f"Published by others: {sources}. Their hardware is not this one, so the columns stand beside each "
-        "other and nothing follows from their difference. Measured: mean with 95% interval over n rounds; "
-        "where the devices or the batch per device are not the published ones, it says so."
+        f"Published by others: {'; '.join(map(_source_words, sources))}. Their hardware is not this one, so "
+        "the columns stand beside each other and nothing follows from their difference. Measured: mean with "
+        "95% interval over n rounds; where the devices or the batch per device are not the published ones, "
+        "it says so. Undated: the write-up does not say when it was measured."
     )
     caption += _training_words(results)
-    if any(pair.measured and pair.measured.derived for pair in shown):
-        caption += f"{MARK} From the throughput of steps, without evaluation."
+    derived = {pair.measured.derived for pair in shown if pair.measured}
+    caption += "".join(f"{mark} {how}." for how, mark in MARKS.items() if how in derived)
     return make_table("Published beside measured", caption, _PAIR_COLUMNS, shown)
 
 
@@ -68,7 +60,8 @@ def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
     shown: dict[tuple[object, ...], Pair] = {}
     for pair in pairs:
         figure = pair.figure
-        if figure.world_size is not None and figure.quantity not in ARITHMETIC:
+        shows = figure.origin != "chosen" and figure.quantity not in CALCULATED
+        if figure.world_size is not None and shows:
             where = (figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size)
             shown.setdefault((*where, figure.epoch, figure.bound, figure.words), pair)
     return list(shown.values())
@@ -113,13 +106,24 @@ def _published_words(figure: Figure) -> str:
 
 
 def _origin_words(figure: Figure) -> str:
-    return ", ".join(
-        ["projected" if figure.projected else "measured", *([figure.note] if figure.note else [])]
-    )
+    undated = figure.origin == "measured" and not figure.dated
+    return ", ".join(filter(None, [figure.origin, "undated" if undated else "", figure.note]))
+
+
+def _source_words(source: Source) -> str:
+    """Its name, and when it was made: without a day nobody can say with what it was measured."""
+    day = source.date or "undated"
+    return f"{source.name} ({', '.join([day, *([source.remark] if source.remark else [])])})"
+
+
+def _here_words(pair: Pair) -> str:
+    if pair.measured is not None:
+        return _measured_words(pair.measured, pair.figure)
+    return f"not here: {pair.why_not}" if pair.why_not else ""
 
 
 def _measured_words(measured: Measured, figure: Figure) -> str:
-    mark = MARK if measured.derived else ""
+    mark = MARKS.get(measured.derived, "")
     if measured.world_size != figure.world_size:
         mark += f" on {devices_words(measured.world_size)}"
     if figure.batch_size is not None and measured.batch_size not in (None, figure.batch_size):

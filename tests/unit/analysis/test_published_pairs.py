@@ -134,11 +134,7 @@ def test_what_a_training_learned_stands_beside_the_published_epochs() -> None:
         knobs={"batch_size": 32},
         training={"epochs": 2},
     )
-    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
-    runner = FakeRunner(noise=QUIET, learning=FakeLearning())
-    results = analyse(
-        spec, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]
-    )
+    results = _trained(spec)
     beside_ = {
         (p.figure.quantity, p.figure.of, p.figure.epoch): p.measured
         for p in results.published
@@ -169,3 +165,100 @@ def test_other_world_sizes_stand_beside_the_smallest_published_one() -> None:
     measured_ = beside(results.published, "speedup", 4, None).measured
     assert measured_ is not None
     assert measured_.world_size == 2
+
+
+def test_phases_of_an_epoch_energy_and_the_time_saved_have_their_partner() -> None:
+    """1,000 samples an epoch, ten epochs; steps of 4,096 in 80 ms alone, of 8,192 in 100 ms on two."""
+    spec = study(
+        name="resnet50_cifar10",
+        workload={"name": "vision", "input": "real"},
+        knobs={"batch_size": [4096]},
+    )
+    runner = FakeRunner(costs, QUIET, learning=FakeLearning(num_train=1000))
+    records = grid(spec, (1, 2), runner)[0]
+    joules = {1: 2.0, 2: 5.0}  # of a step of all devices
+    metered = [
+        record.model_copy(
+            update={
+                "result": record.steps.model_copy(update={"energy_joules": joules[record.config.world_size]})
+            }
+        )
+        for record in records
+        if record.steps
+    ]
+    found = {
+        (p.figure.quantity, p.figure.of, p.figure.world_size): p.measured
+        for p in analyse(spec, metered).published
+    }
+    per_epoch = 1000 / 8192
+    expected = {
+        ("phase_time", "forward", 1): 0.3 * 2 * 0.08 * per_epoch,
+        ("phase_time", "forward", 2): 0.3 * 0.08 * per_epoch,
+        ("phase_time", "gradient synchronization", 2): 0.02 * per_epoch,
+        ("energy_ratio", "", 2): (5.0 / 8192) / (2.0 / 4096),
+        ("time_saved", "", 2): 10 * 0.1 * per_epoch * 0.6 / 60,
+        ("time_saved_in_runs", "", 2): 10 * 10 * 0.1 * per_epoch * 0.6 / 3600,
+        ("overhead_fraction", "", 2): 20.0,  # %, of 100 ms those that are not one device's 80
+    }
+    for key, value in expected.items():
+        measured_ = found[key]
+        assert measured_ is not None, key
+        assert measured_.value == pytest.approx(value, rel=1e-6), key
+        assert measured_.world_size == key[2]
+
+
+def test_what_has_no_partner_says_why() -> None:
+    plain = {
+        (p.figure.quantity, p.figure.of, p.figure.world_size): p
+        for p in measured(study(name="resnet50_cifar10", knobs={"batch_size": [4096]})).published
+    }
+    reasons = {
+        ("accuracy", "", 2): "no model was trained",
+        ("phase_time", "forward", 2): "the samples of an epoch are not known",
+        ("energy_ratio", "", 2): "energy was not told for one device and for several",
+        ("time_saved", "", 2): "the samples of an epoch are not known",
+        ("speedup", "", 16): "no trial on 16 devices",
+        ("epochs", "", None): "",
+    }
+    for key, why in reasons.items():
+        assert (plain[key].measured, plain[key].why_not) == (None, why), key
+    unexplained = [
+        pair.figure
+        for pair in plain.values()
+        if pair.measured is None
+        and not pair.why_not
+        and pair.figure.origin != "chosen"
+        and pair.figure.world_size is not None
+    ]
+    assert unexplained == []
+
+
+def test_a_loss_and_the_time_saved_come_from_training_where_there_is_some() -> None:
+    learned = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 640},
+        knobs={"batch_size": 32},
+        training={"epochs": 2},
+    )
+    results = _trained(learned)
+    loss = beside(results.published, "loss", 2, 32).measured
+    (trained,) = [r.training for r in results.records if r.training and r.config.world_size == 2]
+    assert loss is not None
+    assert loss.value == pytest.approx(trained.epochs[-1].train_loss)
+    results = _trained(learned.model_copy(update={"name": "resnet50_cifar10"}))
+    saved = beside(results.published, "time_saved", 2, 64).measured
+    one, two = (
+        [e.train_s for e in r.training.epochs][-1]
+        for r in sorted(results.records, key=lambda r: r.config.world_size)
+        if r.training
+    )
+    assert saved is not None
+    assert saved.value == pytest.approx(2 * (one - two) / 60)
+
+
+def _trained(spec: Study) -> StudyResults:
+    """Steps and training on one device and two."""
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    runner = FakeRunner(noise=QUIET, learning=FakeLearning())
+    requests = [*(trial.request for trial in plan.trials()), *plan.training()]
+    return analyse(spec, run_all(runner, requests)[0])

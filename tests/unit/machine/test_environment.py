@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 import pytest
 
@@ -38,6 +39,22 @@ def test_capture_is_quick_and_survives_json():
     assert found.packages["raybench"] == raybench.__version__
     assert {"torch", "ray", "numpy"} <= set(found.packages)
     assert differences(found, found) == []
+
+
+def test_the_versions_of_cudnn_and_nccl_are_recorded_and_make_a_difference(monkeypatch):
+    """Both come with torch as packages of their own, one for each CUDA."""
+
+    def version(name):
+        known = {"nvidia-cudnn-cu13": "9.24.0.43", "nvidia-nccl-cu13": "2.30.7"}
+        if name not in known:
+            raise metadata.PackageNotFoundError(name)
+        return known[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = capture()
+    assert found.packages["nvidia-cudnn-cu13"] == "9.24.0.43"
+    older = found.model_copy(update={"packages": found.packages | {"nvidia-cudnn-cu13": "9.10.2"}})
+    assert differences(older, found) == ["packages.nvidia-cudnn-cu13: 9.10.2 before, 9.24.0.43 now"]
 
 
 def test_capture_imports_neither_torch_nor_ray():

@@ -41,6 +41,24 @@ def test_every_study_that_ships_loads_on_cores_on_gpus_and_small():
                 assert study.cuda == {}
 
 
+@pytest.mark.parametrize("name", ["transformer_imdb", "transformer_ag_news", "transformer_ag_news_tuned"])
+def test_what_the_write_up_calls_implemented_is_on_in_all_its_studies(name):
+    for smoke in (False, True):
+        knobs = load_study(find_study(name), device="cuda", smoke=smoke).knobs
+        assert knobs.static_graph == knobs.cudnn_benchmark == knobs.persistent_workers == (True,)
+        assert knobs.workers[0] > 0  # else nobody persists
+        on_cores = load_study(find_study(name), device="cpu", smoke=smoke).knobs
+        assert on_cores.static_graph == (True,)
+        assert on_cores.default().fault("cpu") is None
+
+
+def test_the_cure_ends_in_fp16_on_gpus_as_its_write_up_does():
+    knobs = load_study(find_study("transformer_ag_news_tuned"), device="cuda").knobs
+    assert knobs.precision == ("fp32", "bf16", "fp16")
+    assert knobs.all_together("cuda").precision == "fp16"
+    assert knobs.all_together("cuda").fault("cuda") is None
+
+
 def test_every_study_that_ships_has_a_header():
     for path in studies().values():
         lines = header(path)

@@ -63,3 +63,13 @@ def test_the_report_has_both_sections(tmp_path: Path) -> None:
         assert "Their hardware is not this one" in text
         assert "Where the published figures contradict themselves" in text
         assert "6.15x stated, a parallel fraction of 95% makes 5.93x" in text
+
+
+def test_what_is_not_measured_here_says_why_and_what_is_undated_says_so() -> None:
+    table = published_table(measured("distilbert_ag_news", 256))
+    (accuracy, *_) = (row for row in table.rows if row[0] == "train accuracy")
+    assert accuracy[6:8] == ("measured, undated, approximate", "not here: no model was trained")
+    assert "000 DDP 2-GPU Benchmark Results (undated, its line for the date" in table.caption
+    dated = published_table(measured("resnet50_cifar10", 256))
+    assert "(2026-02-14, " in dated.caption
+    assert {row[6] for row in dated.rows if row[5] in ("1.03 USD", "36.4 min")} == {"computed"}
