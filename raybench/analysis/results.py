@@ -71,7 +71,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
-    training = analyse_training(base.records)
+    training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
     phases = phase_table(base.headline, base.records) if base.headline else None

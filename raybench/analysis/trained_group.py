@@ -1,4 +1,4 @@
-"""The training trials of one strategy and world size: means over their seeds."""
+"""The training trials of one setting and world size: means over their seeds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import fmean
 
 from raybench.analysis.estimates.statistics import Estimate, geometric, student
 from raybench.analysis.trained_run import TrainedRun
+from raybench.records.requests import Configuration
 from raybench.records.trainings import Epoch
 
 
@@ -40,12 +41,13 @@ class ToTarget:
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """The runs of one strategy and world size, by seed; estimates are means over the seeds.
+    """The runs of one setting and world size, by seed; estimates are means over the seeds.
 
     With one seed an estimate has no interval, n = 1.
     """
 
     runs: tuple[TrainedRun, ...]
+    changes: str  # in what its setting differs from the default's, but for the strategy; empty: in nothing
     final_accuracy: Estimate | None  # of 1, after the last epoch; None: not known
     best_epochs: tuple[int, int] | None  # first and last over the seeds
     converged_epochs: tuple[int, int] | None
@@ -56,14 +58,19 @@ class TrainedGroup:
     epochs: tuple[EpochMeans, ...]  # the first one first
 
     @property
+    def config(self) -> Configuration:
+        """What was trained, by the first seed."""
+        return self.runs[0].record.config
+
+    @property
     def strategy(self) -> str:
         """How the model is spread."""
-        return self.runs[0].record.config.setting.strategy
+        return self.config.setting.strategy
 
     @property
     def world_size(self) -> int:
         """Devices."""
-        return self.runs[0].record.config.world_size
+        return self.config.world_size
 
     @property
     def global_batch_size(self) -> int:
@@ -76,13 +83,14 @@ class TrainedGroup:
         return len(self.epochs)
 
 
-def group_of(runs: Sequence[TrainedRun]) -> TrainedGroup:
-    """All that ``runs`` of one strategy and world size say together."""
+def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
+    """All that ``runs`` of one setting and world size say together."""
     times_s = [run.epoch_time_s for run in runs]
     totals_s = over_seeds(run.total_s for run in runs)
     assert totals_s is not None  # every run has one
     return TrainedGroup(
         runs=tuple(runs),
+        changes=changes,
         final_accuracy=over_seeds(run.final_accuracy for run in runs),
         best_epochs=_first_and_last(run.best_epoch for run in runs),
         converged_epochs=_first_and_last(run.converged_epoch for run in runs),

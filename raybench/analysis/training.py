@@ -1,4 +1,4 @@
-"""Training on one device and on several at equal epochs: accuracy, times, speed-up."""
+"""Training on one device and on several, and with changed settings, at equal epochs: accuracy and times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
+from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.goodput import Goodput, goodput_of
+from raybench.analysis.labels import difference_words
+from raybench.analysis.same_setting import same_question
 from raybench.analysis.trained_group import TrainedGroup, group_of, over_seeds, ratio_over_seeds
 from raybench.analysis.trained_run import POINTS, TrainedRun
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
 
 
@@ -25,12 +31,12 @@ class Parity(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several devices against one, after equally many epochs."""
+    """Several devices against one, or a changed setting against the default, after equally many epochs."""
 
     group: TrainedGroup
     base: TrainedGroup
     num_seeds: int  # that both have
-    difference_points: Estimate | None  # of accuracy, several less one; n = 1: without an interval
+    difference_points: Estimate | None  # of accuracy, group less base; n = 1: without an interval
     tolerance_points: float
     parity: Parity
     # Paired by seed; None: no seed in common, n = 1: without an interval.
@@ -43,7 +49,8 @@ class TrainingResults:
     """What the training trials say."""
 
     groups: tuple[TrainedGroup, ...]  # one device first
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
+    changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
     noise_scale: tuple[float, float] | None  # after the first and after the last epoch, mean over runs
     reference_batch: int
     goodput: tuple[Goodput, ...]
@@ -69,20 +76,24 @@ class TrainingResults:
         return next((each for each in self.comparisons if each.group is group), None)
 
 
-def analyse_training(records: Sequence[TrialRecord]) -> TrainingResults | None:
+def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingResults | None:
     """All that follows from the training trials among ``records``; None where none is complete."""
     runs = [TrainedRun(record) for record in records if record.training is not None]
     if not runs:
         return None
-    keys = sorted(dict.fromkeys(_key(run) for run in runs), key=lambda key: key[0])  # one device first
-    groups = [group_of([run for run in runs if _key(run) == key]) for key in keys]
-    base = next((group for group in groups if group.world_size == 1), None)
-    others = [group for group in groups if group.world_size > 1]
-    scales = [run.noise_scales for run in runs if run.noise_scales]
+    groups = _groups(study, runs)
+    ones = [group for group in groups if group.world_size == 1]
+    others = [(group, _like(group, ones)) for group in groups if group.world_size > 1]
+    defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
+    changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
+    # a changed setting may have another batch: the scale is told of one
+    scales = [run.noise_scales for group in groups if not group.changes for run in group.runs]
+    scales = [each for each in scales if each]
     ends = (fmean(each[0] for each in scales), fmean(each[-1] for each in scales)) if scales else None
     return TrainingResults(
         groups=tuple(groups),
-        comparisons=tuple(compare(group, base) for group in others) if base else (),
+        comparisons=tuple(compare(group, base) for group, base in others if base),
+        changed=tuple(compare(group, base) for group, base in changed if base),
         noise_scale=ends,
         reference_batch=runs[0].result.reference_batch,
         goodput=tuple(goodput_of(records, runs[0].result.reference_batch, scales)),
@@ -128,5 +139,25 @@ def parity(difference: Estimate | None, tolerance: float) -> Parity:
     return Parity.DIFFERENT if outside else Parity.UNKNOWN
 
 
-def _key(run: TrainedRun) -> tuple[int, str]:
-    return run.record.config.world_size, run.record.config.setting.strategy
+def _groups(study: Study, runs: Sequence[TrainedRun]) -> list[TrainedGroup]:
+    """One device first, of equally many the default's first."""
+    alike: dict[tuple[int, Setting, str], list[TrainedRun]] = {}
+    for run in runs:
+        config = run.record.config
+        key = (config.world_size, config.setting, str(sorted(config.environment.items())))
+        alike.setdefault(key, []).append(run)
+    groups = [group_of(of_one, _changes(study, of_one[0].record.config)) for of_one in alike.values()]
+    return sorted(groups, key=lambda group: (group.world_size, bool(group.changes)))
+
+
+def _changes(study: Study, config: Configuration) -> str:
+    """In what ``config`` differs from the study's default, whatever the strategy; empty: in nothing."""
+    default = default_setting(study)
+    setting = config.setting.model_copy(update={"strategy": default.strategy})
+    alike = config.model_copy(update={"setting": setting})
+    return "" if is_default(study, alike) else difference_words(study, alike)
+
+
+def _like(group: TrainedGroup, ones: Sequence[TrainedGroup]) -> TrainedGroup | None:
+    """The training on one device of the same setting."""
+    return next((one for one in ones if same_question(one.config, group.config)), None)

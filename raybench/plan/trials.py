@@ -20,6 +20,7 @@ from raybench.records.requests import (
 )
 from raybench.spec.knobs import Knobs, Setting
 from raybench.spec.study import MeasureSpec, Placement, Study
+from raybench.spec.training import TrainingSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
@@ -164,16 +165,26 @@ class Plan:
     def _ablation(self) -> Iterator[tuple[dict[str, str], Setting]]:
         """The default, every change of it alone, and the last values of all lists together."""
         knobs, variables, default = self.study.knobs, self.study.environment, self.default()
-        strong = self.study.scaling.mode == "strong"
-        for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=strong):
+        for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=self._whole_steps):
             yield default.environment, setting
         for name, values in variables.items():
             for value in values[1:]:
                 yield {**default.environment, name: value}, default.setting
         varied = len(knobs.explored()) + sum(len(values) > 1 for values in variables.values())
-        together = knobs.all_together(self.device, self.largest, whole_steps=strong)
+        together = self._all_changes()
         if together is not None and varied > 1:
-            yield {name: values[-1] for name, values in variables.items()}, together
+            yield together
+
+    def _all_changes(self) -> tuple[dict[str, str], Setting] | None:
+        """The last value of every list; None where no batch fits."""
+        together = self.study.knobs.all_together(self.device, self.largest, whole_steps=self._whole_steps)
+        variables = {name: values[-1] for name, values in self.study.environment.items()}
+        return None if together is None else (variables, together)
+
+    @property
+    def _whole_steps(self) -> bool:
+        """Whether an ablation's batch is that of a step, and grows with the accumulation."""
+        return self.study.scaling.mode == "strong"
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
         """The suggestion at the target world size."""
@@ -199,28 +210,45 @@ class Plan:
         return request.model_copy(update={"versus": default.setting.at(self.target)})
 
     def training(self) -> list[TrainingRequest]:
-        """The default setting under each strategy, trained with each seed on one device and on several.
+        """What is trained, with each seed on one device and on several: see ``_trained``.
 
         Seed by seed, so that a study that ends early has whole comparisons. Empty without ``[training]``.
         """
         spec = self.study.training
         if spec is None:
             return []
-        default, sizes = self.default(), (1, *(size for size in self.world_sizes if size > 1))
-        asked: dict[str, TrainingRequest] = {}
-        for seed in spec.seeds:
-            for size, strategy in itertools.product(sizes, self.study.knobs.values("strategy")):
-                if size > 1 and strategy == "single":
-                    continue
-                setting = default.setting.model_copy(update={"strategy": strategy})
-                suggestion = Suggestion(0, setting, default.environment)
-                config = self._config(suggestion, size, self._placement(size))
-                request = TrainingRequest(
-                    config=config.model_copy(update={"seed": seed}),
-                    training=spec.model_copy(update={"seeds": (seed,)}),
-                )
-                asked.setdefault(request.trial_id, request)
-        return list(asked.values())
+        sizes = (1, *(size for size in self.world_sizes if size > 1))
+        requests = [
+            self._training(spec, suggestion, size, seed)
+            for seed, size in itertools.product(spec.seeds, sizes)
+            for suggestion in self._trained()
+            if size == 1 or suggestion.setting.strategy != "single"
+        ]
+        return list({request.trial_id: request for request in requests}.values())
+
+    def _trained(self) -> Iterator[Suggestion]:
+        """The default under each strategy; of an ablation all changes together too: does the cure learn?"""
+        default = self.default()
+        for strategy in self.study.knobs.values("strategy"):
+            setting = default.setting.model_copy(update={"strategy": strategy})
+            yield Suggestion(0, setting, default.environment)
+        together = self._all_changes() if self.study.search.method == "ablation" else None
+        if together is not None:
+            environment, setting = together
+            yield Suggestion(1, setting, environment)
+
+    def _training(
+        self, spec: TrainingSpec, suggestion: Suggestion, world_size: int, seed: int
+    ) -> TrainingRequest:
+        reference = spec.reference_batch
+        if suggestion.number and reference is None:
+            # the study's learning rate belongs to the default's step, not to that of a changed batch
+            reference = self._training(spec, self.default(), 1, seed).reference_batch
+        config = self._config(suggestion, world_size, self._placement(world_size))
+        return TrainingRequest(
+            config=config.model_copy(update={"seed": seed}),
+            training=spec.model_copy(update={"seeds": (seed,), "reference_batch": reference}),
+        )
 
     def trials(self) -> list[Trial]:
         """Those of all suggestions, each once: by start of the workers, by process knobs, by world size.

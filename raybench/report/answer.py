@@ -192,7 +192,9 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        return [f"trained {epochs_words(most.group.num_epochs)}: {parity_words(most)}"]
+        changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
+        verdicts = [parity_words(most), *(changed_words(each) for each in changed)]
+        return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
     words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
@@ -201,22 +203,32 @@ def _training(results: StudyResults) -> list[str]:
 
 def parity_words(comparison: Comparison) -> str:
     """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
-    group, difference = comparison.group, comparison.difference_points
-    who = f"{devices_words(group.world_size)} ({group.strategy}) and one"
+    group = comparison.group
+    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy}) and one")
+
+
+def changed_words(comparison: Comparison) -> str:
+    """The same of all changes together against the default."""
+    group = comparison.group
+    return _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
+
+
+def _parity_of(comparison: Comparison, who: str) -> str:
+    difference = comparison.difference_points
     seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
     speedup = comparison.epoch_speedup
     speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
     if difference is None:
-        return f"{who} have no accuracies to compare{speed}"
+        return f"there are no accuracies to compare {who}{speed}"
     numbers = f"{difference.value:+.2f}"
     if difference.n > 1:
         numbers += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
     numbers += f" points, {seeds}"
     width = f"±{comparison.tolerance_points:g} points"
     words = {
-        Parity.SAME: f"accuracy on {who} is the same within {width} ({numbers})",
-        Parity.DIFFERENT: f"accuracy on {who} differs by more than {width} ({numbers})",
-        Parity.UNKNOWN: f"whether accuracy on {who} is the same within {width} cannot be told ({numbers})",
+        Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",
+        Parity.DIFFERENT: f"accuracy {who} differs by more than {width} ({numbers})",
+        Parity.UNKNOWN: f"whether accuracy {who} is the same within {width} cannot be told ({numbers})",
     }
     return words[comparison.parity] + speed
 

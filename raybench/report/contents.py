@@ -28,7 +28,7 @@ from raybench.report.tables.published import contradictions_table, published_tab
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
-from raybench.report.tables.training import epochs_table, ranks_table, training_table
+from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         contradictions_table(results),
         largest_table(results),
         training_table(results),
+        changes_table(results),
         epochs_table(results),
         goodput_table(results),
         ranks_table(results),

@@ -51,8 +51,10 @@ def training_plot(results: StudyResults) -> TrainingPlot | None:
 
 def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None]) -> Line:
     alone = group.world_size == 1
-    label = devices_words(group.world_size) + ("" if alone else f", {group.strategy}")
-    return make_line(label, [(float(means.epoch), value(means)) for means in group.epochs])
+    words = [devices_words(group.world_size), "" if alone else group.strategy, group.changes]
+    return make_line(
+        ", ".join(filter(None, words)), [(float(means.epoch), value(means)) for means in group.epochs]
+    )
 
 
 def draw_training(plot: TrainingPlot) -> Figure:
@@ -93,18 +95,12 @@ def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
     training = results.training
     if training is None or not training.comparisons:
         return None
-    base = training.comparisons[0].base
-    strategies = dict.fromkeys(group.strategy for group in training.groups if group.world_size > 1)
+    base, kinds = training.comparisons[0].base, dict[tuple[str, str], list[TrainedGroup]]()
+    for each in training.comparisons:
+        kinds.setdefault((each.group.strategy, each.group.changes), [each.base]).append(each.group)
     lines = tuple(
-        make_line(
-            strategy,
-            [
-                (group.world_size, group.epoch_time_s)
-                for group in training.groups
-                if group is base or group.strategy == strategy
-            ],
-        )
-        for strategy in strategies
+        make_line(", ".join(filter(None, kind)), [(group.world_size, group.epoch_time_s) for group in groups])
+        for kind, groups in kinds.items()
     )
     sizes = tuple(sorted({group.world_size for group in training.groups}))
     start = base.mean_epoch_time_s

@@ -67,7 +67,38 @@ def training_table(results: StudyResults) -> Table:
     if training is None:
         return empty_table("Training to accuracy")
     rows = [_GroupRow(group, training.comparison(group)) for group in training.groups]
-    return make_table("Training to accuracy", _training_caption(training), _GROUP_COLUMNS, rows)
+    setting = [Column[_GroupRow]("setting", lambda row: _setting(row.group))] if training.changed else []
+    columns = [*_GROUP_COLUMNS[:2], *setting, *_GROUP_COLUMNS[2:]]
+    return make_table("Training to accuracy", _training_caption(training), columns, rows)
+
+
+_CHANGE_COLUMNS: list[Column[Comparison]] = [
+    Column("devices", lambda each: str(each.group.world_size), right=True),
+    Column("change", lambda each: each.group.changes),
+    Column("global batch", lambda each: f"{each.group.global_batch_size:,}", right=True),
+    Column("test accuracy", lambda each: known(each.group.final_accuracy, _percent, ""), right=True),
+    Column("the default's", lambda each: known(each.base.final_accuracy, _percent, ""), right=True),
+    Column("difference, points", lambda each: known(each.difference_points, _points, ""), right=True),
+    Column("verdict", lambda each: str(each.parity)),
+    Column("epoch, s", lambda each: _value(each.group.epoch_time_s), right=True),
+    Column("the default's epoch, s", lambda each: _value(each.base.epoch_time_s), right=True),
+    Column("speed-up", lambda each: known(each.epoch_speedup, times_over_seeds, ""), right=True),
+    Column("seeds", lambda each: str(each.num_seeds), right=True),
+]
+
+
+def changes_table(results: StudyResults) -> Table:
+    """All changes together against the default, on equally many devices, after equally many epochs."""
+    changed = results.training.changed if results.training else ()
+    caption = (
+        "The default and all changes together, trained for equally many epochs on equally many devices: a "
+        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed."
+    )
+    return make_table("Training with all changes", caption, _CHANGE_COLUMNS, changed)
+
+
+def _setting(group: TrainedGroup) -> str:
+    return group.changes or "the default"
 
 
 def _training_caption(training: TrainingResults) -> str:
@@ -119,7 +150,9 @@ def epochs_table(results: StudyResults) -> Table:
     )
     groups = results.training.groups if results.training else ()
     rows = [_EpochRow(group, means) for group in groups for means in group.epochs]
-    return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
+    several = any(group.changes for group in groups)
+    setting = [Column[_EpochRow]("setting", lambda row: _setting(row.group))] if several else []
+    return make_table("Epochs", caption, [*_EPOCH_COLUMNS[:2], *setting, *_EPOCH_COLUMNS[2:]], rows)
 
 
 @dataclass(frozen=True)
@@ -134,6 +167,7 @@ class _RankRow:
 _RANK_COLUMNS: list[Column[_RankRow]] = [
     Column("devices", lambda row: str(row.group.world_size), right=True),
     Column("strategy", lambda row: row.group.strategy),
+    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
     Column("seed", lambda row: str(row.run.seed), right=True),
     Column("rank", lambda row: str(row.rank), right=True),
     Column("samples in an epoch", lambda row: f"{row.run.epochs[-1].samples[row.rank]:,}", right=True),

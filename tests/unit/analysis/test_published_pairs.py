@@ -15,7 +15,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.spec import Setting, Study
 from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
-from tests.unit.studies import grid, study
+from tests.unit.studies import cured_study, grid, study
 
 STEP_S = {256: 0.01, 4096: 0.08}  # of one device
 
@@ -158,6 +158,16 @@ def test_what_a_training_learned_stands_beside_the_published_epochs() -> None:
     assert speedup is not None
     assert comparison.total_speedup is not None
     assert speedup.value == pytest.approx(comparison.total_speedup.value)
+
+
+@pytest.mark.parametrize(("devices", "batch"), [(4, 32), (2, 64)])
+def test_the_epoch_time_of_the_cure_is_that_of_its_training(devices: int, batch: int) -> None:
+    """Ten steps of 512 in 85 ms each, all changes together; not the default's 160 steps."""
+    results = cured_study("transformer_ag_news_tuned", devices)
+    found = beside(results.published, "epoch_time", 4, 32).measured
+    assert found is not None
+    assert found.value == pytest.approx(10 * 0.085)
+    assert (found.world_size, found.batch_size, found.derived) == (devices, batch, "")
 
 
 def test_other_world_sizes_stand_beside_the_smallest_published_one() -> None:

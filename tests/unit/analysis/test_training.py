@@ -11,7 +11,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch, TrainingResult
 from raybench.testing import FakeLearning, FakeRunner, to_record
-from tests.unit.studies import planned_training, trained_study
+from tests.unit.studies import cured_study, planned_training, trained_study
 
 
 def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun:
@@ -242,3 +242,32 @@ def test_without_a_target_or_without_reaching_it():
         found = analyse(plan.study, records).training
         assert found is not None
         assert [group.to_target for group in found.groups] == [to_target, to_target]
+
+
+def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> None:
+    found = cured_study().training
+    assert found is not None
+    kinds = [(group.world_size, group.global_batch_size, group.changes) for group in found.groups]
+    words = "batch 512, accumulation 4"
+    assert kinds == [(1, 32, ""), (1, 512, words), (2, 32, ""), (2, 512, words)]
+    assert [(each.group.changes, each.base.changes, each.base.world_size) for each in found.comparisons] == [
+        ("", "", 1),
+        (words, words, 1),
+    ]
+    alone, several = found.changed
+    assert (alone.group.world_size, several.group.world_size) == (1, 2)
+    for each, steps_s in ((alone, (160 * 0.010, 10 * 0.080)), (several, (160 * 0.015, 10 * 0.085))):
+        assert each.base.changes == ""
+        assert each.difference_points is not None
+        assert each.difference_points.value == pytest.approx(1.0, abs=0.02)
+        assert each.parity is Parity.DIFFERENT
+        assert each.epoch_speedup is not None
+        assert each.epoch_speedup.value == pytest.approx(steps_s[0] / steps_s[1])
+
+
+def test_several_strategies_are_no_changes() -> None:
+    plan, records = trained_study(FakeLearning(), knobs={"strategy": ["ddp", "fsdp"]})
+    found = analyse(plan.study, records).training
+    assert found is not None
+    assert found.changed == ()
+    assert [each.group.strategy for each in found.comparisons] == ["ddp", "fsdp"]

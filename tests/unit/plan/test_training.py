@@ -41,3 +41,45 @@ def test_the_reference_batch_is_one_devices():
     assert {(r.reference_batch, r.config.global_batch_size) for r in strong} == {(64, 64)}
     own = planned(training={"reference_batch": 256}).training()
     assert {r.reference_batch for r in own} == {256}
+
+
+CURE = {
+    "scaling": {"mode": "strong"},
+    "knobs": {
+        "batch_size": [32, 128],
+        "gradient_accumulation": [1, 4],
+        "gradient_compression": ["none", "fp16"],
+    },
+    "search": {"method": "ablation"},
+}
+
+
+def test_an_ablation_trains_its_cure_too():
+    """The default and all changes together, neither of the changes alone."""
+    requests = planned(devices=2, training={"epochs": 2}, **CURE).training()
+    asked = [
+        (
+            r.config.world_size,
+            r.config.global_batch_size,
+            r.config.batch_size,
+            r.config.setting.gradient_compression,
+        )
+        for r in requests
+    ]
+    assert asked == [(1, 32, 32, "none"), (1, 512, 128, "none"), (2, 32, 16, "none"), (2, 512, 64, "fp16")]
+
+
+def test_the_learning_rate_belongs_to_the_default_step_of_an_ablation():
+    requests = planned(devices=2, training={"epochs": 2}, **CURE).training()
+    assert {r.reference_batch for r in requests} == {32}
+    linear = {"epochs": 2, "learning_rate_scaling": "linear"}
+    factors = [
+        r.training.learning_rate_factor(r.config.global_batch_size, r.reference_batch)
+        for r in planned(devices=2, training=linear, **CURE).training()
+    ]
+    assert factors == [1.0, 16.0, 1.0, 16.0]
+
+
+def test_a_grid_trains_its_default_alone():
+    knobs = {"batch_size": [32, 128]}
+    assert {r.config.setting.batch_size for r in planned(devices=2, knobs=knobs).training()} == {32}

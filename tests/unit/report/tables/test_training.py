@@ -8,12 +8,13 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.report.answer import answer_of
 from raybench.report.contents import draw_all
 from raybench.report.plots.training import epoch_time_plot, training_plot
 from raybench.report.tables.goodput import goodput_table
-from raybench.report.tables.training import epochs_table, ranks_table, training_table
+from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.testing import FakeLearning
-from tests.unit.studies import trained_study
+from tests.unit.studies import cured_study, trained_study
 
 
 def test_an_epoch_is_the_mean_over_its_seeds(trained_results: StudyResults) -> None:
@@ -60,3 +61,28 @@ def test_without_training_there_is_no_section():
     assert results.training is None
     assert not training_table(results).rows
     assert training_plot(results) is None
+
+
+def test_a_cure_stands_beside_the_default_in_tables_plots_and_answer():
+    results = cured_study()
+    words = "batch 512, accumulation 4"
+    table = changes_table(results)
+    rows = [dict(zip((column.heading for column in table.columns), row, strict=True)) for row in table.rows]
+    assert [(row["devices"], row["change"], row["global batch"]) for row in rows] == [
+        ("1", words, "512"),
+        ("2", words, "512"),
+    ]
+    assert rows[1]["difference, points"].startswith("+1.0")
+    assert rows[1]["speed-up"].startswith("2.82x")  # 160 steps of 15 ms against 10 of 85
+    settings = [row[2] for row in training_table(results).rows]
+    assert settings == ["the default", words, "the default", words]
+    lines = epoch_time_plot(results)
+    assert lines is not None
+    assert [line.label for line in lines.lines] == ["ddp", f"ddp, {words}"]
+    assert [[point.x for point in line.points] for line in lines.lines] == [[1, 2], [1, 2]]
+    assert f"accuracy with {words} and without on 2 devices differs by more than" in answer_of(results)
+
+
+def test_one_setting_alone_needs_no_column(trained_results: StudyResults) -> None:
+    assert changes_table(trained_results).rows == ()
+    assert "setting" not in [column.heading for column in training_table(trained_results).columns]
