@@ -11,8 +11,9 @@ from raybench.spec.study import placement_text
 
 COLUMNS = (
     "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",
-    "precision", "epoch", "steps", "learning_rate", "train_loss", "train_accuracy", "test_loss",
-    "test_accuracy", "train_time_s", "evaluation_time_s", "elapsed_s", "samples", "samples_by_rank",
+    "precision", "epoch", "steps", "skipped_steps", "learning_rate", "train_loss", "train_accuracy",
+    "test_loss", "test_accuracy", "train_time_s", "evaluation_time_s", "elapsed_s", "samples",
+    "samples_by_rank",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
             "precision": config.setting.precision,
             "epoch": epoch.epoch,
             "steps": epoch.steps,
+            "skipped_steps": epoch.skipped_steps,
             "learning_rate": epoch.learning_rate,
             "train_loss": epoch.train_loss,
             "train_accuracy": epoch.train_accuracy,

@@ -23,6 +23,7 @@ class Epoch(Frozen):
 
     epoch: int  # from 1
     steps: int  # of the optimizer
+    skipped_steps: int = 0  # of these, left out by the scaler of fp16: a gradient was not finite
     samples: tuple[int, ...]  # that each rank trained on
     learning_rate: float  # of the first parameter group, in the epoch's last step
     train_loss: float  # mean over samples, each as the model was when it trained on it

@@ -18,6 +18,8 @@ from raybench.spec.workloads import FactorySpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
+from raybench.worker.strategies.sharding import release_group, shard
+from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
 from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
@@ -27,6 +29,7 @@ from tests.ranks.trials import BOTH, CPU
 from tests.unit import studies
 
 NUM_TRAIN, NUM_TEST = 50, 23
+OVERFLOW = {"overflow": 17}  # gradients of one batch an epoch are infinite on one rank
 RANDOM: dict[str, Any] = {"train": 54, "dropout": 0.3, "shaken": True, "batch_norm": True}
 
 
@@ -65,6 +68,11 @@ ASKED: dict[str, TrainingRequest] = {
     "unsharded": request_for(2, 8, setting={"strategy": "fsdp", "fsdp_reshard": False}),
     "sharded random": request_for(2, 8, RANDOM, setting={"strategy": "fsdp"}, epochs=4),
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
+    "half alone": request_for(1, 16, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
+    "half together": request_for(2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
+    "half sharded": request_for(
+        2, 8, OVERFLOW, setting={"precision": "fp16", "strategy": "fsdp"}, noise_scale=False
+    ),
 }
 
 
@@ -84,7 +92,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         ranks = BOTH[: request.config.world_size]
         if limits:
             cache.memory_limits[ranks] = limits
-        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints)
+        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints=checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -101,6 +109,9 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         half.mkdir()
         (half / STATE).write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)
+    results["half broken"] = train("half together", folder / "half", stop)
+    communicators.drop_team()
+    results["half resumed"] = train("half together", folder / "half")
     results["sharded broken"] = train("sharded random", folder / "sharded", stop)
     communicators.drop_team()
     results["sharded resumed"] = train("sharded random", folder / "sharded")
@@ -115,8 +126,12 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, RankResult | None]]:
-    folder = tmp_path_factory.mktemp("checkpoints")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, RankResult | None]]:
     results = run_ranks(rank_trains, 2, folder)
     left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
     assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
@@ -208,6 +223,60 @@ def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks, kind):
     assert losses(resumed) == losses(whole)
     assert counts(resumed) == counts(whole)
     assert [epoch.noise for epoch in resumed.epochs] == [epoch.noise for epoch in whole.epochs]
+
+
+@pytest.mark.parametrize("name", ["half together", "half sharded"])
+def test_steps_that_overflow_on_one_rank_are_left_out_on_all(ranks, name):
+    """The infinite gradients are of one sample: one device and two leave out the same step of each epoch."""
+    alone, several = trained(ranks, "half alone"), trained(ranks, name)
+    assert [epoch.skipped_steps for epoch in alone.epochs] == [1, 1, 1]
+    assert [epoch.skipped_steps for epoch in several.epochs] == [1, 1, 1]
+    for one, other in zip(losses(alone), losses(several), strict=True):
+        assert other == pytest.approx(one, rel=0.02)  # fp16 has eleven bits
+    assert several.epochs[-1].train_loss < 0.6 * several.epochs[0].train_loss
+    assert several.weights_difference == (None if "sharded" in name else 0.0)
+
+
+def test_at_full_precision_no_step_is_left_out(ranks):
+    assert {epoch.skipped_steps for epoch in trained(ranks, "together").epochs} == {0}
+
+
+def test_a_resumed_trial_goes_on_with_the_scale_of_its_gradients(ranks, folder):
+    """It begins at 2**16, and each of three epochs halves it once."""
+    whole, resumed = trained(ranks, "half together"), trained(ranks, "half resumed")
+    assert resumed.resumed_after == 2
+    assert losses(resumed) == losses(whole)
+    assert [epoch.skipped_steps for epoch in resumed.epochs] == [1, 1, 1]
+    for place in ("whole", "half"):
+        state = Checkpoints(folder / place / ASKED["half together"].trial_id).last()
+        assert state is not None
+        assert state["scaler"]["scale"] == 2.0**13
+
+
+def rank_updates_one_bad_shard() -> tuple[int, bool]:
+    """On each rank: steps left out, and whether the weights stayed, where one rank's shard is infinite."""
+    team = Communicators("gloo").team(BOTH, 60.0)
+    assert team is not None
+    setting, module = Setting(strategy="fsdp", precision="fp16"), torch.nn.Linear(4, 6)
+    shard(module, team, setting, torch.device("cpu"))
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    nothing: Any = None
+    stepper = Stepper(module, optimizer, nothing, nothing, setting, torch.device("cpu"))
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    if team.rank == 1:
+        module.weight.grad.to_local().fill_(float("inf"))
+    before = [parameter.to_local().clone() for parameter in module.parameters()]
+    stepper.scaler.scale(torch.ones(()))
+    stepper._update()
+    same = [torch.equal(a, p.to_local()) for a, p in zip(before, module.parameters(), strict=True)]
+    found = stepper.skipped_steps, all(same)
+    release_group(module)
+    return found
+
+
+def test_an_overflow_in_one_shard_keeps_all_shards_as_they_were():
+    assert run_ranks(rank_updates_one_bad_shard, 2) == [(1, True), (1, True)]
 
 
 def test_a_finished_trial_is_not_trained_again(ranks):

@@ -32,31 +32,44 @@ class Points(Dataset[Any]):
 class Clouds:
     """A small classifier of points, in double precision so that sums in another order agree closely.
 
-    ``seen`` holds the indices of every batch whose loss was asked for while training with gradients.
+    ``overflow``: in single precision, and gradients of the batch with this sample are infinite, on the rank
+    that has it.
     """
 
-    def __init__(self, train: int, test: int, dropout: float, shaken: bool, batch_norm: bool) -> None:
+    def __init__(
+        self, train: int, test: int, dropout: float, shaken: bool, batch_norm: bool, overflow: int | None
+    ) -> None:
         self.sizes = {"train": train, "test": test}
         self.dropout, self.shaken, self.batch_norm = dropout, shaken, batch_norm
+        self.overflow = overflow
+        self.dtype = torch.float64 if overflow is None else torch.float32
 
     def model(self) -> nn.Module:
         layers: list[nn.Module] = [nn.Linear(FEATURES, 16)]
         layers += [nn.BatchNorm1d(16)] if self.batch_norm else []
         layers += [nn.Tanh(), nn.Dropout(self.dropout), nn.Linear(16, CLASSES)]
-        return nn.Sequential(*layers).double()
+        return nn.Sequential(*layers).to(self.dtype)
 
     def dataset(self, split: str) -> Points:
         return Points(self.sizes[split], len(split), self.shaken and split == "train")
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        return nn.functional.cross_entropy(model(batch[0].double()), batch[1])
+        loss = nn.functional.cross_entropy(model(batch[0].to(self.dtype)), batch[1])
+        if self.overflow in batch[2].tolist() and loss.requires_grad:
+            loss.register_hook(lambda gradient: gradient * float("inf"))
+        return loss
 
     def metric(self, output: torch.Tensor, batch: Any) -> torch.Tensor:
         return (output.argmax(1) == batch[1]).sum()
 
 
 def clouds(
-    train: int = 50, test: int = 23, dropout: float = 0.0, shaken: bool = False, batch_norm: bool = False
+    train: int = 50,
+    test: int = 23,
+    dropout: float = 0.0,
+    shaken: bool = False,
+    batch_norm: bool = False,
+    overflow: int | None = None,
 ) -> Clouds:
     """The workload's factory."""
-    return Clouds(train, test, dropout, shaken, batch_norm)
+    return Clouds(train, test, dropout, shaken, batch_norm, overflow)

@@ -114,6 +114,10 @@ def _training_caption(training: TrainingResults) -> str:
     difference = training.weights_difference
     if difference is not None:
         words.append(f"Largest difference of a weight between two ranks at the end: {difference:.3g}.")
+    skipped = sum(epoch.skipped_steps for run in training.runs for epoch in run.epochs)
+    if skipped:
+        steps = sum(epoch.steps for run in training.runs for epoch in run.epochs)
+        words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
     notes = {f"{name}: {why}" for run in training.runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     return " ".join(words)

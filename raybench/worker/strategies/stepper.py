@@ -43,6 +43,10 @@ class Stepper:
         self.autocast = autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
+        self.skipped_steps = 0  # that the scaler left out, as gradients were not finite
+        self._updates = 0  # of the weights, by any stepper with this optimizer
+        if self._scaler.is_enabled():
+            optimizer.register_step_post_hook(self._count_update)
         # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
         self._may_skip_sync = not setting.static_graph
 
@@ -64,13 +68,27 @@ class Stepper:
                 scaled.backward()  # type: ignore[no-untyped-call]
             if mark:
                 mark("backward")
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
+        self._update()
         self.optimizer.zero_grad(set_to_none=True)
         if mark:
             mark("optimizer")
         self.loss = loss.detach()
         self._may_skip_sync = True
+
+    def _update(self) -> None:
+        """The optimizer's step on unscaled gradients; the scaler leaves it out where one is not finite.
+
+        Sharded gradients (DTensors) are looked at on all ranks, so all leave out the same steps. What was
+        left out is known without asking the device: the optimizer was not called.
+        """
+        before = self._updates
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        if self._scaler.is_enabled():
+            self.skipped_steps += self._updates == before
+
+    def _count_update(self, *_: Any) -> None:
+        self._updates += 1
 
     def _weighted(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         if self.weigh_loss is not None:

@@ -24,6 +24,7 @@ class Sums:
     correct: int | None = None  # None: the workload has no metric
     seconds: float = 0.0
     learning_rate: float = 0.0
+    skipped_steps: int = 0  # left out by the gradient scaler
 
 
 class Counter:
@@ -51,10 +52,10 @@ class Counter:
             if self._metric is not None:
                 self._correct += self._metric(output, batch)
 
-    def take(self, seconds: float, learning_rate: float = 0.0) -> Sums:
+    def take(self, seconds: float, learning_rate: float = 0.0, skipped_steps: int = 0) -> Sums:
         """The sums so far, and begin anew."""
         correct = None if self._metric is None else int(self._correct)
-        sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate)
+        sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate, skipped_steps)
         self._samples = 0
         self._loss.zero_()
         self._correct.zero_()

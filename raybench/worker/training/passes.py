@@ -78,7 +78,7 @@ class Passes:
         """Train for one epoch: the sums of every rank, and the number of optimizer steps."""
         steps = self._epoch_steps(epoch)
         self._team.barrier()
-        began, rate = perf_counter(), 0.0
+        began, rate, skipped = perf_counter(), 0.0, stepper.skipped_steps
         self._utilization.start()
         self._train.begin(steps)
         for index in range(len(steps)):
@@ -88,7 +88,8 @@ class Passes:
         self._device.synchronize()
         seconds = perf_counter() - began
         self._utilization.stop(seconds)
-        return self._team.gather(self._counter.take(seconds, rate)), len(steps)
+        sums = self._counter.take(seconds, rate, stepper.skipped_steps - skipped)
+        return self._team.gather(sums), len(steps)
 
     def evaluate(self, stepper: Stepper) -> list[Sums]:
         """Loss and correct predictions over the test samples, each counted once: the sums of every rank."""

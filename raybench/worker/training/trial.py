@@ -161,6 +161,7 @@ class TrainingTrial:
         epoch = Epoch(
             epoch=number,
             steps=num_steps,
+            skipped_steps=sums[0].skipped_steps,
             samples=tuple(of_rank.samples for of_rank in sums),
             learning_rate=sums[0].learning_rate,
             train_loss=mean_loss(sums),
