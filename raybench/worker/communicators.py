@@ -75,6 +75,27 @@ class Team:
         )
 
 
+class Alone(Team):
+    """One rank that works by itself while the rest of its team sleeps: nothing travels."""
+
+    def __init__(self, team: Team) -> None:
+        self.ranks, self.rank, self.size = (team.ranks[team.rank],), 0, 1
+
+    def barrier(self) -> None:
+        """Nothing to wait for."""
+
+    def arrived(self) -> Callable[[], bool]:
+        """Everybody is here."""
+        return lambda: True
+
+    def gather(self, item: Any) -> list[Any]:
+        """``item`` alone."""
+        return [item]
+
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Nobody to give them to."""
+
+
 class Communicators:
     """Every process group of one worker. Each method is called by all ranks, in the same order."""
 

@@ -23,12 +23,14 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
 from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
+from tests.ranks.driving import DrivingDevice, drive_on_cores
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trainable import clouds
 from tests.ranks.trials import BOTH, CPU
 from tests.unit import studies
 
 NUM_TRAIN, NUM_TEST = 50, 23
+DRIVING = DrivingDevice()
 OVERFLOW = {"overflow": 17}  # gradients of one batch an epoch are infinite on one rank
 RANDOM: dict[str, Any] = {"train": 54, "dropout": 0.3, "shaken": True, "batch_norm": True}
 
@@ -68,6 +70,8 @@ ASKED: dict[str, TrainingRequest] = {
     "unsharded": request_for(2, 8, setting={"strategy": "fsdp", "fsdp_reshard": False}),
     "sharded random": request_for(2, 8, RANDOM, setting={"strategy": "fsdp"}, epochs=4),
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
+    "driven": request_for(2, 8, setting={"strategy": "dp"}),
+    "driven random": request_for(2, 8, RANDOM, setting={"strategy": "dp"}, epochs=4),
     "half alone": request_for(1, 16, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
     "half together": request_for(2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
     "half sharded": request_for(
@@ -80,6 +84,11 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
     """Every trial of ``ASKED``, and one that is broken off after two epochs and gone on with."""
     communicators = Communicators("gloo")
     results = {}
+    request = ASKED["driven"]
+    results["driven on cores"] = run_trial(
+        request, BOTH, communicators, CPU, GroupCache(), lambda progress: None
+    )
+    drive_on_cores()
 
     def train(
         name: str,
@@ -92,7 +101,8 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         ranks = BOTH[: request.config.world_size]
         if limits:
             cache.memory_limits[ranks] = limits
-        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints=checkpoints)
+        device = DRIVING if request.config.setting.strategy == "dp" else CPU
+        return run_trial(request, ranks, communicators, device, cache, on_progress, checkpoints=checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -109,6 +119,8 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         half.mkdir()
         (half / STATE).write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)
+    results["driven broken"] = train("driven random", folder / "driven", stop)
+    results["driven resumed"] = train("driven random", folder / "driven")  # the groups are still good
     results["half broken"] = train("half together", folder / "half", stop)
     communicators.drop_team()
     results["half resumed"] = train("half together", folder / "half")
@@ -193,6 +205,38 @@ def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     assert alone.weights_difference is None
 
 
+def test_the_leader_drives_every_device_as_one_large_one(ranks):
+    """DataParallel: the steps of one device at the global batch, by one process; the other rank sleeps."""
+    alone, driven = trained(ranks, "alone"), trained(ranks, "driven")
+    for one, other in zip(losses(alone), losses(driven), strict=True):
+        assert other == pytest.approx(one, rel=1e-9)
+    assert counts(driven) == counts(alone)
+    assert {(epoch.steps, epoch.samples) for epoch in driven.epochs} == {(4, (50, 0))}
+    assert driven.global_batch_size == 16
+    assert driven.peak_memory_bytes == (1000, 1001)  # of each device, as the leader sees them
+    assert driven.device_memory_bytes is None
+    assert len(driven.device_utilization) == 2
+    assert driven.weights_difference is None
+    assert "the leader holds the weights" in driven.missing["weights_difference"]
+    assert ranks[1]["driven"] == RankResult("complete")
+
+
+def test_without_gpus_nobody_drives_several_devices(ranks):
+    for results in ranks:
+        found = results["driven on cores"]
+        assert found is not None
+        assert (found.state, found.reason) == ("invalid", "strategy dp exists on GPUs only")
+
+
+def test_a_leader_that_fails_wakes_the_others(ranks):
+    """They know why, and the groups are good for the next trial."""
+    for results in ranks:
+        broken = results["driven broken"]
+        assert broken is not None
+        assert (broken.state, broken.broken) == ("crashed", False)
+        assert "rank 0: StopError: epoch 2" in (broken.reason or "")
+
+
 def test_the_model_learns(ranks):
     epochs = trained(ranks, "together").epochs
     assert epochs[-1].train_loss < 0.5 * epochs[0].train_loss
@@ -212,7 +256,7 @@ def test_every_sample_is_counted_once_however_uneven_the_ranks(ranks):
             assert 0 <= (epoch.test_correct or 0) <= num_test
 
 
-@pytest.mark.parametrize("kind", ["", "sharded "])
+@pytest.mark.parametrize("kind", ["", "sharded ", "driven "])
 def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks, kind):
     """With dropout, batch normalisation and random augmentation; killed while writing a checkpoint."""
     broken = ranks[0][f"{kind}broken"]

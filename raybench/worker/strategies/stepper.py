@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from raybench.records.measurements import Phase
 from raybench.spec.knobs import Setting
@@ -103,9 +103,16 @@ class Stepper:
 
     @property
     def inner(self) -> nn.Module:
-        """The model under DDP: a forward pass of the wrapper sends buffers, which an evaluation must not."""
-        module = self.module
-        return module.module if isinstance(module, DistributedDataParallel) else module
+        """The model without the wrapper of DDP or DataParallel."""
+        if isinstance(self.module, DistributedDataParallel | DataParallel):
+            inner: nn.Module = self.module.module
+            return inner
+        return self.module
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """What an evaluation runs: DDP's wrapper would send buffers, DataParallel's takes every device."""
+        return self.module if isinstance(self.module, DataParallel) else self.inner
 
     def pass_without_step(self, batch: Any) -> None:
         """A forward and a backward pass without a step: DDP orders its buckets by the first one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -52,6 +52,7 @@ class Passes:
     def __init__(
         self, request: TrainingRequest, team: Team, device: Device, workload: Workload, data: TrainingData
     ) -> None:
+        """``team``: those who train; under dp the leader alone, whose steps are those of all devices."""
         self._config, self._spec, self._team, self._device = request.config, request.training, team, device
         self._workload, self._train, self._test = workload, data.train, data.test
         self._counter = Counter(workload, device.torch_device)
@@ -62,8 +63,11 @@ class Passes:
         return self._utilization.mean()
 
     def first_part(self) -> Part:
-        """This rank's first micro-batch of the first epoch."""
-        return self._epoch_steps(1)[0][0]
+        """This rank's first micro-batch of the first epoch, or what one device gets of it."""
+        part = self._epoch_steps(1)[0][0]
+        if self._team.size == self._config.world_size:
+            return part
+        return replace(part, indices=part.indices[: self._config.batch_size])
 
     def attach(self, stepper: Stepper) -> Callable[[], None]:
         """See what ``stepper`` trains on, and weigh its losses; what comes back ends the former.
@@ -96,13 +100,13 @@ class Passes:
         size = self._spec.test_batch_size or self._config.batch_size
         steps = split(
             range(self._test.num_samples),
-            step_size=size * self._team.size,
+            step_size=size * self._config.world_size,
             ranks=self._team.size,
             rank=self._team.rank,
             micro_batches=1,
             seed=0,
         )
-        module = stepper.inner
+        module = stepper.evaluated
         module.eval()
         stop_watching = self._counter.watch(module)
         self._team.barrier()

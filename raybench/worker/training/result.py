@@ -14,19 +14,27 @@ from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.memory import all_known
 from raybench.worker.strategies.stepper import Stepper
 
+ONE_COPY = {  # strategies of which no weight is held twice
+    "fsdp": "each rank holds its own shard, no weight is held twice",
+    "dp": "the leader holds the weights, the other devices get them in every step",
+}
+
 
 @dataclass(frozen=True)
 class TrainingRankReport:
     """What one rank knows of itself when all epochs are done."""
 
     memory: MemoryPeak
+    driven: tuple[int, ...]  # peaks of the devices that dp drives from this process, as torch counts them
     utilization: float | None
 
     @classmethod
-    def of(cls, peaks: Sequence[MemoryPeak], utilization: float | None) -> TrainingRankReport:
+    def of(
+        cls, peaks: Sequence[MemoryPeak], driven: Sequence[Sequence[int]], utilization: float | None
+    ) -> TrainingRankReport:
         """From the peaks of every epoch."""
         highest = MemoryPeak(_highest(peak.torch for peak in peaks), _highest(peak.device for peak in peaks))
-        return cls(highest, utilization)
+        return cls(highest, tuple(max(each) for each in zip(*driven, strict=True)), utilization)
 
 
 def training_result(
@@ -41,12 +49,16 @@ def training_result(
     peak_learning_rate: float,
     missing: dict[str, str],
 ) -> TrainingResult:
-    """The same on every rank; ``report`` is this one's. A collective call."""
+    """The same on every rank; ``report`` is this one's. A collective call.
+
+    ``team``: those who trained. Under dp that is the leader: of the other devices only it tells, what torch
+    counts.
+    """
     reports: list[TrainingRankReport] = team.gather(report)
-    sharded = request.config.setting.strategy == "fsdp"
-    if sharded and team.size > 1:
-        reason = "each rank holds its own shard, no weight is held twice"
-        missing = missing | {"weights_difference": reason}
+    strategy, sleeping = request.config.setting.strategy, request.config.world_size - team.size
+    if request.config.world_size > 1 and strategy in ONE_COPY:
+        missing = missing | {"weights_difference": ONE_COPY[strategy]}
+    in_all = None if sleeping else all_known([rank.memory.device for rank in reports])
     return TrainingResult(
         epochs=tuple(epochs),
         global_batch_size=request.config.global_batch_size,
@@ -54,10 +66,12 @@ def training_result(
         peak_learning_rate=peak_learning_rate,
         setup_s=setup_s,
         resumed_after=resumed_after,
-        peak_memory_bytes=all_known([rank.memory.torch for rank in reports]),
-        device_memory_bytes=all_known([rank.memory.device for rank in reports]),
-        device_utilization=tuple(rank.utilization for rank in reports),
-        weights_difference=None if sharded or team.size == 1 else _weights_difference(stepper, team),
+        peak_memory_bytes=reports[0].driven or all_known([rank.memory.torch for rank in reports]),
+        device_memory_bytes=in_all,
+        device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),
+        weights_difference=(
+            None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
+        ),
         missing=missing,
     )
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from raybench.errors import InvalidTrialError
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch
+from raybench.records.trainings import Epoch, TrainingResult
 from raybench.worker.cache import GroupCache
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Alone, Team
 from raybench.worker.devices.base import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.memory import memory_limits_of_ranks
@@ -45,17 +44,19 @@ class TrainingTrial:
         checkpoints: Checkpoints | None,
     ) -> None:
         config, spec = request.config, request.training
-        if config.setting.strategy == "dp":
-            raise InvalidTrialError("training is on ranks of their own: dp has one process for all devices")
         self._request, self._spec, self._team, self._device = request, spec, team, device
-        self._saved = SavedTraining(request, team, device, checkpoints if spec.checkpoint else None)
+        # dp has one process for all devices: the leader trains as if it were one large device
+        self._at_work = Alone(team) if config.setting.strategy == "dp" else team
+        kept = checkpoints if spec.checkpoint else None
+        self._saved = SavedTraining(request, self._at_work, device, kept)
         self._peaks: list[MemoryPeak] = []  # after each epoch
+        self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
         self._workload = build(config.workload, config.data)
         self._data = training_data(config, self._workload, device)
-        self._passes = Passes(request, team, device, self._workload, self._data)
+        self._passes = Passes(request, self._at_work, device, self._workload, self._data)
         check_model_fits(config, self._workload, team, cache)
         self._models: StrategyModels | None = self._make_models(cache)
-        self._noise = GradientNoise(request, team, self._workload, self._data.train, self._models)
+        self._noise = GradientNoise(request, self._at_work, self._workload, self._data.train, self._models)
 
     @classmethod
     def made_on_all_ranks(
@@ -71,14 +72,30 @@ class TrainingTrial:
         return team.agreed(lambda: cls(request, team, device, cache, checkpoints))
 
     def run(self, on_progress: OnProgress) -> RankResult:
-        """All epochs that are not in a checkpoint yet; the result is the same on every rank."""
+        """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
         began = perf_counter()
         on_progress(Progress("set up"))
         stepper = self._prepare()
+        if self._at_work is self._team:
+            return RankResult("complete", result=self._train(stepper, began, on_progress))
+        return self._leader_trains(stepper, began, on_progress)
+
+    def _leader_trains(self, stepper: Stepper, began: float, on_progress: OnProgress) -> RankResult:
+        """The others sleep until the leader is through, or has failed: then all of them know why."""
+        result, failure = None, None
+        if self._team.leads:
+            try:
+                result = self._train(stepper, began, on_progress)
+            except Exception as error:
+                failure = error
+        self._team.agree(failure)
+        return RankResult("complete", result=result)
+
+    def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
         rates = LearningRates(self._request, stepper.optimizer)
         epochs = self._saved.resume(stepper)
         setup_s, resumed_after = perf_counter() - began, len(epochs)
-        self._device.reset_peak()
+        self._device.reset_peak(self._driven)
         detach = self._passes.attach(stepper)
         for number in range(resumed_after + 1, self._spec.epochs + 1):
             on_progress(Progress("train", f"epoch {number}/{self._spec.epochs}"))
@@ -89,18 +106,17 @@ class TrainingTrial:
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         detach()
-        result = training_result(
+        return training_result(
             self._request,
-            self._team,
+            self._at_work,
             stepper,
             epochs,
-            TrainingRankReport.of(self._peaks, self._passes.utilization()),
+            TrainingRankReport.of(self._peaks, self._driven_peaks, self._passes.utilization()),
             setup_s=setup_s,
             resumed_after=resumed_after,
             peak_learning_rate=rates.peak,
             missing=self._missing(),
         )
-        return RankResult("complete", result=result)
 
     def release(self) -> None:
         """Drop the model before its process group goes."""
@@ -122,6 +138,7 @@ class TrainingTrial:
             self._data.train,
             self._device,
             threads=config.cpus_per_worker,
+            batches_of_all=self._data.train,
         )
         models.activate()
         try:
@@ -133,6 +150,11 @@ class TrainingTrial:
                 raise
             models.drop_bare()
         return models
+
+    @property
+    def _driven(self) -> list[int]:
+        """The devices that dp drives from this process."""
+        return self._models.dp_devices if self._models is not None else []
 
     def _first_batch(self) -> Any:
         return self._data.train.read(self._passes.first_part())
@@ -148,8 +170,9 @@ class TrainingTrial:
             stepper = self._models.bare
         else:
             stepper = self._models.wrap(self._team)
-            with state_preserved(stepper.module, self._device):
-                stepper.pass_without_step(self._first_batch())
+            if self._at_work is self._team:
+                with state_preserved(stepper.module, self._device):
+                    stepper.pass_without_step(self._first_batch())
         seed = self._request.config.seed * PRIME + self._team.rank  # each rank drops other units
         torch.manual_seed(seed)
         return stepper
@@ -162,7 +185,7 @@ class TrainingTrial:
             epoch=number,
             steps=num_steps,
             skipped_steps=sums[0].skipped_steps,
-            samples=tuple(of_rank.samples for of_rank in sums),
+            samples=(*(of_rank.samples for of_rank in sums), *(0,) * (self._team.size - len(sums))),
             learning_rate=sums[0].learning_rate,
             train_loss=mean_loss(sums),
             train_correct=correct_predictions(sums),
@@ -171,8 +194,9 @@ class TrainingTrial:
         if self._spec.is_evaluated(number):
             epoch = self._evaluated(epoch, stepper)
         self._peaks.append(self._device.memory_peak())
+        self._driven_peaks.append(self._device.peaks_of(self._driven))
         epoch = self._with_noise(epoch, stepper)
-        self._device.reset_peak()  # what raybench looks at beside is not the training's
+        self._device.reset_peak(self._driven)  # what raybench looks at beside is not the training's
         return epoch
 
     def _evaluated(self, epoch: Epoch, stepper: Stepper) -> Epoch:
@@ -193,14 +217,14 @@ class TrainingTrial:
         seconds = perf_counter() - began
         if not norms:
             return epoch
-        slowest_s = float(max(self._team.gather(seconds)))
+        slowest_s = float(max(self._at_work.gather(seconds)))
         return epoch.model_copy(update={"noise": norms, "noise_s": slowest_s})
 
     def _broadcast_buffers(self, stepper: Stepper) -> None:
         """The leader's running means and variances for all: what is evaluated is one model."""
         buffers = [buffer.data for buffer in stepper.module.buffers()]
-        if self._team.size > 1 and buffers:
-            self._team.broadcast(buffers)
+        if self._at_work.size > 1 and buffers:
+            self._at_work.broadcast(buffers)
 
     def _missing(self) -> dict[str, str]:
         """What could not be had, and why."""
