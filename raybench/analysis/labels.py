@@ -8,6 +8,7 @@ from raybench.analysis.choice import default_environment, default_setting, is_de
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study, placement_words
+from raybench.spec.workloads import TextSpec
 
 
 def label(study: Study, config: Configuration) -> str:
@@ -99,6 +100,17 @@ def setting_words(
     words = [knob_words(name, getattr(setting, name)) for name in knobs]
     words += [f"{name}={value}" for name, value in (environment or {}).items()]
     return ", ".join(words) or "default"
+
+
+def weights_words(study: Study) -> str:
+    """That a model is trained from random weights which others fine-tune, and what to set; else empty."""
+    workload = study.workload
+    if study.training is None or not isinstance(workload, TextSpec) or not workload.lacks_checkpoint:
+        return ""
+    return (
+        f"{workload.model} is trained from random weights: it is fine-tuned with "
+        "--set workload.checkpoint=NAME_OR_DIRECTORY"
+    )
 
 
 def devices_words(number: int) -> str:

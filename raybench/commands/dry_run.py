@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import trial_words, weights_words
 from raybench.commands.display import clock_words
 from raybench.plan.trials import Plan
 
@@ -20,6 +20,7 @@ def print_plan(plan: Plan, console: Console) -> None:
 def plan_lines(plan: Plan) -> Iterator[str]:
     """The same, line by line."""
     study = plan.study
+    yield from filter(None, [weights_words(study)])
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from left_out_words(plan)
     if study.knobs.has_max:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from raybench.analysis.labels import weights_words
 from raybench.commands.console import own_output
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
@@ -22,7 +23,7 @@ from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.store import CHECKPOINTS, OPTUNA_JOURNAL, ResultsDirectory
+from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
 from raybench.run.session import Session
 from raybench.run.study import run_study
 from raybench.spec.study import Study
@@ -88,6 +89,9 @@ def _measure(
     options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, display: Display
 ) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
+    weights = weights_words(plan.study)
+    if weights:
+        display.line(weights)
     display.stage(_what_starts(plan))
     workers = plan.group_size if plan.oversubscribed else None
     cluster.prepare(oversubscribed_workers=workers, on_connect=display.line)
@@ -95,7 +99,7 @@ def _measure(
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(plan, cluster, Path(storage.name), store.path / CHECKPOINTS)
+    runner = _runner(plan, cluster, Path(storage.name), store.path)
     session = Session(
         plan=plan,
         runner=runner,
@@ -131,7 +135,7 @@ def _epoch_samples(study: Study) -> float | None:
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
-def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> TrialRunner:
+def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.group_runner import WorkerGroupRunner
 
     return WorkerGroupRunner(
@@ -139,7 +143,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, checkpoints: Path) -> T
         device=plan.device,
         cpus_per_worker=plan.study.resources.cpus_per_worker,
         storage=storage,
-        checkpoints=checkpoints,
+        results=results,
     )
 
 

@@ -24,10 +24,10 @@ class WorkerGroupRunner:
         device: str,
         cpus_per_worker: int,
         storage: Path,
-        checkpoints: Path | None = None,  # of training trials, where rank 0 can write
+        results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
         self._cluster, self._device, self._cpus = cluster, device, cpus_per_worker
-        self._storage, self.checkpoints = storage, checkpoints
+        self._storage, self.results = storage, results
         self._group: WorkerGroup | None = None
         self._started = 0
 
@@ -71,7 +71,7 @@ class WorkerGroupRunner:
         except ValueError as error:
             return Outcome("invalid", 0.0, str(error), group=group.info.number)
         try:
-            outcome = group.run(request, ranks, self.checkpoints, on_progress)
+            outcome = group.run(request, ranks, self.results, on_progress)
         except GroupLostError:
             self._stop_group(at_once=True)
             raise

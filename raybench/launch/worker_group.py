@@ -88,12 +88,12 @@ class WorkerGroup:
         self,
         request: TrialRequest,
         ranks: tuple[int, ...],
-        checkpoints: Path | None,
+        results: Path | None,
         on_progress: Callable[[Progress], None],
     ) -> Outcome:
         """Post the trial and wait for its outcome. Raises ``GroupLostError`` if it never began."""
         self._num_tasks += 1
-        task = Task(self._num_tasks, request, ranks, str(checkpoints) if checkpoints else None)
+        task = Task(self._num_tasks, request, ranks, str(results) if results else None)
         trial = PostedTrial(task.number, on_progress)
         began = monotonic()
         deadline = began + request.timeout_s + DRIVER_GRACE_S

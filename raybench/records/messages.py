@@ -120,7 +120,7 @@ class Task:
     number: int  # counts what the group was asked; every message about the trial names it
     request: TrialRequest
     ranks: tuple[int, ...]
-    checkpoints: str | None = None  # the folder of training's, where rank 0 can write
+    results: str | None = None  # the results directory, where rank 0 can write
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ class _Request(Frozen):
     def trial_id(self) -> str:
         """Twelve hexadecimal digits of SHA-256 over what is asked, ``kind`` and ``role`` included.
 
-        How long it may take is left out: a study resumed with longer time-outs measures nothing twice.
+        How long it may take is left out: a study resumed with longer time-outs measures nothing twice. So is
+        whether a trained model is kept.
         """
         text = json.dumps(self._asked(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -157,7 +158,7 @@ class ProbeRequest(_Request):
 class TrainingRequest(_Request):
     """Whole epochs with evaluation, with one seed."""
 
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"training": {"timeout_seconds"}}
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"training": {"timeout_seconds", "save_model"}}
 
     kind: Literal["training"] = "training"
     role: Literal["training"] = "training"

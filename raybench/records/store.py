@@ -6,6 +6,7 @@ trials.jsonl     the records, one JSON line each
 samples/         step times, one parquet file a record
 epochs.csv       training trials: one row an epoch and seed, made of the records
 checkpoints/     of training trials, one directory a trial
+models/          trained models, one directory a trial, where the study keeps them
 .lock, .lock-owner  who is writing here
 """
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
 
 STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
-EPOCHS, CHECKPOINTS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "optuna.log"
+EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 # How long to wait and how often, not what to measure: a study that goes on may have them changed.

@@ -78,4 +78,5 @@ class TrainingResult(Frozen):
     device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
     device_utilization: tuple[float | None, ...] = ()  # each rank, while training; CPUs: of its cores
     weights_difference: float | None = None  # largest between two ranks, at the end
+    model: str | None = None  # where the trained model is, below the results directory
     missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why

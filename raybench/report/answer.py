@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
 from raybench.report.losses import certain, shares_of_step
@@ -37,11 +37,11 @@ def answer_of(results: StudyResults) -> str:
         return "; ".join(_nothing_fits(results)) or "nothing was measured"
     if not results.complete:
         return f"no trial completed: {failures_words(results.failed)}"
-    trained = _training(results)
+    weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
-        return "; ".join([*_best(results), *trained]) or "only confirmations were measured"
+        return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     steps = [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
-    return "; ".join([*steps, *_best(results), *trained])
+    return "; ".join([*weights, *steps, *_best(results), *trained])
 
 
 def _nothing_fits(results: StudyResults) -> list[str]:

@@ -58,6 +58,9 @@ class TrainingSpec(Model):
         None, description="samples per device in an evaluation; none: as in training"
     )
     checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, go on from it")
+    save_model: Switch = Field(
+        False, description="keep each trained model: models/ in the results, as safetensors"
+    )
     noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
     timeout_seconds: PositiveFloat = Field(7200.0, description="a training trial is ended after this, in s")
 

@@ -159,6 +159,11 @@ class TextSpec(_TextModelSpec):
         None, description="none: as in the data set (synthetic input of files: 2)"
     )
 
+    @property
+    def lacks_checkpoint(self) -> bool:
+        """Whether its weights are random though there are pretrained ones: training it is no fine-tuning."""
+        return self.model != "encoder" and self.checkpoint is None
+
     @model_validator(mode="after")
     def _checkpoint_fits(self) -> TextSpec:
         if self.checkpoint is None:

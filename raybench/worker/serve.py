@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from raybench.records.messages import Begun, Member, Message, Outcome, Progress, Ready, RoundsKept, Task
 from raybench.records.requests import TrialRequest
+from raybench.records.store import CHECKPOINTS
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
@@ -59,6 +60,7 @@ def _one_trial(
     if communicators.rank == 0:
         tell(Begun())  # all are alive and know of it: what happens from here on happens to this trial
     request, began = task.request, perf_counter()
+    results_place = Path(task.results) if task.results else None
     with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
         result = run_trial(
             request,
@@ -67,7 +69,8 @@ def _one_trial(
             device,
             cache,
             tell.progress,
-            checkpoints=_checkpoints(task.checkpoints, request),
+            checkpoints=_checkpoints(results_place, request),
+            results=results_place,
             keep_rounds=lambda kept, open_: tell.and_wait(
                 RoundsKept(_outcome_of(kept, perf_counter() - began), open_)
             ),
@@ -111,9 +114,9 @@ class _Tell:
             self(progress)
 
 
-def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | None:
+def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | None:
     """Where this trial's checkpoints are; each can be read as a ``ray.train.Checkpoint``."""
-    if folder is None or request.kind != "training":
+    if results is None or request.kind != "training":
         return None
 
     def finish(path: Path) -> None:
@@ -124,7 +127,7 @@ def _checkpoints(folder: str | None, request: TrialRequest) -> Checkpoints | Non
         }
         ray.train.Checkpoint.from_directory(str(path)).set_metadata(about)
 
-    return Checkpoints(Path(folder) / request.trial_id, finish)
+    return Checkpoints(results / CHECKPOINTS / request.trial_id, finish)
 
 
 def _of_all_ranks(results: list[RankResult | None]) -> RankResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from raybench.records.requests import ProbeRequest, StepsRequest, TrialRequest
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
@@ -22,13 +24,14 @@ def run_trial(
     on_progress: OnProgress,
     *,
     checkpoints: Checkpoints | None = None,
+    results: Path | None = None,
     keep_rounds: KeepRounds = lambda kept, open_: None,
 ) -> RankResult | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
-    of a training trial. ``keep_rounds`` is told of rounds when they are done. Both are used on the team's
-    leader.
+    of a training trial, ``results`` is the directory in which it keeps its model. ``keep_rounds`` is told of
+    rounds when they are done. All three are used on the team's leader.
     """
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
@@ -39,7 +42,7 @@ def run_trial(
             return StepsTrial(request, team, device, cache, keep_rounds)
         if isinstance(request, ProbeRequest):
             return ProbeTrial(request, team, device, cache)
-        kept = checkpoints if team.leads else None
-        return TrainingTrial.made_on_all_ranks(request, team, device, cache, kept)
+        kept = (checkpoints, results) if team.leads else (None, None)
+        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *kept)
 
     return run_and_release(make, team, device, on_progress)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_model
 from torch.utils.data import default_collate
 
 from raybench.records.requests import TrainingRequest
@@ -61,19 +62,21 @@ class StopError(Exception):
 # By name: what is asked, and after which epoch the trial is broken off.
 ASKED: dict[str, TrainingRequest] = {
     "alone": request_for(1, 16),
-    "together": request_for(2, 8),  # 50 samples in steps of 16: the last has 2
+    "together": request_for(2, 8, save_model=True),  # 50 samples in steps of 16: the last has 2
     "accumulated": request_for(2, 4, setting={"gradient_accumulation": 2}),  # its last micro-batches: empty
     "odd": request_for(2, 7, {"train": 43, "test": 9}, test_batch_size=2),  # the last step has 1 sample
     "few": request_for(2, 8, {"train": 3, "test": 1}),
     "random": request_for(2, 8, RANDOM, epochs=4),
-    "sharded": request_for(2, 8, setting={"strategy": "fsdp"}),
+    "sharded": request_for(2, 8, setting={"strategy": "fsdp"}, save_model=True),
     "unsharded": request_for(2, 8, setting={"strategy": "fsdp", "fsdp_reshard": False}),
     "sharded random": request_for(2, 8, RANDOM, setting={"strategy": "fsdp"}, epochs=4),
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
-    "driven": request_for(2, 8, setting={"strategy": "dp"}),
+    "driven": request_for(2, 8, setting={"strategy": "dp"}, save_model=True),
     "driven random": request_for(2, 8, RANDOM, setting={"strategy": "dp"}, epochs=4),
     "half alone": request_for(1, 16, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
-    "half together": request_for(2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
+    "half together": request_for(
+        2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False, save_model=True
+    ),
     "half sharded": request_for(
         2, 8, OVERFLOW, setting={"precision": "fp16", "strategy": "fsdp"}, noise_scale=False
     ),
@@ -102,7 +105,9 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         if limits:
             cache.memory_limits[ranks] = limits
         device = DRIVING if request.config.setting.strategy == "dp" else CPU
-        return run_trial(request, ranks, communicators, device, cache, on_progress, checkpoints=checkpoints)
+        return run_trial(
+            request, ranks, communicators, device, cache, on_progress, checkpoints=checkpoints, results=place
+        )
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -119,6 +124,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         half.mkdir()
         (half / STATE).write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)
+    results["nowhere"] = train("together", None)
     results["driven broken"] = train("driven random", folder / "driven", stop)
     results["driven resumed"] = train("driven random", folder / "driven")  # the groups are still good
     results["half broken"] = train("half together", folder / "half", stop)
@@ -279,6 +285,37 @@ def test_steps_that_overflow_on_one_rank_are_left_out_on_all(ranks, name):
         assert other == pytest.approx(one, rel=0.02)  # fp16 has eleven bits
     assert several.epochs[-1].train_loss < 0.6 * several.epochs[0].train_loss
     assert several.weights_difference == (None if "sharded" in name else 0.0)
+
+
+@pytest.mark.parametrize("name", ["together", "sharded", "driven", "half together", "half resumed"])
+def test_a_kept_model_is_the_one_that_was_trained(ranks, folder, name):
+    """Loaded again it has the test loss of the last epoch, whichever strategy it was trained under."""
+    result, asked = trained(ranks, name), "half together" if name == "half resumed" else name
+    request = ASKED[asked]
+    place = folder / ("half" if name == "half resumed" else "whole")
+    assert result.model == f"models/{request.trial_id}"
+    workload = clouds(**request.config.workload.arguments)
+    model, test = workload.model(), workload.dataset("test")
+    load_model(model, place / result.model / "model.safetensors")
+    every = default_collate([test[index] for index in range(NUM_TEST)])
+    with torch.no_grad():
+        loss = float(workload.loss(model.eval(), every))
+    exact = request.config.setting.precision == "fp32"
+    assert loss == pytest.approx(result.epochs[-1].test_loss, rel=1e-9 if exact else 0.01)
+    assert not list((place / "models").glob(".unfinished-*"))
+
+
+def test_a_model_is_kept_where_it_was_asked_for(ranks, folder):
+    kept = {path.name for path in (folder / "whole" / "models").iterdir()}
+    assert kept == {request.trial_id for request in ASKED.values() if request.training.save_model}
+    assert trained(ranks, "random").model is None
+
+
+def test_a_model_that_cannot_be_written_costs_nothing_else(ranks):
+    result = trained(ranks, "nowhere")
+    assert result.model is None
+    assert "there is no results directory" in result.missing["model"]
+    assert losses(result) == losses(trained(ranks, "together"))
 
 
 def test_at_full_precision_no_step_is_left_out(ranks):

@@ -32,10 +32,10 @@ def main() -> int:
     commands, codes, shared = json.loads(Path(sys.argv[1]).read_text()), list[int](), list[Shared]()
     storage = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
-    def runner(plan: Plan, cluster: Cluster, _: Path, checkpoints: Path) -> Shared:
+    def runner(plan: Plan, cluster: Cluster, _: Path, results: Path) -> Shared:
         if not shared:
             shared.append(Shared(cluster, device="cpu", cpus_per_worker=1, storage=Path(storage.name)))
-        shared[0].checkpoints = checkpoints
+        shared[0].results = results
         return shared[0]
 
     scaling_run._runner = runner

@@ -118,6 +118,9 @@ def _training_caption(training: TrainingResults) -> str:
     if skipped:
         steps = sum(epoch.steps for run in training.runs for epoch in run.epochs)
         words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
+    kept = sorted(run.result.model for run in training.runs if run.result.model)
+    if kept:
+        words.append(f"Trained models: {', '.join(kept)}.")
     notes = {f"{name}: {why}" for run in training.runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     return " ".join(words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -15,6 +14,7 @@ import torch
 
 from raybench.errors import InvalidTrialError
 from raybench.worker.devices.base import Device
+from raybench.worker.training.whole_directory import write_whole
 
 STATE = "state.pt"
 _NAME = re.compile(r"epoch-(\d{4,})")
@@ -56,17 +56,13 @@ class Checkpoints:
         self._remove_unfinished()
         older = self._epochs()
         unfinished, place = self._folder / f"{_UNFINISHED}{epoch:04}", self._folder / f"epoch-{epoch:04}"
-        unfinished.mkdir()
-        with (unfinished / STATE).open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        self._finish(unfinished)
-        _sync(unfinished)
-        if place.exists():  # of a trial that is being tried again
-            shutil.rmtree(place)
-        unfinished.rename(place)
-        _sync(self._folder)
+
+        def write(folder: Path) -> None:
+            with (folder / STATE).open("wb") as file:
+                torch.save(state, file)
+            self._finish(folder)
+
+        write_whole(place, unfinished, write)
         for path in older:
             if path != place:
                 shutil.rmtree(path)
@@ -103,12 +99,3 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     random.setstate((version, tuple(words), gauss))
     if "device" in state:
         device.set_random_state(state["device"])
-
-
-def _sync(folder: Path) -> None:
-    """A new name in a directory is on the disk only when the directory is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
+from raybench.records.store import MODELS
 from raybench.records.trainings import Epoch, TrainingResult
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Alone, Team
@@ -22,6 +24,7 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.training.counting import correct_predictions, mean_loss
 from raybench.worker.training.gradient_noise import GradientNoise
+from raybench.worker.training.kept_model import keep_model
 from raybench.worker.training.learning_rates import LearningRates
 from raybench.worker.training.parts import PRIME
 from raybench.worker.training.passes import Passes, training_data
@@ -42,13 +45,17 @@ class TrainingTrial:
         device: Device,
         cache: GroupCache,
         checkpoints: Checkpoints | None,
+        results: Path | None,
     ) -> None:
+        """``checkpoints`` and the ``results`` directory: on the leader, where it can write."""
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
         self._at_work = Alone(team) if config.setting.strategy == "dp" else team
         kept = checkpoints if spec.checkpoint else None
         self._saved = SavedTraining(request, self._at_work, device, kept)
+        self._model_name = f"{MODELS}/{request.trial_id}"
+        self._model_place = results / self._model_name if results else None
         self._peaks: list[MemoryPeak] = []  # after each epoch
         self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
         self._workload = build(config.workload, config.data)
@@ -66,10 +73,11 @@ class TrainingTrial:
         device: Device,
         cache: GroupCache,
         checkpoints: Checkpoints | None,
+        results: Path | None = None,
     ) -> TrainingTrial:
         """The trial of this rank; raises on every rank where it cannot be made on one. A collective call."""
         memory_limits_of_ranks(team, cache, device)
-        return team.agreed(lambda: cls(request, team, device, cache, checkpoints))
+        return team.agreed(lambda: cls(request, team, device, cache, checkpoints, results))
 
     def run(self, on_progress: OnProgress) -> RankResult:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
@@ -106,6 +114,8 @@ class TrainingTrial:
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         detach()
+        missing = self._missing()
+        model = self._keep_model(stepper, missing) if self._spec.save_model else None
         return training_result(
             self._request,
             self._at_work,
@@ -115,8 +125,18 @@ class TrainingTrial:
             setup_s=setup_s,
             resumed_after=resumed_after,
             peak_learning_rate=rates.peak,
-            missing=self._missing(),
+            model=model,
+            missing=missing,
         )
+
+    def _keep_model(self, stepper: Stepper, missing: dict[str, str]) -> str | None:
+        """Where the trained model is, as the record names it; ``missing`` says why there is none."""
+        assert self._models is not None
+        failure = keep_model(stepper, self._models, self._at_work, self._model_place)
+        if failure is None:
+            return self._model_name
+        missing["model"] = f"it could not be written: {failure}"
+        return None
 
     def release(self) -> None:
         """Drop the model before its process group goes."""

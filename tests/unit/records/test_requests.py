@@ -19,6 +19,8 @@ def test_the_id_covers_the_training_but_not_how_long_it_may_take():
     assert plain.trial_id == patient.trial_id
     assert plain.trial_id != longer.trial_id
     assert plain.trial_id != request(workload=REAL).trial_id
+    kept = TrainingRequest(config=config(workload=REAL), training=TrainingSpec(save_model=True))
+    assert kept.trial_id == plain.trial_id  # what is done with the model afterwards
     assert (patient.timeout_s, request().timeout_s) == (1.0, 300.0)
 
 
