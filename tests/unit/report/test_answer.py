@@ -157,3 +157,13 @@ def test_the_answer_says_what_was_planted(per_device: float, words: str) -> None
     results = analyse(plan.study, records)
     assert f"accuracy on 2 devices (ddp) and one {words} ±0.4 points" in answer_of(results)
     assert "3 seeds" in answer_of(results)
+
+
+@pytest.mark.parametrize(("checkpoint", "first"), [(None, True), ("distilbert-base-uncased", False)])
+def test_training_from_random_weights_is_the_first_clause(checkpoint: str | None, first: bool) -> None:
+    workload = {"name": "text", "input": "real", "model": "distilbert", "checkpoint": checkpoint}
+    plan, records = trained_study(FakeLearning(), workload=workload, training={"epochs": 2})
+    answer = answer_of(analyse(plan.study, records))
+    words = "distilbert is trained from random weights: it is fine-tuned with --set workload.checkpoint="
+    assert answer.startswith(words) == first
+    assert ("random weights" in answer) == first
