@@ -107,7 +107,7 @@ class Source:
 @cache
 def sources() -> dict[str, Source]:
     """Every write-up by its name, as figures have it: rows of ``published/sources.csv``."""
-    rows = _rows("sources")
+    rows = rows_of("sources")
     return {row["source"]: Source(row["source"], row["date"] or None, row["remark"]) for row in rows}
 
 
@@ -125,13 +125,13 @@ def load_contradictions(study: str) -> tuple[Contradiction, ...]:
     They were found by arithmetic, each figure counting as all that is printed so: what rounding explains is
     not among them.
     """
-    rows = [row for row in _rows("contradictions") if row["study"] == study]
+    rows = [row for row in rows_of("contradictions") if row["study"] == study]
     return tuple(Contradiction(row["rule"], row["evidence"]) for row in rows)
 
 
 def load_figures(study: str) -> tuple[Figure, ...]:
     """The published figures of a study's experiment, in the file's order; empty where there are none."""
-    return tuple(_figure(row) for row in _rows(study))
+    return tuple(_figure(row) for row in rows_of(study))
 
 
 def fact(figures: Sequence[Figure], quantity: str) -> float | None:
@@ -139,7 +139,7 @@ def fact(figures: Sequence[Figure], quantity: str) -> float | None:
     return next((each.value for each in figures if each.quantity == quantity), None)
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of ``published/NAME.csv``, none where there is no such file."""
     path = published_path(name)
     if path is None:

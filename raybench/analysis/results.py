@@ -21,6 +21,7 @@ from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
+from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
@@ -59,6 +60,7 @@ class StudyResults(MeasuredStudy):
     training: TrainingResults | None
     experiment: PublishedExperiment | None  # that the study repeats
     published: tuple[Pair, ...]
+    departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
 
 def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
@@ -95,6 +97,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         training=training,
         experiment=experiment,
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
+        departures=departures(base.study),
     )
 
 

@@ -24,7 +24,7 @@ from raybench.report.tables.failures import failures_table
 from raybench.report.tables.goodput import goodput_table
 from raybench.report.tables.hiding import hiding_table
 from raybench.report.tables.phases import phases_table
-from raybench.report.tables.published import contradictions_table, published_table
+from raybench.report.tables.published import contradictions_table, departures_table, published_table
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
@@ -105,6 +105,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         confirmation_table(results),
         suggestions,
         published_table(results),
+        departures_table(results),
         contradictions_table(results),
         largest_table(results),
         training_table(results),

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from raybench.analysis.labels import devices_words
 from raybench.analysis.published import Contradiction, Figure, Source, in_words
 from raybench.analysis.published_pairs import Measured, Pair
+from raybench.analysis.published_settings import Departure
 from raybench.analysis.published_values import BY_STEPS, OF_TRAINING
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import Column, Table, make_table
+from raybench.report.tables.base import Column, Table, known, make_table
 from raybench.report.wording import aligned, epochs_words, figures
 
 MARKS = {BY_STEPS: " †", OF_TRAINING: " ‡"}
@@ -36,6 +37,12 @@ _PAIR_COLUMNS: list[Column[Pair]] = [
 _CONTRADICTION_COLUMNS: list[Column[Contradiction]] = [
     Column("rule", lambda each: each.rule),
     Column("what the write-up says", lambda each: each.evidence),
+]
+
+_DEPARTURE_COLUMNS: list[Column[Departure]] = [
+    Column("field", lambda each: each.field),
+    Column("here", lambda each: each.here),
+    Column("the write-up", lambda each: known(each.published, str, "does not say")),
 ]
 
 
@@ -78,6 +85,17 @@ def _training_words(results: StudyResults) -> str:
     ]
     here = epochs_words(spec.epochs) + (f" of {samples:,.0f} samples" if samples else "")
     return f" Trained here: {here}" + (f"; published: {' of '.join(published)}." if published else ".")
+
+
+def departures_table(results: StudyResults) -> Table:
+    """In what the study, as it was run, is not the write-up's; empty for a study that repeats none."""
+    caption = (
+        "Fields of this study as it was run (smoke sizes and options included) that are not those of the "
+        "write-up, or that it does not give, so that the study had to choose."
+    )
+    return make_table(
+        "Where this study is not the write-up's", caption, _DEPARTURE_COLUMNS, results.departures
+    )
 
 
 def contradictions_table(results: StudyResults) -> Table:

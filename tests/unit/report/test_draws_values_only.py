@@ -20,6 +20,7 @@ WORDS = {  # functions that give words to a value
     "knob_words",
     "model_name",
     "setting_words",
+    "weights_words",
 }
 FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points

@@ -8,7 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
 from raybench.report.document import write_report
-from raybench.report.tables.published import contradictions_table, published_table
+from raybench.report.tables.published import contradictions_table, departures_table, published_table
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import grid, study, trained
@@ -73,3 +73,11 @@ def test_what_is_not_measured_here_says_why_and_what_is_undated_says_so() -> Non
     dated = published_table(measured("resnet50_cifar10", 256))
     assert "(2026-02-14, " in dated.caption
     assert {row[6] for row in dated.rows if row[5] in ("1.03 USD", "36.4 min")} == {"computed"}
+
+
+def test_where_a_study_is_not_the_write_ups_is_told() -> None:
+    table = departures_table(measured("resnet50_cifar10", 256))
+    cells = {row[0]: row[1:] for row in table.rows}
+    assert cells["optimizer.learning_rate"] == ("0.01", "0.1")
+    assert cells["knobs.precision"] == ('"fp32"', "does not say")
+    assert departures_table(measured("mine", 256)).rows == ()
