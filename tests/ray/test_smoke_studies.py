@@ -70,9 +70,10 @@ def test_goes_from_the_data_to_the_report(study: str, run: tuple[str, Path]) -> 
     assert ("## Published beside measured" in report) == bool(figures)
     if resolved.training is not None:
         trained = rows(folder / study / "epochs.csv")
-        runs = {(row["world_size"], row["seed"]) for row in trained}
+        runs = {row["trial_id"]: row["world_size"] for row in trained}
         assert len(trained) == resolved.training.epochs * len(runs)
-        assert {world_size for world_size, _ in runs} == {"1", "2"}
+        assert set(runs.values()) == {"1", "2"}
+        assert ("## Training with all changes" in report) == (resolved.search.method == "ablation")
         assert all(0 <= float(row["test_accuracy"]) <= 1 for row in trained)
         samples = getattr(resolved.workload, "samples", None)
         assert {int(row["samples"]) for row in trained} == {samples}  # each once, whatever the devices
