@@ -171,7 +171,8 @@ class TrainingTrial:
             epoch = self._evaluated(epoch, stepper)
         self._peaks.append(self._device.memory_peak())
         epoch = self._with_noise(epoch, stepper)
-        self._device.reset_peak()  # what raybench looks at beside is not the training's
+        # what raybench looks at beside is not the training's, and the next epoch must not pay for it
+        self._device.reset_peak(at_once=True)
         return epoch
 
     def _evaluated(self, epoch: Epoch, stepper: Stepper) -> Epoch:
