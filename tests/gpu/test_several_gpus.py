@@ -55,7 +55,7 @@ def test_a_strategy_is_measured_and_trains_what_one_device_trains(name, two):
     if request.role == "scaling" and request.config.world_size == 2:
         outcome = Outcome("complete", 1.0, result=found)
         parity = loss_parity(to_record(request, outcome))
-        assert parity is not None, found.parity_missing
+        assert parity is not None, found.missing
         assert parity.agrees, parity
 
 

@@ -84,7 +84,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         ranks = BOTH[: request.config.world_size]
         if limits:
             cache.memory_limits[ranks] = limits
-        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints)
+        return run_trial(request, ranks, communicators, CPU, cache, on_progress, checkpoints=checkpoints)
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
