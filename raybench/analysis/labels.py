@@ -76,6 +76,8 @@ def knob_words(name: str, value: KnobValue) -> str:
         return f"batch {value:,}"
     if name == "bucket_cap_mb":
         return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
+    if name == "precision" and value == "default":
+        return "torch's own precision"
     if name in ("precision", "strategy"):
         return str(value)
     if name == "gradient_accumulation":

@@ -33,7 +33,8 @@ class TrialSummary:
     """One row of ``summary.csv``; None where unknown or inapplicable. Units stand in the names.
 
     ``varying`` holds the knobs and variables without a column of their own that differ between records.
-    Memory is of the rank that takes most, ``flops_per_s`` of one device, energy of all in a step.
+    Memory is of the rank that takes most, ``flops_per_s`` of one device, energy of all in a step, plain
+    energy of one alone.
     """
 
     study: str
@@ -87,6 +88,7 @@ class TrialSummary:
     device_memory_bytes: int | None = None
     device_utilization: float | None = None
     energy_joules: float | None = None
+    plain_energy_joules: float | None = None
     epoch_time_s: float | None = None
     accuracy: float | None = None
     time_to_target_s: float | None = None
@@ -296,6 +298,7 @@ def _with_devices(summary: TrialSummary, result: StepsResult, scaled: Scaling) -
         flops_per_s=flops / scaled.step_time_s.value if flops else None,
         device_utilization=_mean_known(result.device_utilization),
         energy_joules=result.energy_joules,
+        plain_energy_joules=result.plain_energy_joules,
     )
 
 

@@ -42,7 +42,7 @@ def scaling(
     world_sizes: Annotated[str, typer.Option(help="Numbers of devices, as 1,2,4, or all.")] = "",
     batch_sizes: Annotated[str, typer.Option(help="Per device (weak scaling) or global (strong).")] = "",
     bucket_cap_mb: Annotated[str, typer.Option(help="DDP's buckets in MiB, as 1,25,default.")] = "",
-    precision: Annotated[str, typer.Option(help="Of fp32, tf32, bf16, fp16, as fp32,bf16.")] = "",
+    precision: Annotated[str, typer.Option(help="Of fp32, tf32, bf16, fp16, default, as fp32,bf16.")] = "",
     scaling: Annotated[Literal["weak", "strong"] | None, typer.Option(help="What stays the same.")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
     trials: Annotated[

@@ -6,9 +6,10 @@ import re
 
 import ray
 
-from raybench.worker.failures import is_echo
+from raybench.worker.failures import is_echo, says_out_of_memory
 
 LONGEST_REASON = 300  # characters
+_ERROR_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception)\b")
 _EXIT_DETAIL = re.compile(r"Worker exit detail: (.*?)(?:\. |\.$|\n|$)")
 
 
@@ -24,8 +25,23 @@ def reason(error: BaseException) -> str:
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether Ray's memory monitor ended a worker."""
-    return any(isinstance(part, ray.exceptions.OutOfMemoryError) for part in _chain(error))
+    """Whether Ray's memory monitor ended a worker, or one ended with an error that says so.
+
+    Of a worker's error there may be no more than its text: of that the message counts, not the code that a
+    traceback quotes.
+    """
+    return any(
+        isinstance(part, ray.exceptions.OutOfMemoryError | MemoryError) or _says_so(str(part))
+        for part in _chain(error)
+    )
+
+
+def _says_so(text: str) -> bool:
+    """Whether the message at the end of an error's text says that memory ran out."""
+    lines = [line.strip() for line in text.splitlines()]
+    errors = [place for place, line in enumerate(lines) if _ERROR_LINE.match(line)]
+    message = lines[errors[-1] :] if errors else lines[:1]
+    return message[0].split(":")[0].endswith("MemoryError") or says_out_of_memory("\n".join(message))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -48,7 +64,7 @@ def _line(error: BaseException) -> str:
     if died:
         return f"its process died ({died[1]})"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    telling = [line for line in lines if _ERROR_LINE.match(line)]
     name = type(error).__name__
     line = telling[-1] if telling else f"{name}: {lines[0]}" if lines else name
     return line[:LONGEST_REASON]

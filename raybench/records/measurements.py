@@ -37,8 +37,8 @@ class Round(Frozen):
     at_s: float  # since the first round began
     # of each rank's host: cores' worth of time that processes other than this trial's took
     other_cores: tuple[float | None, ...] = ()
-    clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, after the round
-    throttled: tuple[bool | None, ...] = ()
+    clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, while what is measured ran
+    throttled: tuple[bool | None, ...] = ()  # the same, or while ``plain`` ran
 
     def block(self, variant: Variant) -> Block | None:
         """The block of ``variant``, if the round has one."""
@@ -94,12 +94,12 @@ class StepsResult(Frozen):
     flops_per_step: float | None = None  # of one device
     matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
     peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
-    device_memory_bytes: tuple[int, ...] | None = (
-        None  # each rank, as the device (CPU: the process) counts it
-    )
+    # each rank: on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    device_memory_bytes: tuple[int, ...] | None = None
     memory_limit_bytes: tuple[int, ...] | None = None  # each rank: its GPU's memory, its share of the host's
-    device_utilization: tuple[float | None, ...] | None = None  # 0 to 1
-    energy_joules: float | None = None  # of all devices, per synced step
+    device_utilization: tuple[float | None, ...] | None = None  # 0 to 1, while what is measured ran
+    energy_joules: float | None = None  # of all devices, per step of synced (on one device of plain)
+    plain_energy_joules: float | None = None  # of one device alone, per step of plain
     host_cores: tuple[int, ...] = ()  # of each rank's host, that the rank may use
     other_programs: dict[str, float] = Field(
         default_factory=dict
@@ -117,7 +117,8 @@ class ProbeResult(Frozen):
     setup_s: float
     warmup_s: float
     peak_memory_bytes: tuple[int, ...] | None = None  # as torch counts it
-    device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
+    # on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    device_memory_bytes: tuple[int, ...] | None = None
     memory_limit_bytes: tuple[int, ...] | None = None  # the GPU's memory, the rank's share of the host's
     # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
     fixed_memory_bytes: tuple[int, ...] | None = None

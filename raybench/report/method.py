@@ -47,6 +47,7 @@ def method_words(results: StudyResults) -> list[str]:
         *_start_words(results),
         _stop_words(results, measured),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
+        *_tf32_words(results),
     ]
 
 
@@ -61,6 +62,22 @@ def _start_words(results: StudyResults) -> list[str]:
         "the mean of the logarithms is taken, with Student's interval over them or, where wider, that of "
         "the rounds. A search, a confirmation and what has no interval are of one start."
     ]
+
+
+def _tf32_words(results: StudyResults) -> list[str]:
+    """On GPUs: what became of TF32, which torch has on for convolutions unless told otherwise."""
+    configs = [record.config for record in results.measured if record.config.device == "cuda"]
+    precisions = dict.fromkeys(config.setting.precision for config in configs)
+    off = [name for name in precisions if name not in ("tf32", "default")]
+    words = []
+    if off:
+        words.append(
+            f"At {' and '.join(off)} TF32 is off, for convolutions too, where torch has it on by default: "
+            'the same program outside raybench may be faster (precision = "default" leaves TF32 as it is).'
+        )
+    if "default" in precisions:
+        words.append("At torch's own precision TF32 is as torch has it: on for convolutions by default.")
+    return words
 
 
 def _stop_words(results: StudyResults, measured: Sequence[StepsResult]) -> str:

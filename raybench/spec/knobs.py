@@ -42,10 +42,11 @@ class Setting(Model):
     bucket_cap_mb: Annotated[float | str, BeforeValidator(_bucket)] = Field(
         "default", description="DDP's bucket size in MiB; \"default\" leaves DDP's own (25, the first one 1)"
     )
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = Field(
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "default"] = Field(
         "fp32",
         description="autocast over fp32 parameters (fsdp: its gathered copies are cast instead); tf32 on "
-        "GPUs only; fp16 with a GradScaler",
+        "GPUs only; fp16 with a GradScaler. fp32, bf16 and fp16 switch TF32 off, for convolutions too, where "
+        "torch has it on; default is fp32 with TF32 as torch has it",
     )
     gradient_accumulation: PositiveInt = Field(
         1, description="micro-batches per optimizer step; gradients travel with the last one only"
@@ -64,7 +65,9 @@ class Setting(Model):
         False, description="repeated blocks compute their activations again in the backward pass"
     )
     compile: Switch = Field(False, description="torch.compile, for fixed shapes")
-    channels_last: Switch = Field(False, description="memory format of images: channels last")
+    channels_last: Switch = Field(
+        False, description="memory format of images and weights: channels last (fsdp: of images alone)"
+    )
     cudnn_benchmark: Switch = Field(False, description="cuDNN times its algorithms and takes the fastest")
     num_threads: NonNegativeInt = Field(
         0, description="threads of torch in each worker on CPUs; 0: as many as the worker has cores"

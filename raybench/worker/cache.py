@@ -24,11 +24,6 @@ class GroupCache:
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
     _models: dict[str, nn.Module] = field(default_factory=dict)  # as they came from the workload
 
-    @property
-    def has_model(self) -> bool:
-        """Whether a model is cached, which is then a small one."""
-        return bool(self._models)
-
     def model(self, workload: Workload, key: str, seed: int) -> nn.Module:
         """A new model on the CPU: what ``workload.model()`` gives after seeding, or a copy of that.
 

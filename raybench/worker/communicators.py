@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, RankFailure
 
 CONTROL_TIMEOUT = timedelta(days=1)
@@ -30,6 +31,21 @@ class Team:
         self.ranks, self.control, self.data = ranks, control, data
         self.rank = ranks.index(dist.get_rank())  # within the team
         self.size = len(ranks)
+        self._used = False
+
+    def use_once(self, device: Device) -> None:
+        """All-reduces on ``device``, the first time only. A collective call.
+
+        NCCL connects, and takes memory outside torch's allocator, when a group is first used: later models
+        fill it.
+        """
+        if self._used:
+            return
+        for elements in device.first_transfers:
+            dist.all_reduce(torch.zeros(elements, device=device.torch_device), group=self.data)
+        device.synchronize()
+        self.barrier()
+        self._used = True
 
     @property
     def leads(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -9,6 +11,14 @@ from typing import Protocol, TypeVar
 import torch
 
 from raybench.errors import InvalidTrialError
+
+# What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
+# and their like, and NCCL, whose last line may speak of the allocation alone.
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|\bCU[A-Z]+_(STATUS_)?ALLOC_FAILED"
+    r"|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED|Failed to CUDA (host )?[cm]alloc",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -47,18 +57,45 @@ class AgreedFailure(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """One line: the type and the message's first line; of an invalid trial the message alone."""
+    """One line: the type and the message's first line; of an invalid trial the message alone.
+
+    NCCL says only further down that memory ran out: then that line stands there too.
+    """
     lines = str(error).strip().splitlines()
     if isinstance(error, InvalidTrialError):
         return lines[0]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    told = f"{type(error).__name__}: {lines[0]}"
+    telling = next((line.strip() for line in lines if says_out_of_memory(line)), None)
+    return told if telling is None or telling in told else f"{told}: {telling}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that memory ran out, on a GPU or on a CPU."""
+    """Whether ``error`` says that memory ran out: a CPU's, or a GPU's in torch's allocator or outside it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and says_out_of_memory(str(error))
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Whether the words of an error say that memory ran out."""
+    return _OUT_OF_MEMORY.search(text) is not None
+
+
+def drop_frames(error: BaseException) -> None:
+    """Let go of what the functions held that ``error`` ended: the loss, and all activations behind it.
+
+    An error keeps their frames, and they keep it wherever one was stored in a variable.
+    """
+    todo, seen = [error], set[int]()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        traceback.clear_frames(part.__traceback__)
+        todo += [each for each in (part.__cause__, part.__context__) if each is not None]
 
 
 def first_cause(failures: Sequence[Failed]) -> Failed:

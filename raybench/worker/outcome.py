@@ -13,7 +13,7 @@ from raybench.records.record import State
 from raybench.records.trainings import TrainingResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
-from raybench.worker.failures import AgreedFailure, describe, is_out_of_memory
+from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
 
 OnProgress = Callable[[Progress], None]
 
@@ -48,19 +48,27 @@ class RunnableTrial(Protocol):
 def run_and_release(
     make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
 ) -> RankResult:
-    """Make a trial, run it and release what it held, however it ends; only the leader tells progress."""
+    """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
+
+    The team's groups are used before anything is made: what they take is not to be missing later.
+    """
     trial: RunnableTrial | None = None
+    give_back = device.end_trial
     try:
+        team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else RankResult(result.state)
     except Exception as error:
-        return failure_result(error, team)
+        give_back = device.release_memory  # what did not fit must not be in the next trial's way
+        result = failure_result(error, team)
+        drop_frames(error)
+        return result
     finally:
         if trial is not None:
             trial.release()
         del trial
-        device.end_trial()
+        give_back()
 
 
 def failure_result(error: Exception, team: Team) -> RankResult:

@@ -97,6 +97,35 @@ class _Residual:
         return nn.functional.mse_loss(model(inputs), targets)
 
 
+class _Images(_Residual):
+    """A small convolutional network, which asserts that its images keep the layout asked for."""
+
+    def __init__(self, layout: str) -> None:
+        super().__init__()
+        self._layout = {"last": torch.channels_last, "first": torch.contiguous_format}[layout]
+
+    def model(self) -> nn.Module:
+        convolutions = [nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)]
+        return nn.Sequential(nn.Sequential(*convolutions), nn.Flatten(), nn.Linear(8 * 16, 4))
+
+    def batch(self, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        images = torch.randn(size, 4, 8, 8, generator=generator)
+        return images, torch.randn(size, 4, generator=generator)
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inner = getattr(model, "module", model)
+        seen: list[bool] = []
+        hook = inner[0].register_forward_hook(
+            lambda _, inputs, output: seen.extend(
+                each.is_contiguous(memory_format=self._layout) for each in (*inputs, output)
+            )
+        )
+        loss = super().loss(model, batch)
+        hook.remove()
+        assert seen == [True, True], seen
+        return loss
+
+
 class _Silent(_Residual):
     """Its gradients never travel."""
 
@@ -106,6 +135,10 @@ class _Silent(_Residual):
 
 def residual(**arguments: Any) -> _Residual:
     return _Residual(**arguments)
+
+
+def images(layout: str) -> _Residual:
+    return _Images(layout)
 
 
 def silent() -> _Residual:
@@ -156,6 +189,14 @@ TRIALS: dict[str, StepsRequest] = {
     "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}),
     "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}),
     "fsdp bf16 batch norm": _request({"norm": "batch"}, setting=FSDP | {"precision": "bf16"}),
+    **{
+        f"{strategy} images {layout}": _request(
+            {"factory": "tests.ranks.test_strategies:images", "layout": layout},
+            setting={"strategy": strategy, "channels_last": layout == "last"},
+            variants=SHORT,
+        )
+        for strategy, layout in (("ddp", "last"), ("fsdp", "first"), ("fsdp", "last"))
+    },
     "fsdp compiled": _request(setting=FSDP | {"compile": True}),
     "fsdp adam": _request(setting=FSDP, optimizer=OptimizerSpec(name="adamw", learning_rate=0.001)),
     "fsdp larger than one": _request(

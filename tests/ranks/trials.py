@@ -12,6 +12,7 @@ from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.devices.base import Device
 from raybench.worker.devices.opening import open_device
 from raybench.worker.outcome import RankResult
 from raybench.worker.trials import run_trial
@@ -35,7 +36,12 @@ def run_trials(
 
 
 def serve_trial(
-    request: TrialRequest, ranks: tuple[int, ...], communicators: Communicators, cache: GroupCache
+    request: TrialRequest,
+    ranks: tuple[int, ...],
+    communicators: Communicators,
+    cache: GroupCache,
+    *,
+    device: Device = CPU,
 ) -> list[Outcome]:
     """On each rank: serve the trial as ``raybench.worker.serve`` does; rank 0 brings its outcome.
 
@@ -46,7 +52,7 @@ def serve_trial(
     told: list[Message] = []
     mailbox = SimpleNamespace(tell=SimpleNamespace(remote=told.append))
     vars(serve)["ray"] = SimpleNamespace(get=lambda reference: reference)
-    serve._one_trial(Task(7, request, ranks), communicators, CPU, cache, mailbox)
+    serve._one_trial(Task(7, request, ranks), communicators, device, cache, mailbox)
     posted = PostedTrial(7, lambda progress: None)
     for message in told:
         posted.hear(message)

@@ -30,7 +30,8 @@ class MemoryPeak:
     """The most memory that one rank took, in bytes; None where it is not told."""
 
     torch: int | None  # as torch counts it; torch does not count on CPUs
-    device: int | None  # all used on a GPU, the process's peak resident set on a CPU
+    # on a GPU what torch's allocator reserved and what all others use; on a CPU the peak resident set
+    device: int | None
 
 
 class Stopwatch(Protocol):
@@ -46,6 +47,18 @@ class Stopwatch(Protocol):
 
     def read(self) -> NDArray[np.float64]:
         """Times between successive marks, in s, shape ``(laps,)``; waits for the device."""
+        ...
+
+
+class Moment(Protocol):
+    """A place in the work that was given to the device."""
+
+    def passed(self) -> bool:
+        """Whether the device has done all work before it."""
+        ...
+
+    def wait(self) -> None:
+        """Until it has."""
         ...
 
 
@@ -82,6 +95,7 @@ class Device(Protocol):
     tells_utilization: bool
     drives_several: bool  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
+    first_transfers: tuple[int, ...]  # elements of the all-reduces that make a data group take its memory
     ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel asks for them
 
     def name(self) -> str:
@@ -89,7 +103,10 @@ class Device(Protocol):
         ...
 
     def activate(self, setting: Setting, threads: int) -> None:
-        """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN."""
+        """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN.
+
+        ``precision = "default"`` gives back what torch had for tf32 when the device was opened.
+        """
         ...
 
     def synchronize(self) -> None:
@@ -98,6 +115,10 @@ class Device(Protocol):
 
     def stopwatch(self) -> Stopwatch:
         """A new one: laps without synchronisation, read at the end."""
+        ...
+
+    def moment(self) -> Moment:
+        """The end of all work given so far."""
         ...
 
     def fork_rng(self) -> AbstractContextManager[None]:
@@ -112,8 +133,12 @@ class Device(Protocol):
         """Put the device's own generator to where ``random_state`` found it."""
         ...
 
-    def reset_peak(self, devices: Sequence[int] = ()) -> None:
-        """Forget earlier peaks of memory, on further ``devices`` of this process too."""
+    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
+        """Forget earlier peaks of memory, on further ``devices`` of this process too.
+
+        What was freed is returned first, or it counts as taken. ``at_once`` leaves it, so that the next
+        steps are not slowed by asking for it again: then a GPU's own peak is unknown.
+        """
         ...
 
     def memory_peak(self) -> MemoryPeak:
@@ -129,7 +154,7 @@ class Device(Protocol):
         ...
 
     def release_memory(self) -> None:
-        """Return to the system what was freed: kept by the allocator, it hides what a batch takes."""
+        """Collect garbage and return what was freed: kept by the allocator, it hides what a batch takes."""
         ...
 
     def end_trial(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ class CPUDevice:
     tells_utilization = False
     drives_several = False
     frees_waiting_ranks = True
+    first_transfers: tuple[int, ...] = (1,)
     ddp_device_ids: list[torch.device] | None = None
 
     def __init__(self) -> None:
@@ -53,6 +55,10 @@ class CPUDevice:
         """A new one."""
         return CPUStopwatch()
 
+    def moment(self) -> CPUMoment:
+        """Now: the work is done."""
+        return CPUMoment()
+
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generator may be used; afterwards it is as it was."""
         return torch.random.fork_rng(devices=[])
@@ -64,7 +70,7 @@ class CPUDevice:
     def set_random_state(self, state: torch.Tensor) -> None:
         """Nothing: a state of a GPU's generator means nothing here."""
 
-    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
         """Forget the high-water mark of the resident set; where the kernel refuses, remember it."""
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)
@@ -90,7 +96,8 @@ class CPUDevice:
         return AvailableMemory(socket.gethostname(), resident, memory.available_memory_bytes())
 
     def release_memory(self) -> None:
-        """Let the C library return what was freed to the system."""
+        """Let the C library return what was freed to the system; reference cycles are freed first."""
+        gc.collect()
         try:
             ctypes.CDLL(None).malloc_trim(0)
         except (OSError, AttributeError):  # another C library than glibc
@@ -138,6 +145,17 @@ class CPUStopwatch:
     def read(self) -> NDArray[np.float64]:
         """Times between successive marks, in s."""
         return np.diff(np.asarray(self._marks))
+
+
+class CPUMoment:
+    """On CPUs the work is done when the call returns."""
+
+    def passed(self) -> bool:
+        """Yes."""
+        return True
+
+    def wait(self) -> None:
+        """For nothing."""
 
 
 class CPUUtilizationMeter:

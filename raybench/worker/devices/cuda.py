@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -31,10 +33,14 @@ class CUDADevice:
     tells_utilization = True
     drives_several = True
     frees_waiting_ranks = False  # whoever waits in an NCCL kernel waits for ever
+    # NCCL connects an algorithm, with its buffers, when it first takes it: for small messages, for large ones
+    first_transfers: tuple[int, ...] = (1, 8 * 2**20)
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
         self.ddp_device_ids: list[torch.device] | None = [device]
+        self._own_precision = _Precision.now()
+        self._device_peak_known = True
         self._nvml: Any = None
         self._handle: Any = None
         self._open_nvml()
@@ -44,10 +50,9 @@ class CUDADevice:
         return torch.cuda.get_device_name(self.torch_device)
 
     def activate(self, setting: Setting, threads: int) -> None:
-        """tf32, and cuDNN's search for the fastest algorithms."""
-        tf32 = setting.precision == "tf32"
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        torch.backends.cudnn.allow_tf32 = tf32
+        """tf32, for convolutions too, and cuDNN's search for the fastest algorithms."""
+        own = setting.precision == "default"
+        (self._own_precision if own else _TF32[setting.precision == "tf32"]).set()
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
 
     def synchronize(self) -> None:
@@ -57,6 +62,10 @@ class CUDADevice:
     def stopwatch(self) -> CUDAStopwatch:
         """A new one."""
         return CUDAStopwatch()
+
+    def moment(self) -> CUDAMoment:
+        """An event on the current stream."""
+        return CUDAMoment()
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""
@@ -70,15 +79,25 @@ class CUDADevice:
         """Put this GPU's generator to where ``random_state`` found it."""
         torch.cuda.set_rng_state(state, self.torch_device)
 
-    def reset_peak(self, devices: Sequence[int] = ()) -> None:
+    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
         """Forget earlier peaks, on further ``devices`` of this process too."""
+        if not at_once:
+            self.release_memory()
+        self._device_peak_known = not at_once
         for device in {self.torch_device.index, *devices}:
             torch.cuda.reset_peak_memory_stats(device)
 
     def memory_peak(self) -> MemoryPeak:
-        """Torch's peak since ``reset_peak``; all that is used of the GPU now, by whatever process."""
-        free, total = torch.cuda.mem_get_info(self.torch_device)
-        return MemoryPeak(int(torch.cuda.max_memory_allocated(self.torch_device)), int(total - free))
+        """Torch's peak since ``reset_peak``, and the GPU's: the most that the allocator reserved since, and
+        what others use now, NCCL and other processes among them.
+        """
+        device = self.torch_device
+        peak = int(torch.cuda.max_memory_allocated(device))
+        if not self._device_peak_known:
+            return MemoryPeak(peak, None)
+        free, total = torch.cuda.mem_get_info(device)
+        others = max(int(total - free) - int(torch.cuda.memory_reserved(device)), 0)
+        return MemoryPeak(peak, int(torch.cuda.max_memory_reserved(device)) + others)
 
     def peaks_of(self, devices: Sequence[int]) -> list[int]:
         """Torch's peaks since ``reset_peak``, in bytes."""
@@ -91,12 +110,13 @@ class CUDADevice:
         return AvailableMemory(place, int(total - free), int(free))
 
     def release_memory(self) -> None:
-        """Return what torch's allocator has kept to the GPU."""
+        """Return what torch's allocator has kept to the GPU; reference cycles are freed first."""
+        gc.collect()
         torch.cuda.empty_cache()
 
     def end_trial(self) -> None:
-        """As ``release_memory``."""
-        torch.cuda.empty_cache()
+        """As ``release_memory``: DDP forms cycles, which hold a model until they are collected."""
+        self.release_memory()
 
     def clock_mhz(self) -> float | None:
         """Of the streaming multiprocessors, right now."""
@@ -142,6 +162,41 @@ class CUDADevice:
             return getattr(self._nvml, function)(self._handle, *arguments)
         except Exception:
             return None
+
+
+@dataclass(frozen=True)
+class _Precision:
+    """Torch's two switches of tf32: for matrix products, and for cuDNN's convolutions."""
+
+    matmul: str
+    convolutions: bool
+
+    @classmethod
+    def now(cls) -> _Precision:
+        return cls(torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+
+    def set(self) -> None:
+        torch.set_float32_matmul_precision(self.matmul)
+        torch.backends.cudnn.allow_tf32 = self.convolutions
+
+
+_TF32 = {True: _Precision("high", True), False: _Precision("highest", False)}
+
+
+class CUDAMoment:
+    """An event without a time."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event.record()
+
+    def passed(self) -> bool:
+        """Whether the stream has come past the event."""
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        """Until it has."""
+        self._event.synchronize()
 
 
 class CUDAStopwatch:

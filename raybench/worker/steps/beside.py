@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
-from raybench.worker.failures import AgreedFailure
+from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.steps import flops
 from raybench.worker.steps.compression_error import compression_error
 from raybench.worker.steps.parity import loss_parity
@@ -61,9 +60,9 @@ class BesideRounds:
                 continue
             except (AgreedFailure, InvalidTrialError) as failure:
                 reason = str(failure)
+                drop_frames(failure)
             result = result.model_copy(update={"missing": {**result.missing, name: reason}})
-            gc.collect()  # out of memory: what was tried must not fill it for the next part
-            self._device.release_memory()
+            self._device.release_memory()  # what was tried must not fill it for the next part
         return result
 
     def _parts(self) -> dict[Beside, Part]:

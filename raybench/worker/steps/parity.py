@@ -14,7 +14,7 @@ from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.failures import describe
+from raybench.worker.failures import describe, drop_frames
 from raybench.worker.steps.parity_runs import ShortRun, run_on_one_device, run_under_strategy
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads.protocol import Workload
@@ -54,6 +54,8 @@ def loss_parity(
                 reference = run_on_one_device(config, workload, alone, team.size, steps, models.device)
         except Exception as error:
             failure = error
+        if failure is not None:
+            drop_frames(failure)
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
             raise InvalidTrialError(f"one device could not take the samples of all: {failures[0]}")

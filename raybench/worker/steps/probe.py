@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -44,8 +43,6 @@ class ProbeTrial:
         """
         began = perf_counter()
         on_progress(Progress("set up"))
-        if not self._cache.has_model:  # DDP forms cycles, which may hold the last trial's large model
-            gc.collect()
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
         limits = memory_limits_of_ranks(self._team, self._cache, self._device, anew=True)

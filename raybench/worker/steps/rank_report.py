@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.records.requests import StepsRequest
+from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.devices.base import MemoryPeak
+from raybench.worker.steps.meters import Energy
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload
 from raybench.workloads.protocol import samples_of, tokens_of
@@ -18,7 +19,7 @@ class StepsRankReport:
 
     memory: MemoryPeak
     utilization: float | None
-    energy_joules: float | None  # over all timed steps of synced
+    energy: dict[Variant, Energy]
     num_recompiled: int  # graphs, within the rounds
     samples: int  # of a micro-batch
     tokens: float | None
@@ -58,7 +59,15 @@ def step_counts(request: StepsRequest, reports: Sequence[StepsRankReport]) -> St
     )
 
 
-def energy_of_a_step(reports: Sequence[StepsRankReport], synced_steps: int) -> float | None:
-    """Of all devices, in joules; None where a device does not tell."""
-    joules = [report.energy_joules for report in reports if report.energy_joules is not None]
-    return sum(joules) / synced_steps if synced_steps and len(joules) == len(reports) else None
+def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:
+    """Of all devices, for one step of what is measured, in joules; None where a device does not tell."""
+    if measured == "plain":
+        return energy_of_a_plain_step(reports)
+    found = [report.energy[measured] for report in reports if measured in report.energy]
+    return sum(each.joules for each in found) / found[0].steps if len(found) == len(reports) else None
+
+
+def energy_of_a_plain_step(reports: Sequence[StepsRankReport]) -> float | None:
+    """Of one device alone, the mean over the devices that had their turn, in joules."""
+    found = [report.energy["plain"] for report in reports if "plain" in report.energy]
+    return sum(each.joules for each in found) / sum(each.steps for each in found) if found else None

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.memory import all_known
-from raybench.worker.steps.rank_report import StepsRankReport, energy_of_a_step, step_counts
+from raybench.worker.steps.rank_report import (
+    StepsRankReport,
+    energy_of_a_plain_step,
+    energy_of_a_step,
+    step_counts,
+)
 from raybench.worker.steps.rounds import LoopResult
 from raybench.worker.strategies.ddp_report import DDPReport
 
@@ -61,7 +66,8 @@ def steps_result(
         device_memory_bytes=all_known([report.memory.device for report in reports]),
         memory_limit_bytes=memory_limits,
         device_utilization=tuple(report.utilization for report in reports) if tells_utilization else None,
-        energy_joules=energy_of_a_step(reports, loop.synced_steps),
+        energy_joules=energy_of_a_step(reports, loop.measured),
+        plain_energy_joules=energy_of_a_plain_step(reports),
         bucket_bytes=ddp.bucket_bytes if ddp else (),
         gradient_bytes=ddp.gradient_bytes if ddp else None,
         ddp_logger=ddp.logger_times_s if ddp else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -18,17 +19,19 @@ from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.base import Device, Moment
 from raybench.worker.steps.block_size import block_sizes
+from raybench.worker.steps.meters import BlockMeters, Energy, RoundLook
 from raybench.worker.steps.other_load import CoreMeter, CoresUsed, OtherLoad
 from raybench.worker.steps.variant_run import VariantRun
 
 StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
+STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do
 
 
 @dataclass
 class LoopResult:
-    """What the rounds brought, the same on every rank but for ``energy_joules``."""
+    """What the rounds brought, the same on every rank but for what its own device told."""
 
     rounds: list[Round] = field(default_factory=list)
     step_times: list[BlockStepTimes] = field(default_factory=list)
@@ -39,8 +42,9 @@ class LoopResult:
     other_programs: dict[str, float] = field(
         default_factory=dict
     )  # cores that they took, on the leader's host
-    energy_joules: float | None = None  # of this rank's device, over all timed steps of synced
-    synced_steps: int = 0
+    energy: dict[Variant, Energy] = field(default_factory=dict)  # of this rank's device
+    utilization: float | None = None  # of this rank's device while it ran what is measured
+    measured: Variant = "synced"
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,7 @@ class _RoundReport:
     times: dict[Variant, StepTimes]  # of the blocks in which it worked
     losses_are_finite: bool
     elapsed_s: float  # since the first round began
-    clock_mhz: float | None
-    throttled: bool | None
+    look: RoundLook
     cores: CoresUsed
 
 
@@ -84,8 +87,9 @@ class MeasuringLoop:
         self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
         variants = [run.variant for run in runs]
         self._measured: Variant = "synced" if "synced" in variants else "plain"
+        self._meters = BlockMeters(device, self._measured)
         self._other_load, self._cores = OtherLoad(team), CoreMeter(has_children=has_loaders)
-        self._result = LoopResult(host_cores=self._other_load.host_cores)
+        self._result = LoopResult(host_cores=self._other_load.host_cores, measured=self._measured)
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent.
@@ -102,6 +106,8 @@ class MeasuringLoop:
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
                 self._result.other_programs = self._other_load.by_name()
+                self._result.energy = self._meters.energy
+                self._result.utilization = self._meters.utilization
                 return self._result
 
     def _round(self) -> tuple[Round, float]:
@@ -116,14 +122,8 @@ class MeasuringLoop:
                 times[run.variant] = block_times
         finite = self._losses_are_finite(order)
         elapsed_s = perf_counter() - self._began
-        report = _RoundReport(
-            times,
-            finite,
-            elapsed_s,
-            self._device.clock_mhz(),
-            self._device.throttled(),
-            self._cores.used(),
-        )
+        look, cores = self._meters.take_round(), self._cores.used()
+        report = _RoundReport(times, finite, elapsed_s, look, cores)
         reports: list[_RoundReport] = self._team.gather(report)
         if not all(report.losses_are_finite for report in reports):
             raise InvalidTrialError("the loss is not finite")
@@ -131,14 +131,16 @@ class MeasuringLoop:
             blocks=tuple(self._collect(run.variant, number, reports) for run in order),
             at_s=at_s,
             other_cores=self._other_load.of_round([report.cores for report in reports]),
-            clock_mhz=tuple(report.clock_mhz for report in reports),
-            throttled=tuple(report.throttled for report in reports),
+            clock_mhz=tuple(report.look.clock_mhz for report in reports),
+            throttled=tuple(report.look.throttled for report in reports),
         )
         return round_, reports[0].elapsed_s
 
     def _block(self, run: VariantRun, number: int) -> StepTimes | None:
         """Step times of this rank in s, or None where it did not take part."""
         if run.replicated is not None and run.variant in self._diverged and self._team.size > 1:
+            # only when nobody is timed any more: on a GPU a rank that waits in a broadcast keeps it busy
+            self._team.barrier()
             self._team.broadcast(run.replicated())
             self._diverged.discard(run.variant)
         if run.changes_weights:
@@ -150,29 +152,35 @@ class MeasuringLoop:
             return None
         if run.leader_only and not self._team.leads:
             return None
-        energy = self._device.energy_joules() if run.variant == "synced" else None
+        self._meters.begin(run.variant)
         size = self._sizes[run.variant]
         self._stopwatch.start()
         for _ in range(size.total):
             run.step()
             self._stopwatch.lap()
+        self._meters.look(run.variant)
         if run.independent and self._team.size > 1:
-            self._step_until_all_arrived(run)
+            self._step_until_all_are_done(run)
         times = self._stopwatch.read()[size.discarded : size.total]
-        self._count_energy(energy, size.total)
+        self._meters.end(run.variant, size.total)
         return times
 
-    def _step_until_all_arrived(self, run: VariantRun) -> None:
-        """Go on, untimed, until all are through: the last steps of the slowest must not run alone."""
-        all_arrived = self._team.arrived()
-        while not all_arrived():
-            run.step()
+    def _step_until_all_are_done(self, run: VariantRun) -> None:
+        """Go on, untimed, until all are through: the last steps of the slowest must not run alone.
 
-    def _count_energy(self, before: float | None, steps: int) -> None:
-        after = self._device.energy_joules() if before is not None else None
-        if before is not None and after is not None:
-            self._result.energy_joules = (self._result.energy_joules or 0.0) + after - before
-            self._result.synced_steps += steps
+        A rank is through when its device is, not when all steps are given to it.
+        """
+        timed, ahead = self._device.moment(), deque[Moment]()
+        all_arrived: Callable[[], bool] | None = None
+        while True:
+            if all_arrived is None and timed.passed():
+                all_arrived = self._team.arrived()
+            if all_arrived is not None and all_arrived():
+                return
+            run.step()
+            ahead.append(self._device.moment())
+            if len(ahead) > STEPS_AHEAD:
+                ahead.popleft().wait()
 
     def _losses_are_finite(self, order: Sequence[VariantRun]) -> bool:
         finite = True

@@ -11,7 +11,7 @@ from raybench.worker.batches import make_batches
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
-from raybench.worker.failures import describe, is_out_of_memory
+from raybench.worker.failures import describe, drop_frames, is_out_of_memory
 from raybench.worker.model_size import check_model_fits
 from raybench.worker.strategies import compiling
 from raybench.worker.strategies.models import StrategyModels
@@ -83,6 +83,7 @@ class TrialModels:
         except Exception as error:
             if sharded and self._measured is not None and is_out_of_memory(error):
                 too_large = describe(error)
+                drop_frames(error)
             else:
                 failure = error
         self._team.agree(failure)

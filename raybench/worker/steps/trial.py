@@ -145,12 +145,11 @@ class StepsTrial:
 
     def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
-        utilization = self._device.utilization()  # of the last moments: before a batch more is fetched
         samples, tokens = count(self._request, self._models.workload, self._models.measured)
         report = StepsRankReport(
             memory=warm.memory,
-            utilization=utilization,
-            energy_joules=loop.energy_joules,
+            utilization=loop.utilization,
+            energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
             samples=samples,
             tokens=tokens,

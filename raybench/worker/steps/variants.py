@@ -11,7 +11,7 @@ from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.batches import make_batches
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
-from raybench.worker.failures import describe, is_out_of_memory
+from raybench.worker.failures import describe, drop_frames, is_out_of_memory
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variant_run import VariantRun, bare_run, measured_run, plain_run, strategy_run
@@ -156,4 +156,5 @@ class Variants:
             if not is_out_of_memory(error):
                 raise
             failure = describe(error)
+            drop_frames(error)
         return [reason for reason in self._team.gather(failure) if reason], made

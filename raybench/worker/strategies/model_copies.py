@@ -19,21 +19,28 @@ class CopiedModel:
     def __init__(
         self, workload: Workload, model: nn.Module, setting: Setting, device: torch.device | None
     ) -> None:
-        """``device``: where the model is moved to; None: it stays where it is.
+        """``device``: where the model is moved to; None: it stays where it is, for FSDP to shard.
+
+        FSDP refuses weights that are not contiguous, so there ``channels_last`` is the inputs' alone: torch's
+        convolutions take their layout, and bring the weights into it in each call.
 
         Raises ``InvalidTrialError`` where the model lacks what the setting needs.
         """
         self._workload, self._setting, self._device = workload, setting, device
-        layout = torch.channels_last if setting.channels_last else torch.preserve_format
         if setting.activation_checkpointing:
             checkpoint_blocks(model)
-        self.model = (model if device is None else model.to(device)).to(memory_format=layout)
+        self.model = model if device is None else self.in_layout(model.to(device))
         self.model.train()
 
     @property
     def gradient_bytes(self) -> int:
         """Of a whole set of gradients."""
         return sum(tensor.nbytes for tensor in self.model.parameters() if tensor.requires_grad)
+
+    def in_layout(self, model: nn.Module) -> nn.Module:
+        """``model`` with its weights in the setting's memory format."""
+        layout = torch.channels_last if self._setting.channels_last else torch.preserve_format
+        return model.to(memory_format=layout)
 
     def with_own_weights(self) -> nn.Module:
         """The same module again, with weights of its own."""

@@ -82,7 +82,7 @@ class StrategyModels:
 
     def whole_copy(self) -> nn.Module:
         """The model as it was handed over, again, on this rank's device, neither sharded nor compiled."""
-        return self.copies.with_own_weights().to(self.device.torch_device)
+        return self.copies.in_layout(self.copies.with_own_weights().to(self.device.torch_device))
 
     def wrap(self, team: Team) -> Stepper:
         """Put the model under its strategy, on the team's data group. A collective call.
@@ -126,11 +126,14 @@ class StrategyModels:
     def _dp(self, team: Team) -> Stepper:
         """On the leader DataParallel over the team's devices; the others' is bare, and not to be stepped."""
         devices, device = device_ids(team, self.device), self.device.torch_device
+        bare = self.bare
         if not team.leads:
-            return self.bare
+            return bare
         assert self._batches_of_all is not None
         self.dp_devices = devices
-        return self._stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
+        wrapped = self._stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
+        share_state(bare.optimizer, wrapped.optimizer)
+        return wrapped
 
     def _fsdp(self, team: Team) -> Stepper:
         self.drop_bare()

@@ -216,7 +216,8 @@ class TrainingTrial:
         self._peaks.append(self._device.memory_peak())
         self._driven_peaks.append(self._device.peaks_of(self._driven))
         epoch = self._with_noise(epoch, stepper)
-        self._device.reset_peak(self._driven)  # what raybench looks at beside is not the training's
+        # what raybench looks at beside is not the training's, and the next epoch must not pay for it
+        self._device.reset_peak(self._driven, at_once=True)
         return epoch
 
     def _evaluated(self, epoch: Epoch, stepper: Stepper) -> Epoch:

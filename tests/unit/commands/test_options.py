@@ -85,8 +85,8 @@ def test_lists_of_options():
         (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),
         (parse_bucket_sizes, "-5", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "-5")'),
         (parse_bucket_sizes, "nan", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "nan")'),
-        (parse_precisions, "fp8", '--precision: fp32, tf32, bf16, fp16 (received "fp8"), did you mean fp16?'),
-        (parse_precisions, "int8", '--precision: fp32, tf32, bf16, fp16 (received "int8")'),
+        (parse_precisions, "fp8", '--precision: fp32, tf32, bf16, fp16, default (received "fp8"), did you mean fp16?'),
+        (parse_precisions, "int8", '--precision: fp32, tf32, bf16, fp16, default (received "int8")'),
     ],
 )  # fmt: skip
 def test_lists_that_are_wrong(parse, text, line):

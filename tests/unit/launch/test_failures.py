@@ -83,6 +83,26 @@ def test_rays_memory_monitor_is_found_wherever_it_hides():
     assert ran_out_of_memory(outer)
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "MemoryError",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:95\n"
+        "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+    ],
+)
+def test_a_worker_that_had_no_memory_is_known_by_the_end_of_its_traceback(last):
+    lines = 'ray::RayTrainWorker.run()\n  File "a.py", line 3, in loss\n    step()\n'
+    assert ran_out_of_memory(WorkerGroupError({0: ECHO, 1: RuntimeError(lines + last)}))
+
+
+def test_code_that_a_traceback_quotes_is_no_message():
+    text = "  File \"a.py\", line 3\n    raise ValueError('out of memory')\nValueError: bad label\n"
+    assert not ran_out_of_memory(WorkerGroupError({0: RuntimeError(text)}))
+
+
 def test_other_deaths_are_not_taken_for_it():
     assert not ran_out_of_memory(WorkerGroupError({0: DIED, 1: TRACEBACK}))
     # the words alone, which Ray writes of every death, do not make one

@@ -67,6 +67,7 @@ CONTRACT = [
     "device_memory_bytes",
     "device_utilization",
     "energy_joules",
+    "plain_energy_joules",
     "epoch_time_s",
     "accuracy",
     "time_to_target_s",

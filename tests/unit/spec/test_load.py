@@ -204,7 +204,7 @@ def test_layers_must_be_tables():
         ({"knobs": {"batch_size": [8, "x"]}}, ['knobs.batch_size[1]: a whole number above 0, or "max" (received "x")']),
         ({"knobs": {"batch_size": []}}, ["knobs.batch_size: at least one value (received [])"]),
         ({"knobs": {"batch_size": [8, 8]}}, ["knobs.batch_size: each value once, 8 stands there twice (received [8, 8])"]),
-        ({"knobs": {"precision": "fp8"}}, ['knobs.precision: "fp32", "tf32", "bf16" or "fp16" (received "fp8")']),
+        ({"knobs": {"precision": "fp8"}}, ['knobs.precision: "fp32", "tf32", "bf16", "fp16" or "default" (received "fp8")']),
         ({"knobs": {"bucket_cap_mb": -5}}, ['knobs.bucket_cap_mb: a number of MiB above 0, or "default" (received -5)']),
         ({"knobs": {"bucket_cap_mb": [1, "big"]}}, ['knobs.bucket_cap_mb[1]: a number of MiB above 0, or "default" (received "big")']),
         ({"knobs": {"static_graph": "yes"}}, ['knobs.static_graph: true or false (received "yes")']),

@@ -1,10 +1,25 @@
 """What an error says, and which of several is told."""
 
+import weakref
+
 import pytest
 import torch
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.failures import AgreedFailure, RankFailure, describe, is_echo, is_out_of_memory
+from raybench.worker.failures import (
+    AgreedFailure,
+    RankFailure,
+    describe,
+    drop_frames,
+    is_echo,
+    is_out_of_memory,
+)
+
+# As torch 2.14 and NCCL 2.29 write them.
+NCCL = (
+    "NCCL error in: NCCLUtils.cpp:95, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+)
 
 
 def test_one_line_of_an_error():
@@ -21,10 +36,57 @@ def test_one_line_of_an_error():
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 4 bytes"), True),
         (RuntimeError("shapes differ"), False),
         (ValueError("can't allocate memory"), False),
+        (torch.AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA", 2), True),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), True),
+        (torch.distributed.DistBackendError(NCCL + "Cuda failure 2 'out of memory'"), True),
+        (torch.distributed.DistBackendError(NCCL + "Failed to CUDA calloc async 608 bytes"), True),
+        (torch.distributed.DistBackendError(NCCL + "Cuda failure 719 'unspecified launch failure'"), False),
+        (RuntimeError("DataLoader worker is killed by signal: Bus error, out of shared memory"), False),
     ],
 )
 def test_who_ran_out_of_memory(error, expected):
     assert is_out_of_memory(error) is expected
+
+
+def test_the_line_that_speaks_of_memory_is_told_wherever_it_stands():
+    error = torch.distributed.DistBackendError(NCCL + "Cuda failure 2 'out of memory'")
+    assert describe(error) == (
+        "DistBackendError: NCCL error in: NCCLUtils.cpp:95, unhandled cuda error "
+        "(run with NCCL_DEBUG=INFO for details): Cuda failure 2 'out of memory'"
+    )
+    assert describe(torch.OutOfMemoryError("CUDA out of memory.\nmore")) == (
+        "OutOfMemoryError: CUDA out of memory."
+    )
+
+
+class _Activations:
+    """What a step that fails has in its variables."""
+
+
+def _fails(held: list[weakref.ref[_Activations]], cause: Exception | None = None) -> None:
+    activations = _Activations()
+    held.append(weakref.ref(activations))
+    raise MemoryError("planted") from cause
+
+
+def test_an_error_that_is_kept_keeps_nothing_of_the_step_that_failed():
+    held: list[weakref.ref[_Activations]] = []
+    kept: list[Exception] = []
+    try:
+        _fails(held)
+    except MemoryError as first:
+        try:
+            _fails(held, first)
+        except MemoryError as second:
+            kept.append(second)
+    assert [reference() is None for reference in held] == [False, False]
+    drop_frames(kept[0])
+    assert [reference() is None for reference in held] == [True, True]
 
 
 def test_an_echo_only_says_that_another_rank_is_gone():

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.devices.cuda import CUDADevice
-
-GIB = 2**30
+from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 
 class FakeNVML:
@@ -45,14 +45,12 @@ class FakeNVML:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes: dict[str, Any] = {
-        "get_device_properties": lambda device: SimpleNamespace(uuid=f"abc-{torch.device(device).index}"),
-        "mem_get_info": lambda device: (60 * GIB, 80 * GIB),
-        "max_memory_allocated": lambda device: 7 * GIB,
-    }
-    for name, fake in fakes.items():
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
+    """80 GiB, of which NCCL and others have 2."""
+    memory = FakeMemory(others=2 * GIB)
+    for name, fake in memory.functions().items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    return memory
 
 
 def open_gpu(monkeypatch: pytest.MonkeyPatch, nvml: FakeNVML | None) -> CUDADevice:
@@ -80,17 +78,65 @@ def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
 
 def test_memory_is_that_of_torch_and_that_of_the_gpu(gpu, monkeypatch):
     device = open_gpu(monkeypatch, None)
-    assert device.memory_peak() == MemoryPeak(torch=7 * GIB, device=20 * GIB)
+    gpu.take(18 * GIB)
+    assert device.memory_peak() == MemoryPeak(torch=18 * GIB, device=20 * GIB)
     memory = device.available_memory()
     assert memory is not None
     assert (memory.taken_bytes, memory.left_bytes) == (20 * GIB, 60 * GIB)
     assert memory.place.endswith(" abc-3")
 
 
+def test_what_was_freed_before_is_in_no_peak(gpu, monkeypatch):
+    """A whole model stepped, and is gone; what is measured takes 10 GiB beside the 5 that stay."""
+    device = open_gpu(monkeypatch, None)
+    gpu.take(5 * GIB)
+    gpu.take(70 * GIB)
+    gpu.free(70 * GIB)
+    device.reset_peak()
+    gpu.take(10 * GIB)
+    gpu.free(10 * GIB)
+    assert device.memory_peak() == MemoryPeak(torch=15 * GIB, device=17 * GIB)
+
+
+def test_where_the_cache_is_left_the_peak_of_the_gpu_is_unknown_until_it_is_emptied(gpu, monkeypatch):
+    device = open_gpu(monkeypatch, None)
+    gpu.take(70 * GIB)
+    gpu.free(70 * GIB)
+    device.reset_peak(at_once=True)
+    gpu.take(10 * GIB)
+    assert gpu.reserved == 70 * GIB
+    assert device.memory_peak() == MemoryPeak(torch=10 * GIB, device=None)
+    device.reset_peak()
+    assert device.memory_peak() == MemoryPeak(torch=10 * GIB, device=12 * GIB)
+
+
+@pytest.mark.parametrize("own", [("highest", True), ("high", False)])
+def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
+    before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    try:
+        torch.set_float32_matmul_precision(own[0])
+        torch.backends.cudnn.allow_tf32 = own[1]
+        device = open_gpu(monkeypatch, None)
+        asked = {
+            "default": own,
+            "fp32": ("highest", False),
+            "tf32": ("high", True),
+            "bf16": ("highest", False),
+        }
+        for precision in ("fp32", "default", "tf32", "default", "bf16", "default"):
+            device.activate(Setting.model_validate({"precision": precision}), 1)
+            found = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+            assert found == asked[precision]
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
 def test_peaks_are_forgotten_on_the_gpus_that_dp_drives_too(gpu, monkeypatch):
     reset: list[int] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
     device = open_gpu(monkeypatch, None)
+    gpu.take(7 * GIB)
     device.reset_peak((0, 3))
     assert sorted(reset) == [0, 3]
     assert device.peaks_of([0, 1]) == [7 * GIB, 7 * GIB]

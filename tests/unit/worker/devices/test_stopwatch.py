@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import pytest
 import torch
 
 from raybench.worker.devices.cpu import CPUDevice, CPUStopwatch
@@ -50,22 +49,3 @@ def test_each_device_has_its_stopwatch() -> None:
     assert isinstance(CPUDevice().stopwatch(), CPUStopwatch)
     watch = CUDADevice(torch.device("cuda")).stopwatch()  # makes no event before its start
     assert isinstance(watch, CUDAStopwatch)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_events_time_the_device_not_the_call() -> None:
-    device = torch.device("cuda")
-    matrix = torch.randn(4096, 4096, device=device)
-    watch = CUDAStopwatch()
-    for _ in range(2):  # the events of the first time are used again
-        watch.start()
-        began = time.perf_counter()
-        for _ in range(3):
-            for _ in range(20):
-                matrix @ matrix
-            watch.lap()
-        laps = watch.read()
-        elapsed = time.perf_counter() - began
-        assert laps.shape == (3,)
-        assert (laps > 0).all()
-        assert laps.sum() <= elapsed * 1.05

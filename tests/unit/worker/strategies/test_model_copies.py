@@ -38,3 +38,13 @@ def test_copies_share_their_storage_or_have_their_own(uncopyable):
     for tensor, other in zip(own.state_dict().values(), copied.model.state_dict().values(), strict=True):
         assert torch.equal(tensor, other)
     assert copied.gradient_bytes == sum(4 * parameter.numel() for parameter in own.parameters())
+
+
+@pytest.mark.parametrize("device", [torch.device("cpu"), None])
+def test_weights_are_channels_last_but_for_those_that_fsdp_shards(device):
+    """FSDP refuses weights that are not contiguous; one device alone has them as elsewhere."""
+    copied = CopiedModel(Workload(False), nn.Conv2d(4, 8, 3), Setting(channels_last=True), device)
+    weights = [copied.model.weight, copied.in_layout(copied.with_own_weights()).weight]
+    layouts = [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights]
+    assert layouts == [device is not None, True]
+    assert weights[0].is_contiguous() is (device is None)

@@ -1,0 +1,178 @@
+"""One GPU: its events against a kernel of known length, its memory, its driver's counters."""
+
+from __future__ import annotations
+
+import statistics
+from time import perf_counter, sleep
+
+import pytest
+import torch
+
+from raybench.spec.knobs import Setting
+from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.opening import open_device
+from raybench.worker.failures import is_out_of_memory
+from tests.gpu import needs_gpus
+
+pytestmark = needs_gpus(1)
+MIB, GIB = 2**20, 2**30
+
+
+@pytest.fixture(scope="module")
+def device() -> CUDADevice:
+    opened = open_device(torch.device("cuda", 0))
+    assert isinstance(opened, CUDADevice)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def cycles_per_s(device: CUDADevice) -> float:
+    """Of a kernel that waits for cycles of the GPU's clock, by the host's, once the former has ramped."""
+    torch.cuda._sleep(10**9)
+    return statistics.median(10**8 / _seconds_of(device, 10**8) for _ in range(9))
+
+
+def _seconds_of(device: CUDADevice, cycles: int) -> float:
+    device.synchronize()
+    began = perf_counter()
+    torch.cuda._sleep(cycles)
+    device.synchronize()
+    return perf_counter() - began
+
+
+def test_laps_are_the_lengths_of_the_kernels_and_not_of_the_calls(device, cycles_per_s):
+    planted_s = (0.02, 0.06, 0.005, 0.04)
+    watch = device.stopwatch()
+    for _ in range(2):  # the events of the first time are used again
+        device.synchronize()
+        began = perf_counter()
+        watch.start()
+        for seconds in planted_s:
+            torch.cuda._sleep(int(seconds * cycles_per_s))
+            watch.lap()
+        issued_s = perf_counter() - began
+        laps = watch.read()
+        elapsed_s = perf_counter() - began
+        assert issued_s < sum(planted_s) / 4
+        assert laps == pytest.approx(planted_s, rel=0.05)
+        assert laps.sum() == pytest.approx(elapsed_s, rel=0.03, abs=0.002)
+
+
+def test_a_moment_has_passed_when_the_work_before_it_is_done(device, cycles_per_s):
+    device.synchronize()
+    began = perf_counter()
+    torch.cuda._sleep(int(0.2 * cycles_per_s))
+    moment = device.moment()
+    assert not moment.passed()
+    assert perf_counter() - began < 0.1
+    torch.cuda._sleep(int(0.2 * cycles_per_s))
+    moment.wait()
+    assert moment.passed()
+    assert 0.19 < perf_counter() - began < 0.3
+    device.synchronize()
+
+
+def test_the_peak_of_the_gpu_is_without_what_the_cache_had_kept(device):
+    memory = device.available_memory()
+    assert memory is not None
+    total = memory.taken_bytes + memory.left_bytes
+    assert total == torch.cuda.mem_get_info(0)[1]
+    large = memory.left_bytes // 2
+    held = torch.empty(large, dtype=torch.uint8, device="cuda")
+    del held  # it stays with the allocator
+    cached = device.available_memory()
+    assert cached is not None
+    assert cached.taken_bytes >= large
+    device.reset_peak()
+    held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
+    del held
+    peak = device.memory_peak()
+    assert peak.torch is not None
+    assert peak.device is not None
+    assert GIB <= peak.torch < GIB + 512 * MIB
+    assert GIB <= peak.device < memory.taken_bytes + GIB + 512 * MIB
+    device.release_memory()
+    after = device.available_memory()
+    assert after is not None
+    assert after.taken_bytes < memory.taken_bytes + 512 * MIB
+
+
+def test_memory_that_is_not_there_is_known_as_such(device):
+    total = torch.cuda.mem_get_info(0)[1]
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(2 * total, dtype=torch.uint8, device="cuda")
+    assert is_out_of_memory(caught.value)
+    device.release_memory()
+
+
+def test_the_drivers_counters_tell_work_from_idling(device):
+    if device.energy_joules() is None:
+        pytest.skip("NVML tells no energy here")
+    idle_w, _ = _watts(device, busy=False)
+    busy_w, (clock, throttled, share) = _watts(device, busy=True)
+    print(
+        f"idle {idle_w:.0f} W, busy {busy_w:.0f} W, {clock} MHz, throttled {throttled}, utilization {share}"
+    )
+    assert 5 < idle_w < busy_w < 2000
+    assert clock is not None
+    assert 100 < clock < 5000
+    assert throttled in (False, True)
+    assert share is not None
+    assert share > 0.9
+
+
+def _watts(device: CUDADevice, *, busy: bool) -> tuple[float, tuple[float | None, bool | None, float | None]]:
+    """Mean power over two seconds, and what the driver tells while the last work is under way."""
+    matrix = torch.randn(4096, 4096, device="cuda")
+    device.synchronize()
+    sleep(1.5)
+    before, began = device.energy_joules(), perf_counter()
+    while perf_counter() - began < 2.0:
+        if not busy:
+            sleep(0.1)
+            continue
+        for _ in range(20):
+            matrix @ matrix
+        device.synchronize()
+    for _ in range(200 if busy else 0):
+        matrix @ matrix
+    told = (device.clock_mhz(), device.throttled(), device.utilization())
+    device.synchronize()
+    after, elapsed_s = device.energy_joules(), perf_counter() - began
+    assert before is not None
+    assert after is not None
+    return (after - before) / elapsed_s, told
+
+
+def test_precision_is_what_is_computed_with(device):
+    """Of products and of convolutions, by how far they are from float64's; TF32 has 10 bits, fp32 has 23."""
+    if torch.cuda.get_device_capability(0) < (8, 0):
+        pytest.skip("this GPU has no TF32")
+    own = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    found = {}
+    for name in ("fp32", "tf32", "default"):
+        device.activate(Setting.model_validate({"precision": name}), 1)
+        found[name] = (_product_error(), _convolution_error())
+    print(found)
+    coarse = 1e-5
+    assert [error > coarse for error in found["fp32"]] == [False, False]
+    assert [error > coarse for error in found["tf32"]] == [True, True]
+    assert [error > coarse for error in found["default"]] == [own[0] != "highest", own[1]]
+
+
+def _product_error() -> float:
+    generator = torch.Generator("cuda").manual_seed(1)
+    one, other = (torch.randn(1024, 1024, device="cuda", generator=generator) for _ in range(2))
+    return _apart(one @ other, one.double() @ other.double())
+
+
+def _convolution_error() -> float:
+    generator = torch.Generator("cuda").manual_seed(1)
+    images = torch.randn(64, 64, 32, 32, device="cuda", generator=generator)
+    weights = torch.randn(64, 64, 3, 3, device="cuda", generator=generator)
+    convolve = torch.nn.functional.conv2d
+    return _apart(convolve(images, weights), convolve(images.double(), weights.double()))
+
+
+def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact))

@@ -1,0 +1,178 @@
+"""Trials on one GPU: steps, memory that runs out, a sound trial after it, the largest batch; NCCL alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from raybench.analysis.largest_batch import Bound, decide, probe_of
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
+from raybench.worker.devices.opening import open_device
+from raybench.worker.failures import is_out_of_memory
+from raybench.worker.outcome import RankResult
+from tests.gpu import needs_gpus
+from tests.gpu.trials import TIMEOUT_S, Worker, find_largest, largest_batch_plan, run_all, steps
+from tests.ranks.ranks import run_ranks
+
+pytestmark = needs_gpus(1)
+MIB, GIB = 2**20, 2**30
+HELD_MIB = 192  # for each sample: a GPU of 80 GiB has room for some 380
+
+REQUESTS: dict[str, TrialRequest] = {
+    "fp32": steps(1),
+    "oom": steps(1, {"mib": 1024.0}, batch_size=16384),  # 16 TiB
+    "after oom": steps(1),
+    "default": steps(1, precision="default", channels_last=True, cudnn_benchmark=True),
+    "bf16": steps(1, precision="bf16", role="search"),
+    "compiled": steps(1, compile=True, role="search"),
+}
+Found = tuple[dict[str, RankResult], dict[str, int]]
+
+
+@pytest.fixture(scope="module")
+def one() -> Found:
+    ((found, left),) = run_ranks(run_all, 1, REQUESTS, timeout_s=300)
+    for name, result in found.items():
+        print(name, result.state, result.reason)
+    return found, left
+
+
+def _complete(result: RankResult) -> StepsResult:
+    assert result.state == "complete", result.reason
+    assert isinstance(result.result, StepsResult)
+    return result.result
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "oom"])
+def test_steps_are_measured_with_what_the_device_tells(name, one):
+    found = _complete(one[0][name])
+    assert len(found.rounds) >= 6
+    steps_s = [block.mean_s for each in found.rounds for block in each.blocks]
+    assert 1e-5 < min(steps_s) <= max(steps_s) < 1.0
+    assert all(each.clock_mhz[0] is None or each.clock_mhz[0] > 100 for each in found.rounds)
+    assert found.peak_memory_bytes is not None
+    assert found.device_memory_bytes is not None
+    assert found.memory_limit_bytes is not None
+    assert 0 < found.peak_memory_bytes[0] < found.device_memory_bytes[0] < found.memory_limit_bytes[0] / 2
+    assert found.energy_joules == found.plain_energy_joules
+    if found.energy_joules is not None:  # within what any GPU draws
+        step_s = sum(steps_s) / len(steps_s)
+        assert 5 * step_s < found.energy_joules < 3000 * step_s
+    if REQUESTS[name].role == "scaling":
+        assert found.phases
+        assert found.matrix_peak_flops_per_s is not None
+        assert found.matrix_peak_flops_per_s > 1e12
+
+
+def test_memory_that_ran_out_is_the_trials_own(one):
+    found, _ = one
+    assert found["oom"].state == "oom"
+    assert not found["oom"].broken  # agreed before any collective
+    before, after = _complete(found["fp32"]), _complete(found["after oom"])
+    assert before.device_memory_bytes is not None
+    assert after.device_memory_bytes is not None
+    assert after.device_memory_bytes[0] == pytest.approx(before.device_memory_bytes[0], abs=256 * MIB)
+
+
+def test_nothing_of_a_trial_stays_allocated(one):
+    """Workspaces of cuBLAS do; the activations of the step without memory are more."""
+    assert all(size < 160 * MIB for size in one[1].values()), one[1]
+
+
+def test_the_largest_batch_takes_90_percent_of_the_gpu() -> None:
+    (lines,) = run_ranks(find_largest, 1, float(HELD_MIB), 1, timeout_s=300)
+    records = [TrialRecord.model_validate_json(line) for line in lines]
+    for record in records:
+        share = probe_of(record).share
+        print(
+            record.config.setting.batch_size,
+            record.state,
+            share,
+            f"{record.wall_time_s:.2f} s",
+            record.reason,
+        )
+    plan = largest_batch_plan(HELD_MIB, 1)
+    (combination,) = plan.combinations()
+    found = decide(combination, plan.target, map(probe_of, records), plan.rules(combination))
+    assert found.bound is Bound.MEMORY
+    assert found.fitting is not None
+    assert found.fitting.share is not None
+    assert found.fitting.limit_bytes is not None
+    one_step = 8 * HELD_MIB * MIB / found.fitting.limit_bytes  # above 64 every eighth number is tried
+    assert 0.9 - 1.5 * one_step < found.fitting.share <= 0.9
+    assert {record.state for record in records} <= {"complete", "oom"}
+    # the first, of one sample, is not taken for one that fills the GPU
+    first = probe_of(records[0])
+    assert first.share is not None
+    assert first.share < 0.2
+
+
+def _nccl_alone() -> dict[str, Any]:
+    worker = Worker()
+    team = worker.communicators.team((0,), TIMEOUT_S)
+    assert team is not None
+    before = worker.device.available_memory()
+    team.use_once(worker.device)
+    after = worker.device.available_memory()
+    values = torch.arange(4.0, device=worker.device.torch_device)
+    dist.all_reduce(values, group=team.data)
+    team.broadcast([values])
+    backend = dist.get_backend(team.data)
+    answer = {"backend": backend, "values": values.tolist()}
+    if before is not None and after is not None:
+        answer["taken"] = after.taken_bytes - before.taken_bytes
+    worker.communicators.drop_team()
+    again = worker.communicators.team((0,), TIMEOUT_S)  # a group that was destroyed is made anew
+    assert again is not None
+    again.use_once(worker.device)
+    worker.communicators.drop_team()
+    return answer
+
+
+def test_nccl_with_one_rank() -> None:
+    (answer,) = run_ranks(_nccl_alone, 1)
+    print(answer)
+    assert answer["backend"] == "nccl"
+    assert answer["values"] == [0.0, 1.0, 2.0, 3.0]
+
+
+def _without_room_for_libraries() -> list[tuple[bool, str]]:
+    """What libraries say that find no memory beside torch's allocator, and whether it is known as that."""
+    open_device(torch.device("cuda", 0))
+    small, kept = torch.ones(64, 64, device="cuda"), torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+    held, size = [], GIB
+    while size >= 2 * MIB:
+        try:
+            held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            size //= 2
+    del kept  # the allocator has some left, the GPU has none
+    group, said = dist.new_group([0], backend="nccl"), list[tuple[bool, str]]()
+    for work in (
+        lambda: dist.all_reduce(small, group=group),
+        lambda: small @ small,
+        lambda: torch.linalg.svd(small),
+        lambda: torch.fft.fft(small),
+    ):
+        try:
+            work()
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            said.append((is_out_of_memory(error), f"{type(error).__name__}: {error}"))
+    del held
+    torch.cuda.empty_cache()
+    return said
+
+
+def test_libraries_that_find_no_memory_are_out_of_memory() -> None:
+    (said,) = run_ranks(_without_room_for_libraries, 1)
+    for _, text in said:
+        print(text)
+    if not said:
+        pytest.skip("every library still found memory here")
+    assert all(known for known, _ in said), said

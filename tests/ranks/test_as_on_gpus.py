@@ -1,0 +1,177 @@
+"""What differs on GPUs, made to happen on two gloo ranks: work done later, an allocator's cache, counters."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, probe_of
+from raybench.records.measurements import ProbeResult, StepsResult
+from raybench.records.messages import Outcome
+from raybench.records.requests import Configuration, ProbeRequest, StepsRequest, TrialRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.testing import to_record
+from raybench.worker.cache import GroupCache
+from raybench.worker.communicators import Communicators, Team
+from raybench.worker.steps.rounds import STEPS_AHEAD
+from tests.ranks import gpu_like
+from tests.ranks.gpu_like import BARE_JOULES, WRAPPED_JOULES, GpuLike, Seen
+from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import BOTH, serve_trial
+from tests.unit import studies
+from tests.unit.worker.fake_cuda import GIB, FakeMemory
+
+TIMEOUT_S = 60.0
+OTHERS = 2 * GIB  # NCCL's, on a GPU of 80 GiB
+SLOW_S, FAST_S = 0.008, 0.002  # of a step on the device of rank 1, and on that of rank 0
+
+
+def _config(workload: dict[str, Any], setting: dict[str, Any], world_size: int = 2) -> Configuration:
+    return studies.config(
+        workload=FactorySpec.model_validate({"factory": "tests.ranks.gpu_like:build"} | workload),
+        setting=Setting.model_validate({"batch_size": 10} | setting),
+        world_size=world_size,
+    )
+
+
+def _steps(workload: dict[str, Any], variants: tuple[Variant, ...], world_size: int = 2) -> StepsRequest:
+    measure = MeasureSpec(steps=3, min_rounds=6, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S)
+    config = _config(workload, {}, world_size)
+    return StepsRequest(config=config, role="search", variants=variants, measure=measure)
+
+
+def _probe(workload: dict[str, Any], **setting: Any) -> ProbeRequest:
+    return ProbeRequest(config=_config(workload, setting), timeout_seconds=TIMEOUT_S)
+
+
+REQUESTS: dict[str, TrialRequest] = {
+    "probe ddp": _probe({"gib_per_sample": 1.0, "model_gib": 20.0}),
+    # the whole model steps alone first and takes 70 GiB; sharded it takes 35
+    "probe fsdp": _probe({"gib_per_sample": 1.0, "model_gib": 60.0}, strategy="fsdp"),
+    "probe oom": _probe({"gib_per_sample": 5.0, "model_gib": 40.0}),
+    "probe again": _probe({"gib_per_sample": 1.0, "model_gib": 20.0}),
+    "counters": _steps({}, ("plain", "crowd", "synced")),
+    "alone": _steps({}, ("plain",), 1),
+    "idle": _steps({"alone_s": 0.004}, ("plain", "synced")),
+    "company": _steps({"late_s": (FAST_S, SLOW_S)}, ("crowd", "synced")),
+}
+Found = tuple[dict[str, Outcome], dict[str, Seen]]  # of each trial; what this rank saw of each
+
+
+def _listen(gpu: GpuLike) -> None:
+    broadcast, all_reduce = Team.broadcast, dist.all_reduce
+
+    def heard_broadcast(team: Team, tensors: Any) -> None:
+        gpu.seen.broadcasts.append(gpu_like.perf_counter())
+        broadcast(team, tensors)
+
+    def heard_all_reduce(*arguments: Any, **named: Any) -> Any:
+        gpu.seen.all_reduces += 1
+        return all_reduce(*arguments, **named)
+
+    Team.broadcast = heard_broadcast  # type: ignore[method-assign]
+    dist.all_reduce = heard_all_reduce
+
+
+def _serve_all() -> tuple[dict[str, list[Outcome]], dict[str, Seen]]:
+    torch.set_num_threads(1)
+    gpu = GpuLike(FakeMemory(others=OTHERS))
+    gpu_like.GPU[:] = [gpu]
+    _listen(gpu)
+    communicators, cache = Communicators("gloo"), GroupCache()
+    outcomes, seen = {}, {}
+    for name, request in REQUESTS.items():
+        gpu.seen = seen[name] = Seen()
+        ranks = BOTH[: request.config.world_size]
+        outcomes[name] = serve_trial(request, ranks, communicators, cache, device=gpu)
+    communicators.drop_team()
+    return outcomes, seen
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[dict[str, Outcome], list[dict[str, Seen]]]:
+    by_rank = run_ranks(_serve_all, 2)
+    outcomes = {name: outcome for name, (outcome,) in by_rank[0][0].items()}
+    for name, outcome in outcomes.items():
+        print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
+    return outcomes, [answer[1] for answer in by_rank]
+
+
+def _measured(outcome: Outcome) -> StepsResult:
+    assert isinstance(outcome.result, StepsResult), outcome.reason
+    return outcome.result
+
+
+@pytest.mark.parametrize(("name", "gib"), [("probe ddp", 30), ("probe fsdp", 40), ("probe again", 30)])
+def test_a_probe_reads_what_is_measured_and_not_what_the_cache_has_kept(name, gib, found):
+    result = found[0][name].result
+    assert isinstance(result, ProbeResult), found[0][name].reason
+    assert result.peak_memory_bytes == (gib * GIB,) * 2
+    assert result.device_memory_bytes == (gib * GIB + OTHERS,) * 2
+    assert result.memory_limit_bytes == (80 * GIB,) * 2
+    probe = probe_of(to_record(REQUESTS[name], found[0][name]))
+    assert probe.failure is None
+    assert probe.share is not None
+    assert probe.share < MEMORY_SHARE
+
+
+def test_a_batch_without_room_is_out_of_memory_on_every_rank(found):
+    outcome = found[0]["probe oom"]
+    assert (outcome.state, outcome.reason) == (
+        "oom",
+        f"rank 0: OutOfMemoryError: CUDA out of memory. Tried to allocate {90 * GIB} bytes",
+    )
+    assert probe_of(to_record(REQUESTS["probe oom"], outcome)).failure is Bound.MEMORY
+
+
+def test_a_teams_groups_are_used_before_its_first_model_is_made_and_never_again(found):
+    for seen in found[1]:
+        assert seen["probe ddp"].before_models[0] == len(GpuLike.first_transfers)
+        assert seen["probe fsdp"].before_models[0] == 0  # the same team
+    assert found[1][0]["alone"].before_models[0] == len(GpuLike.first_transfers)  # another one
+
+
+def test_counters_are_looked_at_while_what_is_measured_runs(found):
+    """The device says other things in other blocks, and the last block of a round is any of three."""
+    result = _measured(found[0]["counters"])
+    last = {each.blocks[-1].variant for each in result.rounds}
+    assert len(last) > 1
+    assert result.device_utilization == (0.9, 0.9)
+    for each in result.rounds:
+        assert each.throttled == (True, True)
+        assert each.clock_mhz == (1500.0, 1500.0)
+
+
+def test_energy_is_that_of_all_devices_and_of_one_alone(found):
+    several, alone = _measured(found[0]["counters"]), _measured(found[0]["alone"])
+    assert several.energy_joules == pytest.approx(2 * WRAPPED_JOULES)
+    assert several.plain_energy_joules == pytest.approx(BARE_JOULES)
+    assert alone.energy_joules == alone.plain_energy_joules == pytest.approx(BARE_JOULES)
+
+
+def test_no_rank_waits_in_a_broadcast_while_another_is_timed_alone(found):
+    outcomes, (first, second) = found
+    plains = [each.block("plain") for each in _measured(outcomes["idle"]).rounds]
+    assert {block.ranks for block in plains if block} == {(0,), (1,)}
+    pairs = ((first["idle"], second["idle"]), (second["idle"], first["idle"]))
+    for timed, idle in pairs:
+        assert len(idle.broadcasts) >= 3  # before each block of synced that follows one of plain
+        inside = [at for at in idle.broadcasts for began, ended in timed.bare_steps if began < at < ended]
+        assert inside == []
+
+
+def test_a_rank_steps_on_until_every_device_is_done(found):
+    """Rank 0 has given its steps, and done them, long before the device of rank 1 is through."""
+    fast, slow = (seen["company"].blocks for seen in found[1])
+    crowds = [(mine, other) for mine, other in zip(fast, slow, strict=True) if mine[0]]
+    assert len(crowds) >= 6
+    # the median: a process that waits for a core gives its device nothing to do
+    assert median(mine[1] - other[1] for mine, other in crowds) < -3 * FAST_S
+    left_s = median(mine[2] - other[1] for mine, other in crowds)  # when the slower one is through
+    assert -FAST_S <= left_s < (STEPS_AHEAD + 2) * FAST_S + 0.01  # at work until then, and not much further
