@@ -1,4 +1,4 @@
-"""Optuna by ask and tell, with its own samplers; the only module that imports it."""
+"""Optuna by ask and tell: what is suggested, what it is told, its journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
@@ -16,6 +15,7 @@ from optuna.trial import TrialState
 
 from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED
+from raybench.plan.sampler import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
@@ -30,14 +30,15 @@ MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 class Search:
     """Which suggestion next, given what is known.
 
-    The first ones are the default, then the default at each other batch size (efficiency against batch is
-    what every scaling study is asked for), then one other knob at a time, from which the sampler's own
-    combinations learn most. What was out of memory is told as pruned,
-    which the samplers rank below everything complete, and larger batches beside it are not tried; what
-    crashed or timed out is told as failed, which they leave out.
+    The first ones are the default, then the default at each other batch size: efficiency against batch is
+    what every scaling study is asked for. The others are the sampler's. What was out of memory is told as
+    pruned, and larger batches beside it are not tried; what crashed or timed out is told as failed.
+    ``sampler``: another one of Optuna's, to compare (benchmarks/search_methods.py).
     """
 
-    def __init__(self, plan: Plan, journal: Path | None = None) -> None:
+    def __init__(
+        self, plan: Plan, journal: Path | None = None, sampler: optuna.samplers.BaseSampler | None = None
+    ) -> None:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
@@ -47,7 +48,7 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
+        self._optuna = optuna.create_study(sampler=sampler or self._sampler(), directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = (
             None
@@ -111,7 +112,9 @@ class Search:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _sampler(self) -> optuna.samplers.BaseSampler:
-        return optuna.samplers.TPESampler(
+        if len(self._study.search.objectives) == 1:
+            return MainEffectsSampler(self._space, self._is_open, self._study.seed)
+        return optuna.samplers.TPESampler(  # the model of main effects has no Pareto front
             seed=self._study.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
         )
 
@@ -150,9 +153,7 @@ class Search:
         )
         return optuna.trial.create_trial(
             params=self._space.categories(parameters),
-            distributions={
-                name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()
-            },
+            distributions=dict(distributions(self._space)),
             values=values,
             state=state,
             user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},
