@@ -19,7 +19,6 @@ WORDS = {  # functions that give words to a value
     "in_words",
     "knob_words",
     "model_name",
-    "setting_words",
 }
 FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points
