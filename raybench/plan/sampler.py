@@ -24,11 +24,15 @@ NUM_NEAR = 4  # of the best so far, whose neighbours in one knob are looked at i
 
 
 class MainEffectsSampler(BaseSampler):
-    """The open setting with the largest expected improvement of the first objective's logarithm.
+    """The open setting with the largest expected improvement of the objective's logarithm.
 
     It brings at most one value that was never tried, so that what a value does is seen before it is
     combined. What failed makes its values less likely; what is open, ``is_open`` says. Nothing is kept
     between calls: equal trials and an equal seed give an equal suggestion, also after a resume.
+
+    Of several objectives the weighted sum is taken, with weights drawn anew for each suggestion, so that
+    every convex part of the front is approached (Knowles, 2006, "ParEGO", IEEE Trans. Evolutionary
+    Computation 10, but with a plain sum, so that effects of single knobs stay such).
     """
 
     def __init__(self, space: SearchSpace, is_open: Callable[[Parameters], bool], seed: int) -> None:
@@ -44,9 +48,10 @@ class MainEffectsSampler(BaseSampler):
         """The next setting; nothing where the trial's setting is given already."""
         if "fixed_params" in trial.system_attrs or not self._space.values:
             return {}
-        sign = 1 if study.directions[0] is StudyDirection.MAXIMIZE else -1
-        known = _Known(self._space, study.get_trials(deepcopy=False), sign)
+        known = _Known(self._space, study.get_trials(deepcopy=False))
         random = np.random.default_rng([self._seed, len(known.tried)])
+        signs = np.array([1.0 if each is StudyDirection.MAXIMIZE else -1.0 for each in study.directions])
+        known.weigh(signs * random.dirichlet(np.ones(len(signs))))  # one objective: its sign
         candidates = self._candidates(known, random)
         for place in known.order(candidates, random) if candidates else ():
             if self._is_open(candidates[place]):
@@ -75,22 +80,28 @@ class MainEffectsSampler(BaseSampler):
 class _Known:
     """What finished trials say, each setting once."""
 
-    def __init__(self, space: SearchSpace, trials: Sequence[FrozenTrial], sign: int) -> None:
+    def __init__(self, space: SearchSpace, trials: Sequence[FrozenTrial]) -> None:
         self._space = space
-        finished: dict[tuple[Any, ...], tuple[Parameters, float | None]] = {}
+        finished: dict[tuple[Any, ...], tuple[Parameters, list[float] | None]] = {}
         for each in trials:
             if not each.state.is_finished() or set(each.params) != set(space.values):
                 continue
             point: Parameters = {name: each.params[name] for name in space.values}
             complete = each.state is TrialState.COMPLETE
-            logarithm = sign * math.log(max(each.values[0], 1e-300)) if complete else None
-            finished.setdefault(tuple(point.values()), (point, logarithm))
+            logs = [math.log(max(value, 1e-300)) for value in each.values] if complete else None
+            finished.setdefault(tuple(point.values()), (point, logs))
         self.tried = [point for point, _ in finished.values()]
-        measured = [(point, log) for point, log in finished.values() if log is not None]
-        self._failed = [point for point, log in finished.values() if log is None]
+        measured = [(point, logs) for point, logs in finished.values() if logs is not None]
+        self._failed = [point for point, logs in finished.values() if logs is None]
         self._measured = [point for point, _ in measured]
-        self._logs: Array = np.array([log for _, log in measured])
+        self._all_logs: Array = np.array([logs for _, logs in measured])  # a row a setting
+        self._logs: Array = np.zeros(len(measured))
         self._values = {name: {point[name] for point in self.tried} for name in space.values}
+
+    def weigh(self, weights: Array) -> None:
+        """Take the logarithms of all objectives together, each times its weight; the larger the better."""
+        if self._measured:
+            self._logs = self._all_logs @ weights
 
     def num_new(self, point: Parameters) -> int:
         """How many of its values were never tried."""

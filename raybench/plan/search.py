@@ -22,7 +22,6 @@ from raybench.records.record import TrialRecord
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 
@@ -48,7 +47,8 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        self._optuna = optuna.create_study(sampler=sampler or self._sampler(), directions=directions)
+        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._study.seed)
+        self._optuna = optuna.create_study(sampler=sampler, directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = (
             None
@@ -110,13 +110,6 @@ class Search:
         """A finished trial into the journal, in one write."""
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
-
-    def _sampler(self) -> optuna.samplers.BaseSampler:
-        if len(self._study.search.objectives) == 1:
-            return MainEffectsSampler(self._space, self._is_open, self._study.seed)
-        return optuna.samplers.TPESampler(  # the model of main effects has no Pareto front
-            seed=self._study.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
-        )
 
     def _unseen(self) -> Iterator[Parameters]:
         """The combinations that are not known and may fit. Lazily: a space may have a million."""

@@ -220,6 +220,26 @@ def test_several_objectives_leave_the_front(tmp_path):
     assert sorted(trial.params["batch_size"] for trial in front) == [32, 128, 512]
 
 
+def test_several_objectives_are_all_looked_after():
+    """One setting of each batch is fastest and smallest: all three are found in 11 of 18 suggestions."""
+
+    def costs(_: TrialRequest, setting: Setting) -> StepCosts:
+        step_s = (0.001 + 1e-5 * setting.batch_size) * (1 + 0.2 * abs(setting.num_threads - 2))
+        memory = setting.batch_size << (20 if setting.activation_checkpointing else 21)
+        return StepCosts(plain_s=step_s, memory_bytes=memory)
+
+    knobs = {
+        "batch_size": [512, 32, 128],
+        "activation_checkpointing": [False, True],
+        "num_threads": [1, 2, 3],
+    }
+    search = {"method": "optuna", "objectives": ["throughput", "peak_memory"], "trials": 11}
+    planned = plan(search=search, knobs=knobs)
+    found = searched(Search(planned), planned, 11, FakeRunner(costs, QUIET))
+    best = [s.setting for s, _ in found if s.setting.activation_checkpointing and s.setting.num_threads == 2]
+    assert sorted(each.batch_size for each in best) == [32, 128, 512]
+
+
 def test_cost_is_minimized_in_the_price_of_the_study():
     costly = plan(search={"objectives": ["cost_per_sample"]}, cost={"price_per_device_hour": 3.6})
     record = measured(costly, costly.default(), FakeRunner())
