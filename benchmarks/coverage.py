@@ -13,22 +13,30 @@ import argparse
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import permutations
 from time import perf_counter
 from typing import Any
 
+from raybench.analysis.attribution import attribution
+from raybench.analysis.diagnosis.configurations import diagnose_configurations
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
+from raybench.analysis.estimates.statistics import unpaired_ratio
+from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec.knobs import Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
 from raybench.spec.workloads import MLPSpec
-from raybench.testing import FakeRunner, Noise, StepCosts, to_record
+from raybench.testing import FakeRunner, Noise, StepCosts, run_all, to_record
 
 STEP_S = 0.010
 EVEN = StepCosts(plain_s=STEP_S, contention_s=0.001, exposed_s=0.002)
 HEAVY = Noise(block=0.04, step=0.0, preemption=0.08, preemption_size=0.6)
 SLOW_NOISE = Noise(block=0.04, step=0.0, preemption=0.05)
 MINIMUM_GAIN = 0.02  # relative, of search.minimum_gain
+ADVISED = "a change is advised"
+EFFECT = "a knob is said to change the efficiency"
+BEST = "the most efficient one's interval misses the truth"
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,54 @@ def claims_row(world_size: int, repetitions: int, seed: int) -> str:
     return f"| {world_size} | {words} |"
 
 
+def selection_rows(studies: int, seed: int) -> list[str]:
+    """The table of selection: how often something false is said of twelve equal settings."""
+    knobs = {"bucket_cap_mb": ["default", 1, 5, 25], "precision": ["fp32", "bf16", "fp16"]}
+    study = Study.model_validate({"name": "equal", "workload": {"name": "mlp"}, "knobs": knobs})
+    noise = Noise(block=0.06, step=0.0, preemption=0.05)
+    runner = FakeRunner(lambda config, setting: EVEN, noise, seed=seed)
+    fields = {"role": "search", "variants": ("plain", "synced")}
+    requests = [request({}, setting=setting, **fields) for setting in study.knobs.grid()]
+    truth = runner.truth(requests[0].config)["efficiency"]
+    said, alone = Counter[str](), Counter[str]()
+    for _ in range(studies):
+        results = measured_study(study, run_all(runner, requests)[0])
+        configurations, knobs_do = diagnose_configurations(results), attribution(results)
+        assert knobs_do is not None
+        best, effects = configurations[0], (*knobs_do.singles, *knobs_do.together)
+        best_alone = results.scaling(best.record).efficiency
+        assert best.scaling.efficiency is not None
+        assert best_alone is not None
+        said[ADVISED] += any(each.changes for each in configurations)
+        alone[ADVISED] += any(better_alone(results, *pair) for pair in permutations(results.tried, 2))
+        said[EFFECT] += any(each.efficiency_ratio.excludes(1) for each in effects)
+        base = knobs_do.default_efficiency
+        alone[EFFECT] += any(unpaired_ratio(each.efficiency, base).excludes(1) for each in effects)
+        said[BEST] += best.scaling.efficiency.excludes(truth)
+        alone[BEST] += best_alone.excludes(truth)
+    return [
+        f"| {claim} | "
+        + " | ".join(
+            f"{each[claim] / studies:.1%} ({standard_error(each[claim], studies):.1f})"
+            for each in (alone, said)
+        )
+        + " |"
+        for claim in (ADVISED, EFFECT, BEST)
+    ]
+
+
+def better_alone(results: MeasuredStudy, one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether one would be advised in place of the other, by the interval of the pair alone."""
+    if len(one.config.differences(other.config)) != 1:
+        return False
+    mine, theirs = results.scaling(one), results.scaling(other)
+    assert mine.efficiency is not None
+    assert theirs.efficiency is not None
+    ratio = unpaired_ratio(mine.efficiency, theirs.efficiency)
+    faster = unpaired_ratio(mine.throughput_samples_per_s, theirs.throughput_samples_per_s)
+    return min(ratio.low, faster.low) > 1 and ratio.value >= 1 + MINIMUM_GAIN
+
+
 def standard_error(number: int, of: int) -> float:
     """Of a share, in percentage points."""
     share = number / of
@@ -155,7 +211,7 @@ def standard_error(number: int, of: int) -> float:
 
 
 def main() -> None:
-    """Print both tables as markdown."""
+    """Print the tables as markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=1500, help="trials a case")
     repetitions = parser.parse_args().repetitions
@@ -168,6 +224,8 @@ def main() -> None:
     print("\n| devices | called better | called worse | interval without 0 |\n| --- | --- | --- | --- |")
     for world_size in (2, 4):
         print(claims_row(world_size, repetitions, 100 + world_size), flush=True)
+    print("\n| of twelve equal settings | intervals of each alone | simultaneous |\n| --- | --- | --- |")
+    print("\n".join(selection_rows(max(repetitions // 3, 1), 200)), flush=True)
     print(f"\n{perf_counter() - began:.0f} s")
 
 

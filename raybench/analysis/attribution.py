@@ -1,8 +1,9 @@
 """How much each knob changes the scaling efficiency, one at a time and together, against the default.
 
 An effect is a ratio of efficiencies of two trials: each is paired within its own rounds, the two are minutes
-apart, so half-widths of logarithms add in squares. Where knobs were changed together and each alone as well,
-the interaction is what is left: together over the product of the single effects.
+apart, so half-widths of logarithms add in squares. The largest of many is flattered by chance, so the effects
+of a study have simultaneous intervals. Where knobs were changed together and each alone as well, the
+interaction is what is left: together over the product of the single effects.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import default_placement, is_default
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
+from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
@@ -23,7 +25,7 @@ from raybench.spec.knobs import KnobValue
 
 @dataclass(frozen=True)
 class Effect:
-    """One setting beside the default: ratios, 1 is no change."""
+    """One setting beside the default: ratios, 1 is no change; intervals simultaneous over all effects."""
 
     changes: dict[str, KnobValue]  # knobs, and variables, that differ from the default
     label: str
@@ -65,10 +67,14 @@ def attribution(results: MeasuredStudy) -> Attribution | None:
     base = _efficiency(results, default) if default else None
     if default is None or base is None:
         return None
-    others = [_effect(results, default, record) for record in _at_target(results) if record is not default]
-    effects = [effect for effect in others if effect is not None]
+    others = [
+        record
+        for record in _at_target(results)
+        if record is not default and _efficiency(results, record) is not None
+    ]
+    effects = [_effect(results, default, record, len(others)) for record in others]
     singles = [each for each in effects if len(each.changes) == 1]
-    together = [_with_interaction(each, singles, base) for each in effects if len(each.changes) > 1]
+    together = [_with_interaction(each, effects, base) for each in effects if len(each.changes) > 1]
     if not effects:
         return None
     size = default.config.world_size
@@ -138,30 +144,31 @@ def _efficiency(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
     return results.scaling(record).efficiency
 
 
-def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord) -> Effect | None:
+def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord, among: int) -> Effect:
     mine, base = (results.scaling(each) for each in (record, default))
-    if mine.efficiency is None or base.efficiency is None:
-        return None
+    assert mine.efficiency is not None
+    assert base.efficiency is not None
+    rates = mine.throughput_samples_per_s, base.throughput_samples_per_s
     return Effect(
         changes=record.config.differences(default.config),
         label=difference_words(results.study, record.config),
         record=record,
         efficiency=mine.efficiency,
-        efficiency_ratio=unpaired_ratio(mine.efficiency, base.efficiency),
-        throughput_ratio=unpaired_ratio(mine.throughput_samples_per_s, base.throughput_samples_per_s),
+        efficiency_ratio=simultaneous_ratio(mine.efficiency, base.efficiency, among),
+        throughput_ratio=simultaneous_ratio(*rates, among),
         interaction=None,
     )
 
 
-def _with_interaction(effect: Effect, singles: Sequence[Effect], base: Estimate) -> Effect:
+def _with_interaction(effect: Effect, effects: Sequence[Effect], base: Estimate) -> Effect:
     """log(together / default) - sum of log(single / default); the default is in it m - 1 times."""
     factors = _factors(effect)
-    parts = [single for item in factors for single in singles if _factors(single) == {item}]
+    parts = [single for item in factors for single in effects if _factors(single) == {item}]
     if len(parts) != len(factors):
         return effect
     terms = [effect.efficiency, *(part.efficiency for part in parts), base]
     signs = (1, *(-1 for _ in parts), len(parts) - 1)
-    return replace(effect, interaction=_log_sum(terms, signs))
+    return replace(effect, interaction=simultaneous(_log_sum(terms, signs), len(effects)))
 
 
 def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.labels import label_without_batch
@@ -35,8 +36,9 @@ class BatchLine:
 def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
     """For every batch the headline's setting where it was measured, else the most efficient one there.
 
-    The smallest batch first. One device is the base of the same rounds at the largest world size, so a batch
-    that was measured at one world size has a line. Oversubscribed trials are left out.
+    The intervals of one that was chosen hold for all among which it was. The smallest batch first. One
+    device is the base of the same rounds at the largest world size, so a batch that was measured at one
+    world size has a line. Oversubscribed trials are left out.
     """
     if results.headline is None:
         return ()
@@ -49,8 +51,11 @@ def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
     for batch, records in sorted(by_batch.items()):
         largest = max(record.config.world_size for record in records)
         at_end = [record for record in records if record.config.world_size == largest]
-        chosen = max(at_end, key=lambda record: _preference(results, record, here))
-        line = _line(results, batch, chosen, records)
+        preferences = [_preference(results, record, here) for record in at_end]
+        best = max(preferences)
+        chosen = at_end[preferences.index(best)]
+        among = sum(each[:2] == best[:2] for each in preferences)
+        line = _line(results, batch, chosen, records, among)
         if line is not None:
             lines.append(line)
     return tuple(lines)
@@ -74,7 +79,7 @@ def _preference(results: MeasuredStudy, record: TrialRecord, here: str) -> tuple
 
 
 def _line(
-    results: MeasuredStudy, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord]
+    results: MeasuredStudy, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord], among: int
 ) -> BatchLine | None:
     def is_on_line(record: TrialRecord) -> bool:
         over = results.scaling(record).baseline  # what its speed-up is over
@@ -84,11 +89,12 @@ def _line(
     if not on_line:
         return None
     on_line.sort(key=lambda record: record.config.world_size)
-    points = (_one_device(results, on_line[-1]), *(_several(results, record) for record in on_line))
+    several = [_several(results, record, among) for record in on_line]
+    points = (_one_device(results, on_line[-1], among), *several)
     return BatchLine(batch, label_without_batch(results.study, chosen.config), points)
 
 
-def _one_device(results: MeasuredStudy, record: TrialRecord) -> DevicesPoint:
+def _one_device(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:
     """The base of the record's rounds."""
     baseline, steps = results.scaling(record).baseline, record.steps
     assert baseline is not None  # it is on the line
@@ -96,12 +102,12 @@ def _one_device(results: MeasuredStudy, record: TrialRecord) -> DevicesPoint:
     step_s = baseline.step_time_s
     samples = steps.samples_per_step / (record.config.world_size if record.config.scaling == "weak" else 1)
     rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
-    return DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n), None)
+    return DevicesPoint(1, simultaneous(rate, among), Estimate(1.0, 1.0, 1.0, step_s.n), None)
 
 
-def _several(results: MeasuredStudy, record: TrialRecord) -> DevicesPoint:
+def _several(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:
     scaling, size = results.scaling(record), record.config.world_size
     assert scaling.speedup is not None  # it has a baseline
-    return DevicesPoint(
-        size, scaling.throughput_samples_per_s, scaling.speedup, serial_fraction(scaling.speedup, size)
-    )
+    speedup = simultaneous(scaling.speedup, among)
+    rate = simultaneous(scaling.throughput_samples_per_s, among)
+    return DevicesPoint(size, rate, speedup, serial_fraction(speedup, size))

@@ -12,9 +12,11 @@ from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
+from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import LargestBatch, Setting
 from raybench.spec.study import Placement, Study
+
+COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def headline(study: Study, records: Sequence[TrialRecord], target: int) -> Trial
     Where it is not there: the largest complete world size, the default before others, scaling trials, which
     have all variants, before others.
     """
-    usable = [record for record in records if record.steps and record.request.role != "confirmation"]
+    usable = [record for record in records if record.steps and record.request.role in COMPARED_ROLES]
     return max(
         usable,
         key=lambda record: (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raybench.analysis.choice import is_default
+from raybench.analysis.choice import COMPARED_ROLES, is_default
 from raybench.analysis.crossover import Crossover, crossover
 from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
 from raybench.analysis.same_setting import of_first_role, same_question, without_batch
@@ -106,7 +107,8 @@ def batch_curves(
 
     A curve for each setting that was measured at two batches or more. Those that pass a speed-up of 1 come
     first, the nearest neighbours before all, else the headline's setting. Where the search left no such
-    setting, or none that passes 1, one curve more takes each batch at its most efficient setting.
+    setting, or none that passes 1, one curve more takes each batch at its most efficient setting, with
+    intervals that hold for all settings tried at that batch at once.
     """
     if headline is None or headline.config.world_size == 1:
         return []
@@ -118,15 +120,31 @@ def batch_curves(
         if len(group) > 1
     ]
     if not any(curve.crossover for curve in found):
-        best: dict[int, BatchPoint] = {}
-        for point in (each for _, group in points for each in group.values()):
-            known = best.get(point.batch_size)
-            if known is None or point.efficiency.value > known.efficiency.value:
-                best[point.batch_size] = point
-        envelope = _batch_curve("the best setting at each batch", size, list(best.values()))
-        if len(best) > 1 and all(curve.points != envelope.points for curve in found):
+        best = _best_at_each([each for _, group in points for each in group.values()])
+        envelope = _batch_curve("the best setting at each batch", size, best)
+        if len(best) > 1 and all(_trials(curve) != _trials(envelope) for curve in found):
             found.append(envelope)
     return sorted(found, key=_by_bracket)
+
+
+def _best_at_each(points: Sequence[BatchPoint]) -> list[BatchPoint]:
+    """The most efficient point of each batch, its intervals simultaneous over those of that batch."""
+    by_batch: dict[int, list[BatchPoint]] = {}
+    for point in points:
+        by_batch.setdefault(point.batch_size, []).append(point)
+    best = {batch: max(there, key=lambda each: each.efficiency.value) for batch, there in by_batch.items()}
+    return [
+        replace(
+            point,
+            speedup=simultaneous(point.speedup, len(by_batch[batch])),
+            efficiency=simultaneous(point.efficiency, len(by_batch[batch])),
+        )
+        for batch, point in best.items()
+    ]
+
+
+def _trials(curve: BatchCurve) -> list[str]:
+    return [point.trial_id for point in curve.points]
 
 
 def _points_by_setting(
@@ -135,7 +153,7 @@ def _points_by_setting(
     """For each setting but for the batch, the batches measured. A configuration is not hashable."""
     points: list[tuple[Configuration, dict[int, BatchPoint]]] = []
     for record in measured:
-        if record.request.role == "confirmation" or record.config.world_size != world_size:
+        if record.request.role not in COMPARED_ROLES or record.config.world_size != world_size:
             continue
         found = scalings[record.trial_id]
         if found.efficiency is None or found.speedup is None:

@@ -52,7 +52,7 @@ class MeasuredStudy:
     @property
     def tried(self) -> tuple[TrialRecord, ...]:
         """Those of the measured that a curve or a search asked for: what settings are compared by."""
-        return tuple(record for record in self.measured if record.request.role in ("scaling", "search"))
+        return tuple(record for record in self.measured if record.request.role in choice.COMPARED_ROLES)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:

@@ -1,4 +1,4 @@
-"""Optuna by ask and tell, with its own samplers; the only module that imports it."""
+"""Optuna by ask and tell: what is suggested, what it is told, its journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
@@ -16,13 +15,13 @@ from optuna.trial import TrialState
 
 from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED
+from raybench.plan.sampler import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-STARTUP_TRIALS = 6  # asked at random before TPE models anything, the ones of the first row included
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 
@@ -30,14 +29,15 @@ MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 class Search:
     """Which suggestion next, given what is known.
 
-    The first ones are the default, then the default at each other batch size (efficiency against batch is
-    what every scaling study is asked for), then one other knob at a time, from which the sampler's own
-    combinations learn most. What was out of memory is told as pruned,
-    which the samplers rank below everything complete, and larger batches beside it are not tried; what
-    crashed or timed out is told as failed, which they leave out.
+    The first ones are the default, then the default at each other batch size: efficiency against batch is
+    what every scaling study is asked for. The others are the sampler's. What was out of memory is told as
+    pruned, and larger batches beside it are not tried; what crashed or timed out is told as failed.
+    ``sampler``: another one of Optuna's, to compare (benchmarks/search_methods.py).
     """
 
-    def __init__(self, plan: Plan, journal: Path | None = None) -> None:
+    def __init__(
+        self, plan: Plan, journal: Path | None = None, sampler: optuna.samplers.BaseSampler | None = None
+    ) -> None:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
@@ -47,7 +47,8 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
+        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._study.seed)
+        self._optuna = optuna.create_study(sampler=sampler, directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = (
             None
@@ -110,11 +111,6 @@ class Search:
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
-    def _sampler(self) -> optuna.samplers.BaseSampler:
-        return optuna.samplers.TPESampler(
-            seed=self._study.seed, multivariate=True, n_startup_trials=STARTUP_TRIALS, group=False
-        )
-
     def _unseen(self) -> Iterator[Parameters]:
         """The combinations that are not known and may fit. Lazily: a space may have a million."""
         return (parameters for parameters in self._space.points() if self._is_open(parameters))
@@ -150,9 +146,7 @@ class Search:
         )
         return optuna.trial.create_trial(
             params=self._space.categories(parameters),
-            distributions={
-                name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()
-            },
+            distributions=dict(distributions(self._space)),
             values=values,
             state=state,
             user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},

@@ -12,7 +12,6 @@ from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers
 
 ENVIRONMENT_PREFIX = "environment."
-FIRST_ROW_SHARE = 2 / 3  # of the suggestions, at most, change the default in one knob
 
 Parameters = dict[
     str, KnobValue
@@ -42,16 +41,10 @@ class SearchSpace:
         return explored
 
     def first_row(self) -> list[Parameters]:
-        """The default, every other batch size, then the other knobs' values one at a time.
-
-        The knobs with the fewest values first, and no more than leaves the sampler its share.
-        """
+        """The default, then the default at every other batch size."""
         default = {name: values[0] for name, values in self.values.items()}
-        knobs = sorted(self.values, key=lambda name: (name != "batch_size", len(self.values[name])))
-        changed = [{**default, name: value} for name in knobs for value in self.values[name][1:]]
-        batches = len(self.values.get("batch_size", (None,))) - 1
-        share = int(FIRST_ROW_SHARE * self._study.search.trials) - 1
-        return [default, *changed[: max(batches, share)]]
+        batches = self.values.get("batch_size", ())[1:]
+        return [default, *({**default, "batch_size": batch} for batch in batches)]
 
     def points(self) -> Iterator[Parameters]:
         """Every combination. Lazily: a space may have a million."""
@@ -87,10 +80,17 @@ class SearchSpace:
             for name, value in parameters.items()
         }
 
-    def key(self, parameters: Parameters) -> tuple[Any, ...]:
-        """The same for two points that are one trial: "max" is the number that it stands for."""
+    def as_measured(self, parameters: Parameters) -> Parameters | None:
+        """The same for two points that are one trial, in this order of knobs; None where no batch fits.
+
+        A number in the place of "max", knobs without effect at their first value.
+        """
         fits = self._setting(parameters) is not None
-        point = self.parameters(self.suggestion(0, parameters)) if fits else parameters
+        return self.parameters(self.suggestion(0, parameters)) if fits else None
+
+    def key(self, parameters: Parameters) -> tuple[Any, ...]:
+        """The same for two points that are one trial."""
+        point = self.as_measured(parameters) or parameters
         return tuple(sorted((name, repr(value)) for name, value in point.items()))
 
     def does_not_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> str | None:

@@ -17,7 +17,7 @@ from raybench.report.contents import ReportTables
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import PART_WORDS, percent, times
+from raybench.report.wording import PART_WORDS, UNPAIRED, percent, times
 from raybench.spec.knobs import Setting
 
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
@@ -94,7 +94,7 @@ def _advice(each: DiagnosedConfiguration) -> str:
             for change in each.changes
         ]
         keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
-        return f"{keep}, each measured as one change: {'; '.join(words)}."
+        return f"{keep}, each measured as one change, exploratory: {'; '.join(words)}."
     if each.status is Status.EXCELLENT:
         return "Nothing to change."
     if not each.num_tried:
@@ -119,7 +119,8 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     lines = ["## What changes the efficiency most", ""]
     lines.append(
         f"Against the default at {percent(attribution.default_efficiency)} on "
-        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first:"
+        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first, with 95% "
+        f"intervals for all at once. Exploratory: {UNPAIRED}"
     )
     lines.append("")
     for effect in attribution.singles:

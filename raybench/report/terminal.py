@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.labels import setting_words
+from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
@@ -28,7 +28,7 @@ def print_summary(results: StudyResults, console: Console) -> None:
     for largest in results.largest:
         share = share_cell(largest)
         taken = f", {share} of the memory" if share else ""
-        setting = setting_words(largest.setting, ["strategy", "precision"])
+        setting = combination_words(results.study, largest.setting, always=["strategy", "precision"])
         told = f"{batch_cell(largest)}{taken}; {bound_words(largest)}"
         console.print(Text(f"largest batch ({setting}): {told}"))
     if results.records:

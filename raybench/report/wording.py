@@ -20,6 +20,11 @@ PART_WORDS = {
     "undivided": "not taken apart",
 }
 
+UNPAIRED = (
+    "the first of many is flattered by chance, and trials are minutes apart, so drift is between them; "
+    "the confirmation, in the same rounds, is the only claim."
+)
+
 
 def rounded_batch(batch: float) -> str:
     """A batch between two that were measured: two significant figures, it is interpolated."""

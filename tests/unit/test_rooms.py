@@ -33,7 +33,10 @@ TESTING_REACHES = "launch"
 LOOSE = {"study.py", "errors.py", "__init__.py", "py.typed"}
 
 # Packages that only these modules import; a name that ends in a dot is a whole room.
-ONLY = {"ray": ("raybench.launch.", "raybench.worker.serve"), "optuna": ("raybench.plan.search",)}
+ONLY = {
+    "ray": ("raybench.launch.", "raybench.worker.serve"),
+    "optuna": ("raybench.plan.search", "raybench.plan.sampler"),
+}
 NEVER = {"analysis": {"torch", "ray"}, "report": {"torch", "ray"}, "worker": {"optuna", "pandas"}}
 
 WORDS_COLUMN, WIDTH = 34, 118  # of the listing

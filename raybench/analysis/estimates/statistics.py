@@ -60,22 +60,26 @@ class Estimate:
 
 
 @cache
-def t_quantile(degrees: float) -> float:
-    """Half the width of Student's 95% interval with so many degrees of freedom, in standard errors."""
-    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
+def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """Half the width of Student's interval with so many degrees of freedom, in standard errors."""
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
+
+
+def num_trimmed(n: int) -> int:
+    """At each end; at least one value from four on: with few rounds the one preempted round is the rule."""
+    return max(int(TRIM * n), 1) if n >= 4 else 0
 
 
 def trimmed_mean(values: ArrayLike) -> Estimate:
     """The 10% trimmed mean of ``values`` (shape ``(n,)``, one for each round) with its interval.
 
-    At least one value is trimmed at each end from four on: with few rounds the one preempted round is
-    the rule. Raises ``ValueError`` for fewer than two values or one that is not finite.
+    Raises ``ValueError`` for fewer than two values or one that is not finite.
     """
     ordered: NDArray[np.float64] = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     if n < 2 or not np.isfinite(ordered).all():
         raise ValueError(f"at least two finite values (received {ordered.tolist()})")
-    trimmed = max(int(TRIM * n), 1) if n >= 4 else 0
+    trimmed = num_trimmed(n)
     inner = ordered[trimmed : n - trimmed]
     mean = float(inner.mean())
     winsorized = np.clip(ordered, inner[0], inner[-1])

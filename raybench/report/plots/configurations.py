@@ -96,7 +96,8 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
     few_numbers(axes[2])
     note = f" · {plot.num_left_out} configurations between them in diagnosis.md" if plot.num_left_out else ""
     words = (
-        f"Configurations on {plot.world_size} devices: mean and 95% interval, {n_words(plot.rounds)}{note}"
+        f"Configurations on {plot.world_size} devices: mean, 95% interval for all at once, "
+        f"{n_words(plot.rounds)}{note}"
     )
     write_title(
         figure,

@@ -8,7 +8,7 @@ from raybench.analysis.attribution import Effect
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import count, percent, times
+from raybench.report.wording import UNPAIRED, count, percent, times
 
 TITLE = "What each knob changes"
 
@@ -39,9 +39,9 @@ def attribution_table(results: StudyResults) -> Table:
         return empty_table(TITLE)
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
-        f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. The trials "
-        "are minutes apart, so the intervals hold the "
-        "uncertainty of both. Interaction: what the knobs do together over the product of what each does "
+        f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
+        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at once. "
+        f"Exploratory: {UNPAIRED} Interaction: what the knobs do together over the product of what each does "
         "alone, where each was measured alone. Accumulation alone leaves the batch of a pass as it is. "
         "The workload is one within a study: how much a larger model "
         "does, two results directories tell (raybench.analysis.attribution.between)."

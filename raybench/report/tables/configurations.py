@@ -7,7 +7,7 @@ from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import count, percent, times
+from raybench.report.wording import UNPAIRED, count, percent, times
 
 TITLE = "Configurations"
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [
@@ -25,8 +25,9 @@ def configurations_table(results: StudyResults) -> Table:
     if not configurations:
         return empty_table(TITLE)
     caption = (
-        f"On {devices_words(configurations[0].record.config.world_size)}, mean with 95% interval over n "
-        f"rounds. Excellent: efficiency at least "
+        f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
+        f"interval that holds for all {len(configurations)} at once. Exploratory: {UNPAIRED} "
+        f"Excellent: efficiency at least "
         f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
     )

@@ -8,7 +8,7 @@ from raybench.analysis.results import Confirmation, StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import bound_words, count, interval, mebibytes, percent
+from raybench.report.wording import UNPAIRED, bound_words, count, interval, mebibytes, percent
 
 
 def suggestions_table(results: StudyResults) -> Table:
@@ -28,8 +28,8 @@ def suggestions_table(results: StudyResults) -> Table:
         Column("n", lambda record: count(results.scaling(record).step_time_s), right=True),
     ]
     caption = (
-        f"World size {results.target_world_size}. Trials are minutes apart, so drift is in these numbers: "
-        "the confirmation has the last word. A suggestion's batch size is a choice about speed alone: how "
+        f"World size {results.target_world_size}, 95% interval of each alone. Exploratory: {UNPAIRED} "
+        "A suggestion's batch size is a choice about speed alone: how "
         "many epochs a batch needs to reach an accuracy was not measured."
     )
     fastest_first = sorted(

@@ -247,6 +247,15 @@ def test_the_headline_is_the_defaults_scaling_trial_at_the_target() -> None:
     assert (found.request.role, batch(found)) == ("search", 32)
 
 
+@pytest.mark.parametrize("role", ["verification", "confirmation"])
+def test_a_trial_that_tests_a_claim_is_no_headline(role: str) -> None:
+    spec = study(**BATCHES)
+    checked = run_all(FakeRunner(seed=1), [asked(spec, role, Setting(batch_size=32), 2)])[0]
+    curve = run_all(FakeRunner(seed=1), [asked(spec, "search", Setting(batch_size=64), 2)])[0]
+    assert choice.headline(spec, checked, 2) is None
+    assert choice.headline(spec, [*checked, *curve], 2) is curve[0]
+
+
 def test_without_the_target_the_headline_is_the_largest_that_is_complete_and_none_without_any() -> None:
     spec = study(**BATCHES, scaling={"world_sizes": [1, 2, 4]})
     sizes = [asked(spec, "scaling", Setting(batch_size=64), size) for size in (1, 2, 4)]

@@ -18,7 +18,8 @@ from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, StepCosts, to_record
+from raybench.spec.load import find_study, load_study
+from raybench.testing import QUIET, FakeHardware, FakeRunner, StepCosts, to_record
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
@@ -125,6 +126,55 @@ def test_the_sampler_learns_where_it_is_fast():
     assert sum(suggestion.setting.num_threads == 2 for suggestion, _ in found) >= 8
 
 
+def test_the_default_study_looks_where_it_is_fast():
+    """After batch 32 was seen 14 times slower, no suggestion is spent on it: buckets are tried at 2,048."""
+    hardware = FakeHardware(
+        fixed_s=0.004, sample_s=1.25e-5, gradient_bytes=4 << 20, latency_s=2e-4, wrapper_s=4e-4
+    )
+    default = make_plan(load_study(find_study("default"), device="cpu"), Resources("cpu", 2, "a CPU"))
+    found = searched(Search(default), default, 6, FakeRunner(hardware.costs, seed=3))
+    rates = {s.setting: objective_values(default.study, record)[0] for s, record in found}
+    at_batch = {s.setting.batch_size: rates[s.setting] for s, _ in found[:3]}
+    assert at_batch[2048] == pytest.approx(14 * at_batch[32], rel=0.1)
+    others = [suggestion.setting for suggestion, _ in found[3:]]
+    assert [each.batch_size for each in others] == [2048] * 3
+    first = default.default().setting
+    changes = [each.differences(first) for each in others]
+    assert len({name for change in changes for name in change}) == 2  # buckets and precision
+    assert any(each.bucket_cap_mb != "default" for each in others)
+
+
+def test_a_value_is_tried_alone_before_it_is_combined():
+    planned = plan(search={"method": "optuna", "trials": 9})
+    tried: list[dict[str, object]] = []
+    for suggestion, _ in searched(Search(planned), planned, 9):
+        mine = {knob: getattr(suggestion.setting, knob) for knob in KNOBS}
+        new = [knob for knob, value in mine.items() if value not in {each[knob] for each in tried}]
+        assert len(new) <= (1 if tried else 3)
+        tried.append(mine)
+
+
+def test_a_value_that_fails_every_time_is_left_alone():
+    """It fails in one of two suggestions after the first row where they are drawn at random."""
+    runner = fails("crashed", lambda request: request.config.setting.precision == "bf16")
+    planned = plan(search={"method": "optuna", "trials": 9})
+    found = searched(Search(planned), planned, 9, runner)
+    assert sum(record.state == "crashed" for _, record in found) <= 2
+
+
+def test_the_smallest_is_found_where_less_is_better():
+    """Each batch's memory is known after three trials; what else changes it is looked for at the smallest."""
+
+    def costs(_: TrialRequest, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.01, memory_bytes=setting.batch_size << (20 if setting.compile else 21))
+
+    knobs = {"batch_size": [512, 32, 128], "compile": [False, True], "num_threads": [0, 1, 2]}
+    planned = plan(knobs=knobs, search={"method": "optuna", "objectives": "peak_memory"})
+    found = searched(Search(planned), planned, 6, FakeRunner(costs, QUIET))
+    assert [suggestion.setting.batch_size for suggestion, _ in found[3:]] == [32] * 3
+    assert any(suggestion.setting.compile for suggestion, _ in found[3:])
+
+
 def test_a_space_of_millions_is_never_listed():
     many = {
         "batch_size": [2**power for power in range(12)],
@@ -135,8 +185,8 @@ def test_a_space_of_millions_is_never_listed():
     }
     planned = plan(knobs=many)  # two millions: minutes to list
     began = monotonic()
-    found = settings(searched(Search(planned), planned, 14))
-    assert len(found) == len(set(found)) == 14
+    found = searched(Search(planned), planned, 14)
+    assert len({record.trial_id for _, record in found}) == 14
     assert monotonic() - began < 20
 
 
@@ -168,6 +218,26 @@ def test_several_objectives_leave_the_front(tmp_path):
     # the larger the batch, the faster and the more memory: nothing dominates
     front = opened(tmp_path / "optuna.log").best_trials
     assert sorted(trial.params["batch_size"] for trial in front) == [32, 128, 512]
+
+
+def test_several_objectives_are_all_looked_after():
+    """One setting of each batch is fastest and smallest: all three are found in 11 of 18 suggestions."""
+
+    def costs(_: TrialRequest, setting: Setting) -> StepCosts:
+        step_s = (0.001 + 1e-5 * setting.batch_size) * (1 + 0.2 * abs(setting.num_threads - 2))
+        memory = setting.batch_size << (20 if setting.activation_checkpointing else 21)
+        return StepCosts(plain_s=step_s, memory_bytes=memory)
+
+    knobs = {
+        "batch_size": [512, 32, 128],
+        "activation_checkpointing": [False, True],
+        "num_threads": [1, 2, 3],
+    }
+    search = {"method": "optuna", "objectives": ["throughput", "peak_memory"], "trials": 11}
+    planned = plan(search=search, knobs=knobs)
+    found = searched(Search(planned), planned, 11, FakeRunner(costs, QUIET))
+    best = [s.setting for s, _ in found if s.setting.activation_checkpointing and s.setting.num_threads == 2]
+    assert sorted(each.batch_size for each in best) == [32, 128, 512]
 
 
 def test_cost_is_minimized_in_the_price_of_the_study():
@@ -256,6 +326,17 @@ def test_a_restored_search_goes_on_without_repeating():
     assert len(both) == len(set(both))
     known_oom = any(record.state == "oom" for _, record in before)
     assert len(both) >= 3 * 3 * 2 - (3 if known_oom else 2)  # all but what an out-of-memory rules out
+
+
+@pytest.mark.parametrize("before", [1, 2, 5, 8])
+def test_a_restored_search_asks_what_the_one_that_went_on_asks(before):
+    """Whatever was interrupted: what is suggested depends on the study, its seed and the records alone."""
+    planned, runner = plan(), FakeRunner(noise=QUIET)
+    whole = searched(Search(planned), planned, 12, runner)
+    search = Search(planned)
+    search.restore(record for _, record in whole[:before])
+    rest = searched(search, planned, 12 - before, runner)
+    assert settings(rest) == settings(whole[before:])
 
 
 def test_a_rebuilt_journal_knows_the_same(tmp_path):

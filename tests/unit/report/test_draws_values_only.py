@@ -19,7 +19,6 @@ WORDS = {  # functions that give words to a value
     "in_words",
     "knob_words",
     "model_name",
-    "setting_words",
     "weights_words",
 }
 FURTHER = {

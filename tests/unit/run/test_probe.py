@@ -24,6 +24,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.tables.search import largest_table
+from raybench.report.terminal import print_summary
 from raybench.run.session import Session
 from raybench.testing import FakeHardware, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
@@ -330,6 +331,17 @@ def test_the_report_and_the_records_on_disk(tmp_path, capsys):
         run_plan(plan, fake(fail=lambda request: ("oom", "planted")), store)
         assert write_and_print(store, make_console(), quiet=True) == NOTHING_COMPLETED
     assert "no trial completed: no batch fits in memory" in capsys.readouterr().out
+
+
+def test_the_terminal_names_every_memory_knob_that_the_study_explores(capsys):
+    """Two lines never look alike: of checkpointing as of strategy and precision."""
+    plan = planned(knobs={"batch_size": "max", "activation_checkpointing": [False, True]})
+    print_summary(analyse(plan.study, run(plan).records), make_console())
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("largest batch")]
+    assert [line.partition(":")[0] for line in lines] == [
+        "largest batch (ddp, fp32, no activation_checkpointing)",
+        "largest batch (ddp, fp32, activation_checkpointing)",
+    ]
 
 
 def test_a_probe_is_another_trial_than_the_steps_of_its_batch():

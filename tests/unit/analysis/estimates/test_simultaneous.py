@@ -1,0 +1,47 @@
+"""Intervals that hold for many at once, by closed forms; their use is tested in test_selection.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
+from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
+
+LEVEL = 0.5 + 0.95 ** (1 / 12) / 2  # of one of twelve
+ALONE = geometric([1.0, 1.1, 1.2, 0.9, 1.0, 1.05, 1.1, 0.95, 1.0, 1.02])
+
+
+def wider(degrees: int) -> float:
+    return float(stats.t.ppf(LEVEL, degrees) / stats.t.ppf(0.975, degrees))
+
+
+def test_ten_rounds_leave_seven_degrees_of_freedom() -> None:
+    found = simultaneous(ALONE, 12)
+    assert (found.value, found.n) == (ALONE.value, 10)
+    assert found.log_half_width == pytest.approx(wider(7) * ALONE.log_half_width)
+    assert math.sqrt(found.low * found.high) == pytest.approx(found.value)
+    assert simultaneous(ALONE, 1) == ALONE
+
+
+def test_two_trials_alike_have_twice_as_many() -> None:
+    pair, alone = simultaneous_ratio(ALONE, ALONE, 12), unpaired_ratio(ALONE, ALONE)
+    assert pair.log_half_width == pytest.approx(wider(14) * alone.log_half_width)
+    assert simultaneous_ratio(ALONE, ALONE, 1) == alone
+
+
+def test_starts_count_where_there_are_several() -> None:
+    starts = Estimate(0.8, 0.7, 0.8**2 / 0.7, n=30, starts=3)
+    found = simultaneous(starts, 12)
+    assert found.starts == 3
+    assert found.log_half_width == pytest.approx(wider(2) * starts.log_half_width)
+
+
+def test_what_is_exact_stays_so() -> None:
+    exact = Estimate(0.8, 0.8, 0.8, 10)
+    assert simultaneous(exact, 12) == exact
+    assert simultaneous_ratio(exact, exact, 12).half_width == 0
+    half = simultaneous_ratio(ALONE, exact, 12)  # one side alone is uncertain
+    assert half.log_half_width == pytest.approx(wider(7) * ALONE.log_half_width)
