@@ -20,6 +20,9 @@ from raybench.machine import cores, gpus
 from raybench.machine.resources import Resources
 
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
+# Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
+# each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
+OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 TOKEN_FILE = Path("~/.ray/auth_token")
 
 
@@ -85,6 +88,9 @@ class Cluster:
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if self.is_local:
+            for name, value in OF_A_LOCAL_CLUSTER.items():
+                os.environ.setdefault(name, value)
         import ray
 
         runtime_env = {"working_dir": self._working_dir} if self._working_dir else None
