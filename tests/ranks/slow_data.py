@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,12 +18,16 @@ FEATURES = 4
 class SlowSamples(Dataset[Any]):
     """What a loader's process can read ``start_s`` after the moment at which it is about to be started.
 
-    So the time that the process itself takes to start passes inside the wait.
+    So the time that the process itself takes to start passes inside the wait. Where it takes longer (a busy
+    machine), the file ``late`` has a line with the number of the start and by how much it was late, in s.
     """
 
-    def __init__(self, length: int, start_s: float, read_s: float, broken_starts: tuple[int, ...]) -> None:
-        self._length, self._start_s, self._read_s = length, start_s, read_s
-        self._broken_starts, self._starts, self._ready_at = broken_starts, 0, 0.0
+    def __init__(
+        self, length: int, start_s: float, read_s: float, broken_starts: tuple[int, ...], late: str
+    ) -> None:
+        self._length, self._start_s, self._read_s, self._late = length, start_s, read_s, late
+        self._broken_starts, self._starts = broken_starts, 0
+        self._ready_at, self._is_ready = 0.0, False
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to a process that starts."""
@@ -36,17 +41,25 @@ class SlowSamples(Dataset[Any]):
         if get_worker_info() is not None:
             if self._starts in self._broken_starts:
                 raise ValueError(f"planted in start {self._starts}")
-            time.sleep(max(0.0, self._ready_at - time.perf_counter()))
+            self._wait_for_start()
         time.sleep(self._read_s)
         return [torch.full((FEATURES,), float(index)) for index in indices]
+
+    def _wait_for_start(self) -> None:
+        if self._is_ready:
+            return
+        self._is_ready, early_s = True, self._ready_at - time.perf_counter()
+        time.sleep(max(0.0, early_s))
+        if self._late:
+            with Path(self._late).open("a") as file:
+                file.write(f"{self._starts} {max(0.0, -early_s)}\n")
 
 
 class SlowData:
     """A small model on slow samples."""
 
-    def __init__(self, length: int, start_s: float, read_s: float, step_s: float, broken: tuple[int, ...]):
-        self._samples = length, start_s, read_s, broken
-        self._step_s = step_s
+    def __init__(self, step_s: float, *samples: Any) -> None:
+        self._step_s, self._samples = step_s, samples
 
     def model(self) -> nn.Module:
         return nn.Linear(FEATURES, 1)
@@ -67,6 +80,7 @@ def slow_data(
     read_s: float = 0.0,
     step_s: float = 0.010,
     broken_starts: tuple[int, ...] = (),
+    late: str = "",
 ) -> SlowData:
     """The workload's factory. ``broken_starts``: numbers of the started processes that cannot read."""
-    return SlowData(length, start_s, read_s, step_s, tuple(broken_starts))
+    return SlowData(step_s, length, start_s, read_s, tuple(broken_starts), late)

@@ -24,7 +24,7 @@ Part = Callable[[], dict[str, Any]]
 
 
 class BesideRounds:
-    """Phases, the device's peak, compression's error, loss parity, restarts of the loader, one after the other.
+    """Phases, the device's peak, compression's error, loss parity, restarts of the loader: one by one.
 
     A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
     the team, as it would in the rounds; by then the leader has handed over what there is.
