@@ -39,12 +39,12 @@ def request(planted: dict[str, Any], **setting: Any) -> StepsRequest:
     )
 
 
-START_S, READ_S = 0.5, 0.040
+START_S, READ_S, NEARLY_S = 0.5, 0.040, 0.015
 OWN_S = 0.15  # at most, of a start: ending the process before it, on a busy machine
 TIMED_FROM = 3  # starts of a process: that of the rounds, the first one after them, those that are timed
 REQUESTS = {
-    # two processes bring a batch each 20 ms, and a step computes for half of that
-    "too slow": request({"read_s": READ_S, "length": 4096}, workers=2),
+    # two processes bring a batch each 20 ms, a little less often than steps could take one
+    "too slow": request({"read_s": READ_S, "length": 4096, "step_s": NEARLY_S}, workers=2),
     "breaks": request({"broken_starts": (TIMED_FROM,)}, workers=1, persistent_workers=False),
 }
 
@@ -113,13 +113,15 @@ def test_processes_that_persist_only_begin_to_read_again(leader):
     assert found.missing == {}
 
 
-def test_a_loader_that_cannot_keep_up_is_seen_in_every_step(leader):
+def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(leader):
     found, batch_s = measured(leader["too slow"]), READ_S / 2
-    for variant in VARIANTS:
-        assert 0.9 * batch_s <= step_s(found, variant) <= 1.5 * batch_s, variant
+    blocks = [block for round_ in found.rounds for block in round_.blocks]
+    # those after the rank's pause too, in which its loader read ahead
+    assert min(min(block.step_time_s) for block in blocks) >= 0.93 * batch_s
+    assert median(block.mean_s for block in blocks) <= 1.5 * batch_s
     for variant in ("plain", "local"):
         waits = [block.seconds["data"] for block in found.phases if block.variant == variant]
-        assert median(waits) == pytest.approx(batch_s - STEP_S, rel=0.5)
+        assert median(waits) == pytest.approx(batch_s - NEARLY_S, rel=0.5)
 
 
 def test_a_loader_that_fails_to_start_again_loses_nothing_of_the_rounds(leader):

@@ -15,7 +15,7 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
 MOST, LEAST = 6, 3  # timed
-MIN_BATCHES = 4  # of which the usual wait is told
+MIN_BATCHES = 2  # of which the usual wait is told
 MAX_SHARE = 0.25  # of the trial's time
 
 
@@ -99,7 +99,8 @@ def _short_epochs(
             restarts.append(_restart([waits for waits, _ in reports if waits]))
         epoch_s, before_s = elapsed_s - before_s, elapsed_s
         if not restarts and LEAST * epoch_s > max_seconds:
-            raise InvalidTrialError(f"the loader takes {epoch_s:.1f} s to start: no time for {LEAST} of them")
+            what = f"{2 * half} steps with a start of the loader"
+            raise InvalidTrialError(f"{what} took {epoch_s:.1f} s: no time for {LEAST} times that")
         is_late = len(restarts) >= LEAST and elapsed_s + epoch_s > MAX_SHARE * max_seconds
         if is_late or len(restarts) == MOST:
             return tuple(restarts)
