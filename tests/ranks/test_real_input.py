@@ -22,6 +22,8 @@ from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import run_trials
 from tests.unit import studies
 
+pytestmark = pytest.mark.slow
+
 VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
 BATCH, STEP_S = 8, 0.010
 
