@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
+from raybench.analysis.estimates.statistics import Estimate, inverse, sum_of
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import HOUR_S
 from raybench.analysis.same_setting import same_question
@@ -21,6 +22,7 @@ class Work:
 
     name: str
     samples: float
+    epochs: float = 0.0  # in each of which the loader starts again
     is_run: bool = False  # a whole training: what savings are counted in
 
 
@@ -53,10 +55,10 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     known_run = bool(epoch_samples and epochs)
     found = [Work("a million samples", MILLION, is_run=not known_run)]
     if epoch_samples:
-        found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples))
+        found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples, 1))
     if epoch_samples and epochs:
         number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
-        found.append(Work(f"a run of {number}", epoch_samples * epochs, is_run=True))
+        found.append(Work(f"a run of {number}", epoch_samples * epochs, epochs, is_run=True))
     return tuple(found)
 
 
@@ -117,16 +119,21 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
     found, size = results.scaling(record), record.config.world_size
     price = results.study.cost.price_per_device_hour
     speedup = _over_one_device(found, size)
-    every = tuple(_cost(record, found.throughput_samples_per_s, work, price) for work in pieces)
-    run = next(cost for cost in every if cost.work.is_run)
-    runs = results.study.cost.runs
+    rate, runs = found.throughput_samples_per_s, results.study.cost.runs
+    every = tuple(_cost(record, rate, work, price) for work in pieces)
+    run = next(work for work in pieces if work.is_run)
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
-        saved_s = less(speedup, 1.0).scaled(run.time_s.value * runs)
-        if run.money is not None:
-            saved_share = less(speedup.scaled(1 / size), 1.0)
-            saved_money = saved_share.scaled(run.money.value * runs)
+        steps_s = steps_time(record, run.samples, rate).value
+        saved_s = less(speedup, 1.0).scaled(steps_s)
+        saved_device_s = less(speedup, size).scaled(steps_s)
+        one_s, many_s = _restarts(results, record)
+        if one_s is not None and many_s is not None and run.epochs:
+            saved_s = sum_of(saved_s, _less_of(one_s, many_s).scaled(run.epochs))
+            saved_device_s = sum_of(saved_device_s, _less_of(one_s, many_s.scaled(size)).scaled(run.epochs))
+        saved_s = saved_s.scaled(runs)
+        saved_money = saved_device_s.scaled(runs * price / HOUR_S) if price else None
     return CostPoint(
         record=record,
         label=results.label(record),
@@ -139,7 +146,7 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
 
 
 def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) -> Cost:
-    time_s = inverse(rate).scaled(work.samples)
+    time_s = epochs_time(record, work.samples, work.epochs, rate)
     device_s = time_s.scaled(record.config.world_size)
     joules = _joules_a_sample(record)
     return Cost(
@@ -151,9 +158,23 @@ def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) 
     )
 
 
-def inverse(estimate: Estimate) -> Estimate:
-    """One over it."""
-    return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n)
+def _restarts(results: MeasuredStudy, record: TrialRecord) -> tuple[Estimate | None, Estimate | None]:
+    """What a restart of the loader costs one device, and those of the record.
+
+    Where one device has no trial of its own it counts as the record's.
+    """
+    alone = (
+        restart_time(each)
+        for each in results.measured
+        if each.config.world_size == 1 and same_question(each.config, record.config)
+    )
+    many_s = restart_time(record)
+    return next((each for each in alone if each is not None), many_s), many_s
+
+
+def _less_of(one: Estimate, other: Estimate) -> Estimate:
+    """``one`` less ``other``, which is independent of it."""
+    return sum_of(one, other.scaled(-1))
 
 
 def less(estimate: Estimate, amount: float) -> Estimate:

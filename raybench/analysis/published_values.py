@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raybench.analysis.cost import energy_ratio, inverse, less
+from raybench.analysis.cost import energy_ratio, less
+from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding
@@ -29,6 +30,9 @@ NOT_TRAINED = "no model was trained"
 NO_SEED = "no seed was trained on one device and on several"
 # How a value follows from what was measured.
 BY_STEPS = "From the throughput of steps, without evaluation"
+BY_STEPS_AND_RESTARTS = (
+    "From the throughput of steps and a restart of the loader in each epoch, without evaluation"
+)
 OF_TRAINING = "The training loss of the last epoch"
 
 
@@ -122,7 +126,8 @@ class Values:
         epoch, derived = (None, "") if trained_s is None else (_bare(trained_s), "")
         if epoch is None and self._run.samples and record.steps is not None:
             rate = self._results.scaling(record).throughput_samples_per_s
-            epoch, derived = inverse(rate).scaled(self._run.samples), BY_STEPS
+            epoch = epochs_time(record, self._run.samples, 1, rate)
+            derived = BY_STEPS if restart_time(record) is None else BY_STEPS_AND_RESTARTS
         if epoch is None:
             return Found(None, why_not="the samples of an epoch are not known")
         devices, epochs, price = record.config.world_size, self._run.epochs, self._run.price
@@ -145,16 +150,20 @@ class Values:
         total = self._over_epochs("total_time", record)
         if total.value is None or runs is None:
             return total
+        value, derived = total.value, total.derived
         if record.training is not None:
             each = self._comparison(record)
             speedup = each.epoch_speedup if each else None
         else:
             found = self._results.scaling(record)
             speedup = found.speedup if found.baseline and found.baseline.world_size == 1 else None
+            if self._run.samples and self._run.epochs:  # restarts count alike on one device and on several
+                samples = self._run.samples * self._run.epochs
+                value, derived = steps_time(record, samples, found.throughput_samples_per_s), BY_STEPS
         if speedup is None:
             return Found(None, why_not="not measured on one device")
-        saved = less(speedup, 1.0).scaled(total.value.value * runs)
-        return Found(saved if speedup.n > 1 else _bare(saved.value), total.derived)
+        saved = less(speedup, 1.0).scaled(value.value * runs)
+        return Found(saved if speedup.n > 1 else _bare(saved.value), derived)
 
     def _phase(self, figure: Figure, record: TrialRecord) -> Found:
         several = record if record.config.world_size > 1 else self._results.headline

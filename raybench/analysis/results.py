@@ -14,6 +14,7 @@ from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, d
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.efficiency import Gain, gain
+from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding, hiding
@@ -53,6 +54,7 @@ class StudyResults(MeasuredStudy):
     batch_lines: tuple[BatchLine, ...]
     hiding: tuple[Hiding, ...]
     phases: PhaseTable | None  # of the headline
+    restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
     extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
@@ -90,6 +92,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         batch_lines=batch_lines(base),
         hiding=hidden,
         phases=phases,
+        restart_s=restart_time(base.headline) if base.headline else None,
         work=work,
         costs=costs(base, work),
         extra_device_time=extra_device_time(base),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.repeated import (
     one_of_starts,
@@ -83,6 +84,7 @@ class TrialSummary:
     backward_s: float | None = None
     optimizer_s: float | None = None
     other_s: float | None = None
+    restart_s: float | None = None
     flops_per_s: float | None = None
     peak_memory_bytes: int | None = None
     device_memory_bytes: int | None = None
@@ -182,7 +184,8 @@ def _summary(
     if record.steps is None or scaled is None:
         return summary
     summary = _with_memory(_with_speed(summary, scaled), record.steps)
-    summary = _with_phases(_with_parts(summary, divided), phase_times(record, divided))
+    summary = _with_parts(summary, divided)
+    summary = _with_phases(summary, phase_times(record, divided), restart_time(record))
     return _with_devices(summary, record.steps, scaled)
 
 
@@ -278,7 +281,9 @@ def _with_parts(summary: TrialSummary, divided: Waterfall | None) -> TrialSummar
     )
 
 
-def _with_phases(summary: TrialSummary, phases: Mapping[Phase, Estimate]) -> TrialSummary:
+def _with_phases(
+    summary: TrialSummary, phases: Mapping[Phase, Estimate], restart_s: Estimate | None
+) -> TrialSummary:
     return replace(
         summary,
         data_s=_value(phases.get("data")),
@@ -286,6 +291,7 @@ def _with_phases(summary: TrialSummary, phases: Mapping[Phase, Estimate]) -> Tri
         backward_s=_value(phases.get("backward")),
         optimizer_s=_value(phases.get("optimizer")),
         other_s=_value(phases.get("other")),
+        restart_s=_value(restart_s),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from time import monotonic
 
-from raybench.analysis.estimates.efficiency import throughput
+from raybench.analysis.estimates.epochs import epochs_time
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role, StepsRequest, TrainingRequest
 from raybench.spec.knobs import Setting
@@ -140,7 +140,8 @@ class Budget:
         ]
         if trained:
             return sum(trained) / len(trained)
-        rates = [throughput(each).value for each in alike if each.steps is not None]
-        if not rates or self.epoch_samples is None:
+        stepped = [each for each in alike if each.steps is not None]
+        if not stepped or self.epoch_samples is None:
             return 0.0
-        return request.training.epochs * self.epoch_samples / max(rates)
+        epochs, samples = request.training.epochs, self.epoch_samples
+        return min(epochs_time(each, epochs * samples, epochs).value for each in stepped)

@@ -12,7 +12,7 @@ from raybench.records.requests import Variant
 StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
-Beside = Literal["phases", "matrix_peak", "parity", "compression_error"]
+Beside = Literal["phases", "matrix_peak", "parity", "compression_error", "restarts"]
 
 
 class Block(Frozen):
@@ -53,6 +53,23 @@ class PhaseBlock(Frozen):
     num_steps: int
 
 
+class Restart(Frozen):
+    """The beginning of an epoch, when the loader starts again as training's does: waits for batches, in s.
+
+    Of the slowest rank, ranks aligned batch by batch.
+    """
+
+    first_batch_s: float  # from the end of the epoch before to the first batch
+    num_batches: int  # from the first one on, until the loader's processes are in step again
+    waited_s: float  # for these batches, the first one among them
+    usual_s: float  # wait for a batch after them, on average
+
+    @property
+    def cost_s(self) -> float:
+        """What it adds to the epoch's steps, in s."""
+        return self.waited_s - self.num_batches * self.usual_s
+
+
 class LossParity(Frozen):
     """Losses and gradients from the same weights on the same samples, beside those of one device.
 
@@ -90,6 +107,7 @@ class StepsResult(Frozen):
     bucket_bytes: tuple[int, ...] = ()
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
+    restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
     flops_per_step: float | None = None  # of one device
     matrix_peak_flops_per_s: float | None = None  # measured, of one device alone

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis.estimates.stopping import asked_half_width
+from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.records.measurements import StepsResult, StopReason
+from raybench.report.wording import interval
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -48,6 +50,7 @@ def method_words(results: StudyResults) -> list[str]:
         _stop_words(results, measured),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
         *_tf32_words(results),
+        *_input_words(results),
     ]
 
 
@@ -78,6 +81,21 @@ def _tf32_words(results: StudyResults) -> list[str]:
     if "default" in precisions:
         words.append("At torch's own precision TF32 is as torch has it: on for convolutions by default.")
     return words
+
+
+def _input_words(results: StudyResults) -> list[str]:
+    """How real input was read, and what its loader's start costs the headline's epoch."""
+    if results.study.workload.input != "real":
+        return []
+    words = "Real input is read in an endless order: no step has a start of the loader in it."
+    headline, restart_s = results.headline, results.restart_s
+    if headline is not None and restart_s is not None:
+        many = devices_words(headline.config.world_size)
+        words += (
+            f" In training it starts again in each epoch, which adds {interval(restart_s)} s to the epoch's "
+            f"steps on {many} ({results.headline_label}), measured apart; n = {restart_s.n}."
+        )
+    return [words]
 
 
 def _stop_words(results: StudyResults, measured: Sequence[StepsResult]) -> str:

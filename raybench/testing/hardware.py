@@ -29,6 +29,7 @@ class StepCosts:
     replay_s: float = 1e-5  # no transfer takes no time
     offset_s: tuple[float, ...] = ()
     jitter_s: float = 0.0
+    restart_s: float = 0.0  # of the loader of real input, in each epoch
     memory_bytes: int = 1 << 30
     gradient_bytes: int = 8 << 20
     missing: dict[Variant, str] = field(default_factory=dict)

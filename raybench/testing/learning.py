@@ -36,10 +36,9 @@ class FakeLearning:
     ) -> TrainingResult:
         """All epochs of ``request``; a step takes what ``truth`` says."""
         config = request.config
-        step_s = truth(costs, config)["step_time_s"]
         final = self._final_accuracy(config, random)
         epochs = tuple(
-            self._epoch(number, request, final * (1 - math.exp(-number)), step_s, noise, random)
+            self._epoch(number, request, final * (1 - math.exp(-number)), costs, noise, random)
             for number in range(1, request.training.epochs + 1)
         )
         return TrainingResult(
@@ -64,11 +63,12 @@ class FakeLearning:
         number: int,
         request: TrainingRequest,
         accuracy: float,
-        step_s: float,
+        costs: StepCosts,
         noise: Noise,
         random: np.random.Generator,
     ) -> Epoch:
         config, training = request.config, request.training
+        step_s = truth(costs, config)["step_time_s"]
         steps = -(-self.num_train // config.global_batch_size)
         is_evaluated = training.is_evaluated(number)
         return Epoch(
@@ -78,7 +78,7 @@ class FakeLearning:
             learning_rate=config.optimizer.learning_rate,
             train_loss=1 - accuracy,
             train_correct=round(accuracy * self.num_train),
-            train_s=steps * step_s * math.exp(noise.block * random.standard_normal()),
+            train_s=(steps * step_s + costs.restart_s) * math.exp(noise.block * random.standard_normal()),
             noise=(self._norms(config),) if training.noise_scale else (),
             test_loss=1 - accuracy if is_evaluated else None,
             test_correct=round(accuracy * self.num_test) if is_evaluated else None,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.estimates.stopping import decide
-from raybench.records.measurements import Block, Phase, PhaseBlock, Round, StepsResult, StopReason
+from raybench.records.measurements import Block, Phase, PhaseBlock, Restart, Round, StepsResult, StopReason
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import StepsRequest, Variant
 from raybench.testing.hardware import CostModel, StepCosts
@@ -120,6 +120,14 @@ class SimulatedSteps:
             blocks.append(_phase_block("local", costs.plain_s + costs.contention_s + costs.wrapper_s))
         return tuple(blocks * 5)
 
+    def _restarts(self) -> tuple[Restart, ...]:
+        """Six around the planted cost, in which nothing but the restart itself is waited for."""
+        costs_s = self._costs.restart_s * (1 + self._noise.block * np.linspace(-1, 1, 6))
+        return tuple(
+            Restart(first_batch_s=cost_s, num_batches=4, waited_s=cost_s, usual_s=0.0)
+            for cost_s in costs_s.tolist()
+        )
+
     def result(self, *, memory_limit_bytes: int | None, epoch_samples: int | None) -> StepsResult:
         """All that the worker would return.
 
@@ -146,6 +154,7 @@ class SimulatedSteps:
             bucket_bytes=(costs.gradient_bytes,) if n > 1 else (),
             missing={name: why for name, why in costs.missing.items() if name in request.variants},
             phases=self._phases() if request.measures_beside_rounds else (),
+            restarts=self._restarts() if request.measures_beside_rounds and epoch_samples else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
             memory_limit_bytes=(memory_limit_bytes,) * n if memory_limit_bytes else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import re
 import sys
@@ -10,12 +11,12 @@ from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.worker.devices.base import Device
-from raybench.workloads.protocol import Workload, collate_of
+from raybench.worker.sample_order import SampleOrder
+from raybench.workloads.protocol import Workload, collate_of, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
 # What the server of forks imports once, so that a loader's process starts in 0.1 s rather than in 5 (and in a
@@ -32,7 +33,7 @@ PRELOADED = (
 class Batches(Protocol):
     """An endless supply of batches on the device."""
 
-    prefetched: int  # batches that may lie ready after a pause, to be thrown away before timing
+    prefetched: int  # batches that may lie ready after a pause
 
     def next(self) -> Any:
         """The next batch; only its copy to the device may still be under way."""
@@ -69,14 +70,28 @@ class SyntheticBatches:
 
 
 class RealBatches:
-    """The rank's share of the data set, epoch after epoch, each in a new order."""
+    """The rank's share of the data set, epoch after epoch, each in a new order.
 
-    def __init__(self, loader: DataLoader[Any], place: Callable[[Any], Any]) -> None:
-        self._loader, self._place = loader, place
-        self._epoch = 0
+    Training starts its loader again in each epoch. Steps are timed without that; what it costs an epoch is
+    measured apart, on a loader that ends.
+    """
+
+    def __init__(
+        self,
+        make_loader: Callable[[int | None], DataLoader[Any]],
+        place: Callable[[Any], Any],
+        num_batches: int | None = None,
+    ) -> None:
+        """``make_loader`` makes one that ends after so many batches; None: one without an end."""
+        self._make_loader, self._place = make_loader, place
+        self._loader = make_loader(num_batches)
         self._iterator: Iterator[Any] = iter(())
-        self.prefetched = loader.num_workers * PREFETCH_FACTOR
-        self.epoch_samples = len(loader.dataset)  # type: ignore[arg-type]  # of all ranks
+        self.prefetched = self._loader.num_workers * PREFETCH_FACTOR
+        self.epoch_samples = len(self._loader.dataset)  # type: ignore[arg-type]  # of all ranks
+
+    def ending_after(self, num_batches: int) -> RealBatches:
+        """The same, by a loader that starts again after so many batches."""
+        return RealBatches(self._make_loader, self._place, num_batches)
 
     def next(self) -> Any:
         """The next full batch of the rank's share."""
@@ -87,16 +102,33 @@ class RealBatches:
             raise
         return self._place(batch)
 
+    def pause(self) -> None:
+        """End the loader's processes, where they do not persist, until the next batch is asked for."""
+        self._iterator = iter(())
+
     def _read(self) -> Any:
         try:
             return next(self._iterator)
         except StopIteration:
-            sampler = self._loader.sampler
-            if isinstance(sampler, DistributedSampler):
-                sampler.set_epoch(self._epoch)
-            self._epoch += 1
             self._iterator = iter(self._loader)
             return next(self._iterator)
+
+
+def drop_ready(batches: Batches) -> None:
+    """Throw away what lies ready after a pause: a loader that cannot keep up has nothing ready."""
+    for _ in range(batches.prefetched):
+        batches.next()
+
+
+def whole_turns(steps: int, batches: Batches, batches_per_step: int) -> int:
+    """``steps`` and as few more that every process of the loader has brought equally many batches.
+
+    Processes that were asked at once bring their batches at once: a part of a turn would say nothing of the
+    next wait.
+    """
+    workers = batches.prefetched // PREFETCH_FACTOR
+    turn = workers // math.gcd(workers, batches_per_step) if workers else 1
+    return math.ceil(steps / turn) * turn
 
 
 def restore_message(error: Exception) -> None:
@@ -132,29 +164,34 @@ def make_batches(
     if config.workload.input == "synthetic":
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + rank)
         return SyntheticBatches(place(workload.batch(size, generator)))  # type: ignore[attr-defined]
-    dataset = workload.dataset("train")  # type: ignore[attr-defined]
+    dataset = dataset_of(workload, "train")
     share = len(dataset) // config.world_size
     if share < size:
         raise InvalidTrialError(
             f"batch {size}: each of {config.world_size} ranks has {share} samples of the {len(dataset)}"
         )
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        dataset,
-        num_replicas=config.world_size,
-        rank=rank,
-        seed=config.seed,
-        drop_last=True,
-    )
-    loader: DataLoader[Any] = DataLoader(
-        dataset,
-        batch_size=size,
-        sampler=sampler,
-        num_workers=setting.workers,
-        persistent_workers=setting.persistent_workers and setting.workers > 0,
-        pin_memory=setting.pin_memory and device.pins_memory,
-        prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
-        drop_last=True,
-        collate_fn=collate_of(workload),
-        multiprocessing_context=loader_context(setting.workers),
-    )
-    return RealBatches(loader, place)
+
+    def make_loader(num_batches: int | None) -> DataLoader[Any]:
+        order = SampleOrder(
+            dataset,
+            size,
+            world_size=config.world_size,
+            rank=rank,
+            seed=config.seed,
+            num_batches=num_batches,
+        )
+        return DataLoader(
+            dataset,
+            batch_size=size,
+            sampler=order,
+            num_workers=setting.workers,
+            # without an end there is nothing to persist for
+            persistent_workers=setting.persistent_workers and setting.workers > 0 and num_batches is not None,
+            pin_memory=setting.pin_memory and device.pins_memory,
+            prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
+            drop_last=True,
+            collate_fn=collate_of(workload),
+            multiprocessing_context=loader_context(setting.workers),
+        )
+
+    return RealBatches(make_loader, place)

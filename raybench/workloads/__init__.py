@@ -14,7 +14,7 @@ from raybench.spec.workloads import (
     VisionSpec,
     WorkloadSpec,
 )
-from raybench.workloads.protocol import Workload
+from raybench.workloads.protocol import Workload, dataset_of
 
 __all__ = ["Workload", "build", "check", "num_samples"]
 
@@ -48,16 +48,14 @@ def check(spec: WorkloadSpec, data: str | None) -> None:
     workload = build(spec, data)
     if isinstance(spec, TextSpec) and spec.checkpoint is not None:
         workload.model()
-    if spec.input == "real":
-        dataset = workload.dataset("train")  # type: ignore[attr-defined]
-        if not len(dataset):
-            raise RequestError("workload: the data set has no training samples (received 0)")
+    if spec.input == "real" and not len(dataset_of(workload, "train")):
+        raise RequestError("workload: the data set has no training samples (received 0)")
 
 
 def num_samples(spec: WorkloadSpec, data: str | None) -> tuple[int, int]:
     """Training and test samples of real input; raises ``RequestError`` for data that is not there."""
     workload = build(spec, data)
-    train, test = (len(workload.dataset(split)) for split in ("train", "test"))  # type: ignore[attr-defined]
+    train, test = (len(dataset_of(workload, split)) for split in ("train", "test"))
     return train, test
 
 

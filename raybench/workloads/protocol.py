@@ -7,7 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
+
+from raybench.errors import RequestError
 
 
 @runtime_checkable
@@ -46,6 +48,21 @@ class RealWorkload(Workload, Protocol):
     def dataset(self, split: str) -> Dataset[Any]:
         """A map-style data set; ``split`` is "train" or "test"."""
         ...
+
+
+def dataset_of(workload: Workload, split: str) -> Any:
+    """The workload's data set of real input, with a length and samples by their numbers.
+
+    Raises ``RequestError`` for one without: a rank's share and its order in an epoch are made of numbers.
+    """
+    dataset = workload.dataset(split)  # type: ignore[attr-defined]
+    by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if isinstance(dataset, IterableDataset) or not by_number or not hasattr(dataset, "__len__"):
+        raise RequestError(
+            f'workload: dataset("{split}") is a map-style data set, with __len__ and __getitem__ '
+            f"(received a {type(dataset).__name__})"
+        )
+    return dataset
 
 
 def optimizer_of(workload: Workload, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:

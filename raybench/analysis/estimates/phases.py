@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from raybench.analysis.estimates.efficiency import scaling, step_time
 from raybench.analysis.estimates.repeated import scaling_over_starts, waterfall_over_starts
 from raybench.analysis.estimates.rounds import level, mean_rank_s, series
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean, unpaired_ratio
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import Phase, PhaseBlock, StepsResult
@@ -78,7 +78,7 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
     rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
     rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
     rows.append(_row(SKEW, None, skew, totals, gain))
-    together = _sum(many["backward"], exposed)
+    together = sum_of(many["backward"], exposed)
     return PhaseTable(
         record.trial_id,
         size,
@@ -212,9 +212,3 @@ def _times(share: Estimate, whole_s: Estimate) -> Estimate:
     value = share.value * whole_s.value
     half = math.hypot(share.half_width * whole_s.value, share.value * whole_s.half_width)
     return Estimate(value, value - half, value + half, min(share.n, whole_s.n))
-
-
-def _sum(one: Estimate, other: Estimate) -> Estimate:
-    half = math.hypot(one.half_width, other.half_width)
-    value = one.value + other.value
-    return Estimate(value, value - half, value + half, min(one.n, other.n))

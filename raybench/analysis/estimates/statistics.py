@@ -157,6 +157,18 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
     return factors
 
 
+def inverse(estimate: Estimate) -> Estimate:
+    """One over a positive estimate."""
+    return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n, estimate.starts)
+
+
+def sum_of(one: Estimate, other: Estimate) -> Estimate:
+    """The sum of two estimates that are independent of each other: half-widths add in squares."""
+    half = math.hypot(one.half_width, other.half_width)
+    value = one.value + other.value
+    return Estimate(value, value - half, value + half, min(one.n, other.n), min(one.starts, other.starts))
+
+
 def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     """The ratio of two positive estimates from different rounds; half-widths of logarithms add in squares."""
     log = math.log(numerator.value / denominator.value)

@@ -41,11 +41,18 @@ def cost_table(results: StudyResults) -> Table:
         else "No price is set (cost.price_per_device_hour). "
     )
     caption = (
-        f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation; a run is "
-        f"{run.name} (cost.runs = {runs}). The default and the fastest setting; mean with 95% "
-        "interval, the ratio and the savings by blocks of the same rounds."
+        f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation"
+        f"{_restart_words(results)}; a run is {run.name} (cost.runs = {runs}). The default and the fastest "
+        "setting; mean with 95% interval, the ratio and the savings by blocks of the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
+
+
+def _restart_words(results: StudyResults) -> str:
+    """What an epoch and a run have beside their steps, where it was measured."""
+    if not any(point.record.steps and point.record.steps.restarts for point in results.costs):
+        return ""
+    return ", but with a restart of the loader in each epoch (not in the ratio, which is of steps)"
 
 
 def _columns(results: StudyResults) -> list[Column[_Row]]:

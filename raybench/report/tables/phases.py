@@ -44,5 +44,7 @@ def phases_table(results: StudyResults) -> Table:
         caption += " The interval of the speed-up has 1 in it: there is no gain to share."
     if epoch_samples:
         caption += f" An epoch has {epoch_samples:,.0f} samples."
+        if results.restart_s is not None:
+            caption += f" It also has a restart of the loader, {interval(results.restart_s)} s on {many}."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
     return make_table("Phases", caption, columns, rows)

@@ -8,12 +8,12 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.published import Contradiction, Figure, Source, in_words
 from raybench.analysis.published_pairs import Measured, Pair
 from raybench.analysis.published_settings import Departure
-from raybench.analysis.published_values import BY_STEPS, OF_TRAINING
+from raybench.analysis.published_values import BY_STEPS, BY_STEPS_AND_RESTARTS, OF_TRAINING
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, known, make_table
 from raybench.report.wording import aligned, epochs_words, figures
 
-MARKS = {BY_STEPS: " †", OF_TRAINING: " ‡"}
+MARKS = {BY_STEPS: " †", BY_STEPS_AND_RESTARTS: " §", OF_TRAINING: " ‡"}
 CALCULATED = {"amdahl_speedup"}  # what a law makes of other figures: there is nothing to measure
 _PAIR_COLUMNS: list[Column[Pair]] = [
     Column("quantity", lambda pair: _quantity_words(pair.figure)),

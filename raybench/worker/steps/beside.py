@@ -16,6 +16,7 @@ from raybench.worker.steps import flops
 from raybench.worker.steps.compression_error import compression_error
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.phases import phases_of_trial
+from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.setup import TrialModels
 
 # measures on every rank; fields of a StepsResult, by name
@@ -23,7 +24,7 @@ Part = Callable[[], dict[str, Any]]
 
 
 class BesideRounds:
-    """Phases, the device's peak, loss parity and compression's error, one after the other.
+    """Phases, the device's peak, compression's error, loss parity, restarts of the loader: one by one.
 
     A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
     the team, as it would in the rounds; by then the leader has handed over what there is.
@@ -75,6 +76,8 @@ class BesideRounds:
             if self._request.config.setting.gradient_compression != "none":
                 parts["compression_error"] = self._compression_error
             parts["parity"] = self._parity
+        if self._request.config.workload.input == "real":
+            parts["restarts"] = self._restarts
         return parts
 
     def _phases(self) -> dict[str, Any]:
@@ -108,3 +111,7 @@ class BesideRounds:
             max_seconds=self._request.measure.max_seconds,
         )
         return {"parity": parity}
+
+    def _restarts(self) -> dict[str, Any]:
+        max_seconds = self._request.measure.max_seconds
+        return {"restarts": restarts_of_trial(self._models.measured, self._team, max_seconds)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
+from raybench.worker.batches import whole_turns
 from raybench.worker.steps.variant_run import VariantRun
 
 MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
@@ -39,7 +40,8 @@ def block_sizes(
     """Of each of ``runs``; ``block_seconds`` is what the device asks for, ``step_s`` from the warm-up."""
     return {
         run.variant: BlockSize(
-            _discarded(run, step_s), _timed(run, runs, measure, num_devices, block_seconds, step_s)
+            _discarded(run, step_s),
+            _in_whole_turns(run, measure, _timed(run, runs, measure, num_devices, block_seconds, step_s)),
         )
         for run in runs
     }
@@ -67,4 +69,12 @@ def _timed(
 
 def _discarded(run: VariantRun, step_s: dict[Variant, float]) -> int:
     steps = math.ceil(DISCARD_SECONDS / step_s[run.variant])
-    return max(1, min(steps, MAX_DISCARD)) + run.prefetched
+    # after a pause the loaders of all ranks read ahead: of this one, and of those that now wait
+    prefetched = run.batches.prefetched if run.batches is not None else 0
+    return max(1, min(steps, MAX_DISCARD)) + math.ceil(prefetched / run.batches_per_step)
+
+
+def _in_whole_turns(run: VariantRun, measure: MeasureSpec, steps: int) -> int:
+    if measure.steps is not None or run.batches is None:
+        return steps
+    return whole_turns(steps, run.batches, run.batches_per_step)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from raybench.records.measurements import Phase, PhaseBlock
+from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.strategies.models import StrategyModels
@@ -52,10 +53,11 @@ def phase_blocks(
         for variant, stepper in steppers.items():
             activate()
             team.barrier()
-            phases = _phases_on_rank(variant, stepper, team, device, num_steps)
+            steps = whole_turns(num_steps, stepper.batches, stepper.batches_per_step)
+            phases = _phases_on_rank(variant, stepper, team, device, steps)
             reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
-            blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=num_steps))
+            blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=steps))
     return tuple(blocks)
 
 
@@ -71,6 +73,7 @@ def _phases_on_rank(
 
 def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase, float]:
     """Mean over steps, in s; "other" is what lies between one step's last mark and the next step."""
+    drop_ready(stepper.batches)
     for _ in range(DISCARD):
         stepper.step()
     device.synchronize()

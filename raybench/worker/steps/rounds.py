@@ -18,6 +18,7 @@ from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
+from raybench.worker.batches import drop_ready
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device, Moment
 from raybench.worker.steps.block_size import block_sizes
@@ -152,6 +153,8 @@ class MeasuringLoop:
             return None
         if run.leader_only and not self._team.leads:
             return None
+        if run.batches is not None:
+            drop_ready(run.batches)
         self._meters.begin(run.variant)
         size = self._sizes[run.variant]
         self._stopwatch.start()

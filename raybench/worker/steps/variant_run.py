@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from raybench.records.requests import Variant
+from raybench.worker.batches import Batches
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
@@ -24,7 +25,8 @@ class VariantRun:
     one_rank: bool = False  # on one rank at a time, which changes from round to round
     leader_only: bool = False  # the leader's process drives every device, the other ranks wait
     independent: bool = False  # on all ranks, which do not wait for each other
-    prefetched: int = 0  # batches that a loader may have ready after a pause
+    batches: Batches | None = None  # that a step takes; None: it takes none
+    batches_per_step: int = 1
     # weights and optimizer state, where the ranks' may differ and have to be made equal before a block
     replicated: Callable[[], list[torch.Tensor]] | None = None
 
@@ -60,7 +62,8 @@ def bare_run(
         lambda: stepper.loss,
         one_rank=one_rank,
         independent=independent,
-        prefetched=stepper.batches.prefetched,
+        batches=stepper.batches,
+        batches_per_step=stepper.batches_per_step,
     )
 
 
@@ -74,7 +77,8 @@ def strategy_run(variant: Variant, models: StrategyModels, team: Team) -> Varian
         models.activate,
         lambda: stepper.loss,
         leader_only=leader_only,
-        prefetched=stepper.batches.prefetched,
+        batches=stepper.batches,
+        batches_per_step=stepper.batches_per_step,
         # dp's weights are on the leader only, and every rank of FSDP has shards of its own
         replicated=stepper.tensors if strategy == "ddp" else None,
     )

@@ -97,6 +97,11 @@ class Stepper:
         return loss / accumulation if accumulation > 1 else loss
 
     @property
+    def batches_per_step(self) -> int:
+        """Micro-batches that an optimizer step takes."""
+        return self._setting.gradient_accumulation
+
+    @property
     def scaler(self) -> torch.amp.GradScaler:
         """What keeps fp16 gradients from vanishing; switched off at other precisions."""
         return self._scaler

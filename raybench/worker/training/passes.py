@@ -21,6 +21,7 @@ from raybench.worker.training.epoch_batches import EpochBatches
 from raybench.worker.training.learning_rates import LearningRates
 from raybench.worker.training.parts import PRIME, Part, shuffled, split
 from raybench.workloads import Workload
+from raybench.workloads.protocol import dataset_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def training_data(config: Configuration, workload: Workload, device: Device) -> 
         return on_device(batch, device.torch_device, config.setting.channels_last)
 
     def batches(split_name: str) -> EpochBatches:
-        dataset = workload.dataset(split_name)  # type: ignore[attr-defined]
+        dataset = dataset_of(workload, split_name)
         if not len(dataset):
             raise InvalidTrialError(f"the data set has no {split_name} samples")
         return EpochBatches(workload, dataset, config.setting, device, place)

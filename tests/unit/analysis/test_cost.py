@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import costs, works
-from raybench.testing import QUIET, FakeLearning, FakeRunner
+from raybench.records.requests import Configuration
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
+
+REAL = {"name": "vision", "input": "real"}
 
 
 def test_costs_of_one_and_two_devices() -> None:
@@ -29,6 +35,45 @@ def test_costs_of_one_and_two_devices() -> None:
     assert one.cost_ratio is one.saved_s is None
 
 
+def test_an_epoch_and_a_run_have_a_restart_of_the_loader_in_each_epoch() -> None:
+    spec = study(
+        workload=REAL,
+        knobs={"batch_size": [32]},
+        cost={"price_per_device_hour": 1.5, "runs": 4},
+        training={"epochs": 7},
+    )
+
+    def restarting(config: Configuration, setting: Setting) -> StepCosts:
+        return replace(SIXTEEN_TENTHS, restart_s=2.0 if config.world_size == 1 else 3.0)
+
+    records, _ = grid(spec, (1, 2), FakeRunner(restarting, QUIET, learning=FakeLearning(num_train=5_000)))
+    found = analyse(spec, records)
+    assert found.restart_s is not None
+    assert (found.restart_s.value, found.restart_s.n) == (pytest.approx(3.0), 6)
+    assert [row.restart_s for row in found.summaries] == pytest.approx([2.0, 3.0])
+    one, two = found.costs
+    assert [cost.time_s.value for cost in one.costs] == pytest.approx(
+        [1e6 / 3200, 5e3 / 3200 + 2, 35e3 / 3200 + 14]
+    )
+    assert [cost.time_s.value for cost in two.costs] == pytest.approx(
+        [1e6 / 5120, 5e3 / 5120 + 3, 35e3 / 5120 + 21]
+    )
+    assert two.saved_s is not None
+    assert two.saved_money is not None
+    one_s, two_s = one.costs[-1].time_s.value, two.costs[-1].time_s.value
+    assert two.saved_s.value == pytest.approx(4 * (one_s - two_s))
+    assert two.saved_money.value == pytest.approx(4 * (one_s - 2 * two_s) * 1.5 / 3600)
+
+
+def test_restarts_that_are_not_known_of_one_device_count_as_the_others() -> None:
+    spec = study(workload=REAL, knobs={"batch_size": [32]}, training={"epochs": 7}, cost={"runs": 1})
+    costs_of = replace(SIXTEEN_TENTHS, restart_s=3.0)
+    runner = FakeRunner(lambda config, setting: costs_of, QUIET, learning=FakeLearning(num_train=5_000))
+    (two,) = analyse(spec, grid(spec, (2,), runner)[0]).costs
+    assert two.saved_s is not None
+    assert two.saved_s.value == pytest.approx(35e3 / 3200 - 35e3 / 5120)
+
+
 def test_energy_is_that_of_the_counters() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
     metered = [
@@ -39,9 +84,6 @@ def test_energy_is_that_of_the_counters() -> None:
     again = analyse(found.study, metered)
     energies = [point.costs[0].energy_joules for point in costs(again, works())]
     assert energies == [pytest.approx(6.4 * 1e6 / 32), pytest.approx(6.4 * 1e6 / 64)]
-
-
-REAL = {"name": "vision", "input": "real"}
 
 
 @pytest.mark.parametrize("records", ["steps and training", "steps alone"])

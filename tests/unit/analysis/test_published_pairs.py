@@ -9,6 +9,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.published_pairs import Pair, pairs, published_experiment
+from raybench.analysis.published_values import BY_STEPS_AND_RESTARTS
 from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
@@ -118,6 +119,25 @@ def test_an_epoch_is_of_the_samples_that_there_are_here() -> None:
     assert total is not None
     assert epoch.value == pytest.approx(1_000 / 25_600)
     assert total.value == pytest.approx(2 * 1_000 / 25_600)
+
+
+def test_an_epoch_from_steps_has_a_restart_of_the_loader_where_it_was_measured() -> None:
+    spec = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 1_000},
+        knobs={"batch_size": [256]},
+        training={"epochs": 2},
+    )
+
+    def restarting(config: Configuration, setting: Setting) -> StepCosts:
+        return replace(costs(config, setting), restart_s=3.0)
+
+    results = analyse(spec, grid(spec, (1, 2), FakeRunner(restarting, QUIET))[0])
+    found = {name: beside(paired(results), name, 1, None).measured for name in ("epoch_time", "total_time")}
+    assert {name: each.value for name, each in found.items() if each} == pytest.approx(
+        {"epoch_time": 1_000 / 25_600 + 3, "total_time": 2 * (1_000 / 25_600 + 3)}
+    )
+    assert {each.derived for each in found.values() if each} == {BY_STEPS_AND_RESTARTS}
 
 
 def test_batches_that_were_not_published_stand_beside_the_largest_published_one() -> None:

@@ -62,6 +62,7 @@ CONTRACT = [
     "backward_s",
     "optimizer_s",
     "other_s",
+    "restart_s",
     "flops_per_s",
     "peak_memory_bytes",
     "device_memory_bytes",

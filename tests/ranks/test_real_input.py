@@ -1,0 +1,133 @@
+"""Real input whose speed is known: a loader that is slow to start, and one that is too slow throughout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+
+from raybench.analysis.estimates.statistics import trimmed_mean
+from raybench.records.measurements import StepsResult
+from raybench.records.requests import StepsRequest, Variant
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.cache import GroupCache
+from raybench.worker.communicators import Communicators
+from raybench.worker.outcome import RankResult
+from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import run_trials
+from tests.unit import studies
+
+pytestmark = pytest.mark.slow
+
+VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
+BATCH, STEP_S = 8, 0.010
+
+
+def request(planted: dict[str, Any], **setting: Any) -> StepsRequest:
+    spec = {"factory": "tests.ranks.slow_data:slow_data", "input": "real", "step_s": STEP_S} | planted
+    return studies.request(
+        role="scaling",
+        workload=FactorySpec.model_validate(spec),
+        optimizer=OptimizerSpec(),
+        setting=Setting(batch_size=BATCH, **setting),
+        world_size=2,
+        variants=VARIANTS,
+        measure=MeasureSpec(steps=4, warmup_steps=2, min_rounds=4, max_seconds=40, timeout_seconds=100),
+    )
+
+
+START_S, READ_S, NEARLY_S = 0.5, 0.040, 0.015
+OWN_S = 0.15  # at most, of a start: ending the process before it, on a busy machine
+TIMED_FROM = 3  # starts of a process: that of the rounds, the first one after them, those that are timed
+REQUESTS = {
+    # two processes bring a batch each 20 ms, a little less often than steps could take one
+    "too slow": request({"read_s": READ_S, "length": 4096, "step_s": NEARLY_S}, workers=2),
+    "breaks": request({"broken_starts": (TIMED_FROM,)}, workers=1, persistent_workers=False),
+}
+
+
+def rank_measures(requests: dict[str, StepsRequest]) -> dict[str, RankResult]:
+    torch.set_num_threads(1)
+    communicators = Communicators("gloo")
+    found = {name: run_trials([asked], communicators, GroupCache())[0] for name, asked in requests.items()}
+    communicators.drop_team()
+    return found
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By how much each start was later than planted."""
+    return tmp_path_factory.mktemp("slow") / "late"
+
+
+@pytest.fixture(scope="module")
+def leader(late: Path) -> dict[str, RankResult]:
+    # four batches in an epoch of each rank: a start in every block, were there any
+    planted = {"start_s": START_S, "late": str(late)}
+    slow = {"slow to start": request(planted, workers=1, persistent_workers=False)}
+    by_rank: list[dict[str, RankResult]] = run_ranks(rank_measures, 2, slow | REQUESTS)
+    return by_rank[0]
+
+
+def measured(result: RankResult) -> StepsResult:
+    assert (result.state, result.reason) == ("complete", None)
+    assert isinstance(result.result, StepsResult)
+    return result.result
+
+
+def step_s(found: StepsResult, variant: Variant) -> float:
+    blocks = [round_.block(variant) for round_ in found.rounds]
+    return median(block.mean_s for block in blocks if block is not None)
+
+
+def test_steps_are_those_of_the_steady_state_however_slow_a_loader_is_to_start(leader):
+    found = measured(leader["slow to start"])
+    for variant in VARIANTS:
+        assert STEP_S <= step_s(found, variant) < STEP_S + START_S / 10, variant
+
+
+def test_what_a_start_costs_an_epoch_is_found_again(leader, late):
+    found = measured(leader["slow to start"])
+    assert len(found.restarts) >= 3
+    late_s: dict[int, float] = {}  # of the slower rank
+    for line in late.read_text().splitlines():
+        number, seconds = line.split()
+        late_s[int(number)] = max(late_s.get(int(number), 0.0), float(seconds))
+    truth = trimmed_mean([START_S + late_s[TIMED_FROM + place] for place in range(len(found.restarts))])
+    cost = trimmed_mean([restart.cost_s for restart in found.restarts])
+    print(f"planted {truth.value:.3f}, found {cost.value:.3f} [{cost.low:.3f}, {cost.high:.3f}]")
+    assert cost.low - OWN_S <= truth.value <= cost.high
+    assert cost.value == pytest.approx(truth.value, abs=OWN_S)
+    assert all(restart.first_batch_s >= START_S for restart in found.restarts)
+    assert all(restart.usual_s < START_S / 10 for restart in found.restarts)
+
+
+def test_processes_that_persist_only_begin_to_read_again(leader):
+    found = measured(leader["too slow"])
+    assert len(found.restarts) >= 3
+    # of a loader that is always waited for, a start costs what it lies idle meanwhile
+    assert all(restart.first_batch_s >= READ_S for restart in found.restarts)
+    assert found.missing == {}
+
+
+def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(leader):
+    found, batch_s = measured(leader["too slow"]), READ_S / 2
+    blocks = [block for round_ in found.rounds for block in round_.blocks]
+    # those after the rank's pause too, in which its loader read ahead
+    assert min(min(block.step_time_s) for block in blocks) >= 0.93 * batch_s
+    assert median(block.mean_s for block in blocks) <= 1.5 * batch_s
+    for variant in ("plain", "local"):
+        waits = [block.seconds["data"] for block in found.phases if block.variant == variant]
+        assert median(waits) == pytest.approx(batch_s - NEARLY_S, rel=0.5)
+
+
+def test_a_loader_that_fails_to_start_again_loses_nothing_of_the_rounds(leader):
+    found = measured(leader["breaks"])
+    assert len(found.rounds) == 4
+    assert found.restarts == ()
+    assert found.missing == {"restarts": "rank 0: ValueError: planted in start 3"}
