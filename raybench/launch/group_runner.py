@@ -56,7 +56,11 @@ class WorkerGroupRunner:
             cpus_per_worker=self._cpus,
             storage=self._storage,
         )
-        return self._group.await_ready()
+        try:
+            return self._group.await_ready()
+        except GroupLostError:
+            self._group = None  # Ray may still try to start it; it must not be taken for a running one
+            raise
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         """Measure one trial; a group that dies under it is an outcome, and is replaced by ``start``.

@@ -8,8 +8,7 @@ from collections.abc import Collection
 
 import psutil
 
-# A program's own process, or one of its helpers: told by a part of the command line.
-_FAMILIES = {"ray::": "Ray", "/ray/": "Ray", "ray-dashboard": "Ray", "gcs_server": "Ray", "raylet": "Ray"}
+RAYS_TITLES = ("ray::", "raylet", "gcs_server", "ray-dashboard")
 
 
 def cores_allowed() -> tuple[int, ...]:
@@ -70,7 +69,21 @@ def seconds_by_name(
     return dict(sorted(used.items(), key=lambda item: -item[1]))
 
 
+def descendants(pids: Collection[int]) -> set[int]:
+    """The processes that those of ``pids`` started, and theirs, as far as they live."""
+    found = set[int]()
+    for pid in pids:
+        try:
+            found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        except psutil.Error:
+            continue
+    return found
+
+
 def _family(info: dict[str, object]) -> str:
-    arguments = info["cmdline"] if isinstance(info["cmdline"], list) else []
-    words = " ".join([str(info["name"]), *map(str, arguments)])
-    return next((family for sign, family in _FAMILIES.items() if sign in words), str(info["name"]))
+    """ "Ray" for its workers, told by their titles, and its daemons, told by the script that they run."""
+    arguments = [str(each) for each in info["cmdline"]] if isinstance(info["cmdline"], list) else []
+    name = str(info["name"])
+    scripts = [each for each in arguments[1:4] if each.endswith(".py")]
+    is_rays = name.startswith(RAYS_TITLES) or any(each.startswith(RAYS_TITLES) for each in arguments[:1])
+    return "Ray" if is_rays or any("/ray/" in each for each in scripts) else name

@@ -118,6 +118,7 @@ class StepsResult(Frozen):
     device_utilization: tuple[float | None, ...] | None = None  # 0 to 1, while what is measured ran
     energy_joules: float | None = None  # of all devices, per step of synced (on one device of plain)
     plain_energy_joules: float | None = None  # of one device alone, per step of plain
+    hosts: tuple[int, ...] = ()  # of each rank, the leader's is 0
     host_cores: tuple[int, ...] = ()  # of each rank's host, that the rank may use
     other_programs: dict[str, float] = Field(
         default_factory=dict

@@ -59,7 +59,9 @@ def _try_again(session: Session) -> None:
         if not session.budget.has(session.cost_s("search", session.plan.target)):
             session.not_reached.append(f"{len(again) - done} suggestions to try again")
             return
-        session.measure(Trial(record.request, record.suggestion), done=done, total=len(again))
+        # asked anew: time-outs may be longer now
+        request = session.plan.search(session.plan.suggestion_of(record))
+        session.measure(Trial(request, record.suggestion), done=done, total=len(again))
 
 
 class _Best:

@@ -105,7 +105,10 @@ class Session:
         )
         self.store.append(record, outcome.step_times)
         if request.kind == "steps" and record.steps is not None:
-            self.budget.took(request, outcome.wall_time_s)  # without the start of a worker group
+            # without the start of a worker group, and as if its rounds had not been cut short
+            cut_s = self.plan.study.measure.max_seconds - request.measure.max_seconds
+            was_cut = record.steps.stopped_by == "max_seconds"
+            self.budget.took(request, outcome.wall_time_s + (cut_s if was_cut else 0.0))
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         return record
 

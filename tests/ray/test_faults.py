@@ -109,7 +109,7 @@ def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: P
     """As on NCCL: every rank that fails says so and ends, and the next trial gets a new group.
 
     ``RAYBENCH_FAULT_REPEATS`` times each: out of memory on one rank, on some, on all, and a sound trial after
-    each, whose step is a planted wait.
+    each, whose step is a planted wait. More than a few need a longer ``--timeout`` of pytest.
     """
     repeats = int(os.environ.get("RAYBENCH_FAULT_REPEATS", "1"))
     batches = [200]

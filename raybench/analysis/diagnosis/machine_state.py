@@ -61,12 +61,12 @@ def other_processes(record: TrialRecord, measurement: StepsResult) -> Finding | 
 def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:
     """Of the host that is worst off: cores that others took, cores there are, cores that the trial needs."""
     config, found = record.config, list[tuple[float, float, float]]()
-    places = list(zip(round_.other_cores, measurement.host_cores, strict=False))
+    places = list(zip(measurement.hosts, round_.other_cores, measurement.host_cores, strict=False))
     each_needs = config.cpus_per_worker + config.setting.workers
-    # ranks of one host tell the same
-    for others, cores in set(places):
+    for host, others, cores in set(places):  # ranks of one host tell the same
+        ranks = sum(each[0] == host for each in places)
         if others is not None:
-            found.append((others, cores, min(places.count((others, cores)) * each_needs, cores)))
+            found.append((others, cores, min(ranks * each_needs, cores)))
     return max(found, key=lambda one: one[0] - (one[1] - one[2]), default=None)
 
 

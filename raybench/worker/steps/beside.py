@@ -51,9 +51,11 @@ class BesideRounds:
     ) -> StepsResult:
         """``result`` with every part that is asked for and can be had. A collective call.
 
-        ``keep`` is called before each part, with what there is and the parts to come.
+        ``keep`` is called first, and before each part, with what there is and the parts to come.
         """
         parts = self._parts()
+        if not parts:
+            keep(result, ())
         for done, (name, measure) in enumerate(parts.items()):
             keep(result, tuple(parts)[done:])
             try:

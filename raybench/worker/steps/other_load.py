@@ -58,6 +58,8 @@ class OtherLoad:
         here = (socket.gethostname(), os.getpid(), len(core_time.cores_allowed()))
         places: list[tuple[str, int, int]] = team.gather(here)
         self._hosts = [host for host, _, _ in places]
+        names = list(dict.fromkeys(self._hosts))
+        self.hosts = tuple(names.index(host) for host in self._hosts)  # of each rank, the leader's is 0
         self.host_cores = tuple(cores for _, _, cores in places)  # of each rank's host
         self._own_pids = {pid for host, pid, _ in places if host == here[0]}
         self._before = core_time.core_seconds_by_process() if team.leads else {}
@@ -72,7 +74,8 @@ class OtherLoad:
         if not self._before:
             return {}
         after, seconds = core_time.core_seconds_by_process(), perf_counter() - self._began
-        used = core_time.seconds_by_name(self._before, after, self._own_pids)
+        own = self._own_pids | core_time.descendants(self._own_pids)  # a loader's processes too
+        used = core_time.seconds_by_name(self._before, after, own)
         cores = [(name, round(value / seconds, 4)) for name, value in used.items()]
         return dict([(name, value) for name, value in cores if value >= LEAST_CORES][:LARGEST])
 

@@ -59,6 +59,7 @@ def steps_result(
         measure_s=loop.seconds,
         missing=dict(missing),
         loss=loop.loss,
+        hosts=loop.hosts,
         host_cores=loop.host_cores,
         other_programs=loop.other_programs,
         flops_per_step=flops_per_step,

@@ -39,6 +39,7 @@ class LoopResult:
     stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
     loss: float | None = None
+    hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
     other_programs: dict[str, float] = field(
         default_factory=dict
@@ -90,7 +91,9 @@ class MeasuringLoop:
         self._measured: Variant = "synced" if "synced" in variants else "plain"
         self._meters = BlockMeters(device, self._measured)
         self._other_load, self._cores = OtherLoad(team), CoreMeter(has_children=has_loaders)
-        self._result = LoopResult(host_cores=self._other_load.host_cores, measured=self._measured)
+        self._result = LoopResult(
+            hosts=self._other_load.hosts, host_cores=self._other_load.host_cores, measured=self._measured
+        )
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent.

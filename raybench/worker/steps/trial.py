@@ -36,6 +36,7 @@ class _Warm:
     num_steps: int  # of what is measured
     memory: MemoryPeak  # of this rank
     leader_peaks: tuple[int, ...]  # of dp's devices, as torch counts them
+    counted: tuple[int, float | None]  # samples and tokens of a micro-batch of this rank
 
 
 class StepsTrial:
@@ -118,7 +119,11 @@ class StepsTrial:
         others = variants.others()
         step_s |= warm_up(self._team, others, asked, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
-        return _Warm(runs, step_s, num_steps, memory, tuple(peaks[0]))
+        # before the rounds: a batch that cannot be read or counted must not cost them
+        counted = self._team.agreed(
+            lambda: count(self._request, self._models.workload, self._models.measured)
+        )
+        return _Warm(runs, step_s, num_steps, memory, tuple(peaks[0]), counted)
 
     def _refuse_if_nothing_compiled(self, num_compiled: int) -> None:
         # alike on all ranks: they run one program
@@ -145,7 +150,7 @@ class StepsTrial:
 
     def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
-        samples, tokens = count(self._request, self._models.workload, self._models.measured)
+        samples, tokens = warm.counted
         report = StepsRankReport(
             memory=warm.memory,
             utilization=loop.utilization,

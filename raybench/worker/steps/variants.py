@@ -70,8 +70,8 @@ class Variants:
     def _twin(self) -> Stepper | None:
         """DDP without transfers, stepped until it has all its memory; None where a rank has not enough.
 
-        Each attempt ends before the ranks meet again. DDP allocates last in its constructor, and again before
-        the second step, when it has agreed on the order of its buckets.
+        Each attempt ends before the ranks meet again: nothing is sent when this DDP is made, and in the
+        second step it allocates when it has agreed on the order of its buckets.
         """
         failures, twin = self._unless_out_of_memory(lambda: self._models.make_twin(self._team))
         for _ in range(STEPS_UNTIL_REBUILT):

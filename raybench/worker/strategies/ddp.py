@@ -51,19 +51,29 @@ def set_communication(
 def wrap_without_transfers(
     module: nn.Module, team: Team, setting: Setting, device: Device
 ) -> DistributedDataParallel:
-    """DDP with a hook that sends nothing. A collective call."""
-    wrapper = _ddp(module, team, setting, device, sync_buffers=False)
+    """DDP with a hook that sends nothing, not even when it is made: the weights are those of another copy.
+
+    The first steps of all ranks agree on the order of the buckets.
+    """
+    wrapper = _ddp(module, team, setting, device, sync_buffers=False, init_sync=False)
     wrapper.register_comm_hook(None, no_transfer)
     return wrapper
 
 
 def _ddp(
-    module: nn.Module, team: Team, setting: Setting, device: Device, *, sync_buffers: bool
+    module: nn.Module,
+    team: Team,
+    setting: Setting,
+    device: Device,
+    *,
+    sync_buffers: bool,
+    init_sync: bool = True,
 ) -> DistributedDataParallel:
     return DistributedDataParallel(
         module,
         device_ids=device.ddp_device_ids,
         process_group=team.data,
+        init_sync=init_sync,
         bucket_cap_mb=None if setting.bucket_cap_mb == "default" else setting.bucket_cap_mb,
         static_graph=setting.static_graph,
         find_unused_parameters=setting.find_unused_parameters,

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from raybench.errors import GroupLostError
 from raybench.launch import group_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
@@ -46,3 +47,21 @@ def test_just_the_same_group_serves_on_unless_it_is_asked_for_anew(runner: Worke
     assert first is not None
     assert not first.alive  # its processes are gone before new ones start
     assert runner.start(2, {"A": "1"}).number == 3
+
+
+class NeverReady(Group):
+    """A group whose workers do not answer, and whose Ray Train run goes on waiting for a place."""
+
+    def await_ready(self) -> GroupInfo:
+        raise GroupLostError("no worker answered in 180 s")
+
+
+def test_a_group_that_did_not_start_is_not_taken_for_a_running_one(
+    runner: WorkerGroupRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_runner, "WorkerGroup", NeverReady)
+    for _ in range(2):
+        with pytest.raises(GroupLostError, match="no worker answered"):
+            runner.start(2, {})
+    monkeypatch.setattr(group_runner, "WorkerGroup", Group)
+    assert runner.start(2, {}).number == 3

@@ -54,3 +54,5 @@ def test_ray_is_one_program():
     assert core_time._family({"name": "python", "cmdline": ["python", "x/ray/dashboard/agent.py"]}) == "Ray"
     assert core_time._family({"name": "raylet", "cmdline": []}) == "Ray"
     assert core_time._family({"name": "cat", "cmdline": None}) == "cat"
+    loader = ["python", "-c", "main(sys_path=['lib/ray/thirdparty_files'])"]
+    assert core_time._family({"name": "python", "cmdline": loader}) == "python"

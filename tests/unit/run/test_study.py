@@ -402,6 +402,16 @@ def test_retry_measures_the_named_states_again_once(search):
     assert {store.latest()[trial_id].state for trial_id in crashed} == {"complete"}
 
 
+def test_a_retry_takes_the_time_outs_that_are_asked_for_now():
+    fail = {"fail": lambda each: ("timeout", "not done after 60 s")}
+    _, store, _ = run(planned(measure={"timeout_seconds": 60}), FakeRunner(noise=QUIET_ENOUGH, **fail))
+    assert {record.state for record in store.records} == {"timeout"}
+    longer = planned(measure={"timeout_seconds": 600})
+    _, _, runner = run(longer, FakeRunner(noise=QUIET_ENOUGH), store, retry=frozenset({"timeout"}))
+    assert runner.requests
+    assert {request.timeout_s for request in runner.requests} == {600}
+
+
 def test_what_a_retry_finds_can_win():
     def costs(config: Configuration, setting: Setting) -> StepCosts:
         return faster(0.2, lambda each: each.bucket_cap_mb == 25)(config, setting)

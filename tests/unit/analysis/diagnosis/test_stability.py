@@ -82,12 +82,14 @@ def test_jitter_of_any_rank_is_no_straggler() -> None:
     assert sum(FindingName.STRAGGLER in found(record) for record in records) <= 2
 
 
-def on_hosts(record: TrialRecord, others: list[tuple[float | None, ...]], cores: int) -> TrialRecord:
+def on_hosts(
+    record: TrialRecord, others: list[tuple[float | None, ...]], cores: int, hosts: tuple[int, ...] = (0, 0)
+) -> TrialRecord:
     """The record with what others took of each rank's host, which has so many cores."""
     told = with_rounds(record, other_cores=others)
     assert told.steps is not None
     programs = {"Ray": 0.11, "chrome": 0.01}
-    update = {"host_cores": (cores,) * len(others[0]), "other_programs": programs}
+    update = {"hosts": hosts, "host_cores": (cores,) * len(others[0]), "other_programs": programs}
     return told.model_copy(update={"result": told.steps.model_copy(update=update)})
 
 
@@ -105,8 +107,10 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
     for others, cores in (((0.9, 0.9), 3), ((0.03, 0.03), 2), ((None, None), 2)):
         assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [others], cores))
     # two hosts of one worker each: the one without a spare core counts
-    uneven = on_hosts(record, [(0.0, 0.4)], 1)
+    uneven = on_hosts(record, [(0.0, 0.4)], 1, hosts=(0, 1))
     assert found(uneven)[FindingName.OTHER_PROCESSES].values["other_cores"] == pytest.approx(0.4)
+    # two hosts that tell the same are two: each has a core to spare
+    assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [(0.5, 0.5)], 2, hosts=(0, 1)))
 
 
 def test_throttling_names_the_rank() -> None:
