@@ -64,8 +64,9 @@ def seconds_by_name(
     used: dict[str, float] = defaultdict(float)
     for pid, (name, seconds) in after.items():
         if pid not in without:
-            earlier = before.get(pid)
-            used[name] += seconds - (earlier[1] if earlier and earlier[0] == name else 0.0)
+            # a process may take another name meanwhile, and an id may come again
+            _, earlier_s = before.get(pid, (name, 0.0))
+            used[name] += seconds - (earlier_s if earlier_s <= seconds else 0.0)
     return dict(sorted(used.items(), key=lambda item: -item[1]))
 
 
@@ -86,4 +87,6 @@ def _family(info: dict[str, object]) -> str:
     name = str(info["name"])
     scripts = [each for each in arguments[1:4] if each.endswith(".py")]
     is_rays = name.startswith(RAYS_TITLES) or any(each.startswith(RAYS_TITLES) for each in arguments[:1])
-    return "Ray" if is_rays or any("/ray/" in each for each in scripts) else name
+    if is_rays or any("/ray/" in each for each in scripts):
+        return "Ray"
+    return name if arguments else "kernel"
