@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from raybench.records.measurements import StepsResult
-from raybench.records.messages import Begun, Message, Outcome, Progress, RoundsKept
+from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
+from raybench.records.trainings import TrainingResult
 from raybench.worker.failures import first_cause
 
 
@@ -19,7 +20,7 @@ class PostedTrial:
 
     def __init__(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         self._number, self._on_progress = number, on_progress
-        self._kept: RoundsKept | None = None
+        self._kept: Kept | None = None
         self._failures: list[Outcome] = []
         self.begun = False  # every worker knows the trial
         self._ended: Outcome | None = None
@@ -33,7 +34,7 @@ class PostedTrial:
             self.begun = True
         elif isinstance(content, Progress):
             self._on_progress(content)
-        elif isinstance(content, RoundsKept):
+        elif isinstance(content, Kept):
             self._keep(content)
         elif isinstance(content, Outcome):
             if content.ends_group:
@@ -58,20 +59,20 @@ class PostedTrial:
         """How the trial ended whose group was lost; ``failure`` is what the driver knows of that."""
         return self._with_what_was_kept(first_cause([*self._failures, failure]))
 
-    def _keep(self, kept: RoundsKept) -> None:
+    def _keep(self, kept: Kept) -> None:
         if self._kept is not None:  # step times come with the first one
             step_times = self._kept.outcome.step_times
             kept = replace(kept, outcome=replace(kept.outcome, step_times=step_times))
         self._kept = kept
 
     def _with_what_was_kept(self, outcome: Outcome) -> Outcome:
-        """A failure after the rounds costs what was not measured yet, not the rounds."""
+        """A failure after the rounds or epochs costs what was still to come, not them."""
         kept = self._kept
         if outcome.state == "complete" or kept is None:
             return outcome
         result = kept.outcome.result
-        assert isinstance(result, StepsResult)
-        reasons = dict.fromkeys(kept.open, f"{outcome.state} after the rounds: {outcome.reason}")
+        assert isinstance(result, StepsResult | TrainingResult)
+        reasons = dict.fromkeys(kept.open, f"{outcome.state} afterwards: {outcome.reason}")
         result = result.model_copy(update={"missing": {**result.missing, **reasons}})
         return replace(
             kept.outcome, result=result, wall_time_s=outcome.wall_time_s, ends_group=outcome.ends_group

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.records.measurements import Beside
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
 from raybench.spec.study import Placement
@@ -136,11 +135,11 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class RoundsKept:
-    """The rounds of a trial are done: what it brings if nothing that follows can be had."""
+class Kept:
+    """Rounds or epochs are done: what the trial brings if nothing that follows can be had."""
 
     outcome: Outcome
-    open: tuple[Beside, ...]  # what is still to be measured beside them
+    open: tuple[str, ...]  # what is still to come, as ``missing`` would name it
 
 
 @dataclass(frozen=True)
@@ -148,4 +147,4 @@ class Message:
     """What a worker tells the driver; ``task`` is the number of the task that it is about."""
 
     task: int
-    content: Ready | Begun | Progress | RoundsKept | Outcome
+    content: Ready | Begun | Progress | Kept | Outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Beside, ProbeResult, StepsResult
+from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State
 from raybench.records.trainings import TrainingResult
@@ -29,8 +29,8 @@ class RankResult:
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
-# what a trial brings whose rounds are done, and what is still to be measured beside them
-KeepRounds = Callable[[RankResult, tuple[Beside, ...]], None]
+# what a trial brings whose rounds or epochs are done, and what is still to come
+Keep = Callable[[RankResult, tuple[str, ...]], None]
 
 
 class RunnableTrial(Protocol):

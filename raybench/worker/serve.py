@@ -15,7 +15,7 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 
-from raybench.records.messages import Begun, Member, Message, Outcome, Progress, Ready, RoundsKept, Task
+from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.records.requests import TrialRequest
 from raybench.records.store import CHECKPOINTS
 from raybench.worker.cache import GroupCache
@@ -71,9 +71,7 @@ def _one_trial(
             tell.progress,
             checkpoints=_checkpoints(results_place, request),
             results=results_place,
-            keep_rounds=lambda kept, open_: tell.and_wait(
-                RoundsKept(_outcome_of(kept, perf_counter() - began), open_)
-            ),
+            keep=lambda kept, open_: tell.and_wait(Kept(_outcome_of(kept, perf_counter() - began), open_)),
         )
         if result is not None and result.broken:
             if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
@@ -99,11 +97,11 @@ class _Tell:
         self._mailbox, self._number = mailbox, number
         self._last_progress = monotonic() - PROGRESS_EVERY_S
 
-    def __call__(self, content: Begun | Progress | RoundsKept | Outcome) -> Any:
+    def __call__(self, content: Begun | Progress | Kept | Outcome) -> Any:
         """Send; returns what can be waited for."""
         return self._mailbox.tell.remote(Message(self._number, content))
 
-    def and_wait(self, content: RoundsKept | Outcome) -> None:
+    def and_wait(self, content: Kept | Outcome) -> None:
         """Send, and wait until it is there: what comes next may end this process."""
         ray.get(self(content))
 

@@ -8,7 +8,7 @@ from raybench.records.requests import ProbeRequest, StepsRequest, TrialRequest
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
-from raybench.worker.outcome import KeepRounds, OnProgress, RankResult, RunnableTrial, run_and_release
+from raybench.worker.outcome import Keep, OnProgress, RankResult, RunnableTrial, run_and_release
 from raybench.worker.steps.probe import ProbeTrial
 from raybench.worker.steps.trial import StepsTrial
 from raybench.worker.training.checkpoints import Checkpoints
@@ -25,13 +25,13 @@ def run_trial(
     *,
     checkpoints: Checkpoints | None = None,
     results: Path | None = None,
-    keep_rounds: KeepRounds = lambda kept, open_: None,
+    keep: Keep = lambda kept, open_: None,
 ) -> RankResult | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
-    of a training trial, ``results`` is the directory in which it keeps its model. ``keep_rounds`` is told of
-    rounds when they are done. All three are used on the team's leader.
+    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` is told of
+    rounds or epochs when they are done. All three are used on the team's leader.
     """
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
@@ -39,10 +39,10 @@ def run_trial(
 
     def make() -> RunnableTrial:
         if isinstance(request, StepsRequest):
-            return StepsTrial(request, team, device, cache, keep_rounds)
+            return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
             return ProbeTrial(request, team, device, cache)
-        kept = (checkpoints, results) if team.leads else (None, None)
-        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *kept)
+        places = (checkpoints, results) if team.leads else (None, None)
+        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
 
     return run_and_release(make, team, device, on_progress)

@@ -212,7 +212,7 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
         ),
         (
             "losses_of_one_rank",
-            {"parity": "crashed after the rounds: rank 1: ValueError: planted on rank 1"},
+            {"parity": "crashed afterwards: rank 1: ValueError: planted on rank 1"},
         ),
         ("twin_of_one_rank", {"local": "no memory for a second set of buckets"}),
     ],

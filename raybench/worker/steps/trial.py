@@ -13,7 +13,7 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device, MemoryPeak
 from raybench.worker.memory import memory_limits_of_ranks
-from raybench.worker.outcome import KeepRounds, OnProgress, RankResult
+from raybench.worker.outcome import Keep, OnProgress, RankResult
 from raybench.worker.steps import flops
 from raybench.worker.steps.beside import BesideRounds
 from raybench.worker.steps.rank_report import StepsRankReport, count
@@ -48,11 +48,11 @@ class StepsTrial:
         team: Team,
         device: Device,
         cache: GroupCache,
-        keep_rounds: KeepRounds = lambda kept, open_: None,
+        keep: Keep = lambda kept, open_: None,
     ) -> None:
-        """``keep_rounds`` is told on the leader, before anything is measured beside the rounds."""
+        """``keep`` is told on the leader, before anything is measured beside the rounds."""
         self._request, self._team, self._device = request, team, device
-        self._cache, self._keep_rounds = cache, keep_rounds
+        self._cache, self._keep = cache, keep
         self._models = TrialModels(request.config, team, device, cache, versus=request.versus)
 
     def run(self, on_progress: OnProgress) -> RankResult:
@@ -173,7 +173,7 @@ class StepsTrial:
         def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
             nonlocal step_times
             if self._team.leads:
-                self._keep_rounds(RankResult("complete", result=kept, step_times=step_times), open_)
+                self._keep(RankResult("complete", result=kept, step_times=step_times), open_)
             step_times = ()  # they may be large, and do not change
 
         return beside.added_to(result, keep)

@@ -47,7 +47,6 @@ def training_result(
     setup_s: float,
     resumed_after: int,
     peak_learning_rate: float,
-    model: str | None,
     missing: dict[str, str],
 ) -> TrainingResult:
     """The same on every rank; ``report`` is this one's. A collective call.
@@ -73,7 +72,6 @@ def training_result(
         weights_difference=(
             None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
         ),
-        model=model,
         missing=missing,
     )
 

@@ -18,7 +18,7 @@ from raybench.worker.devices.base import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.model_size import check_model_fits
-from raybench.worker.outcome import OnProgress, RankResult
+from raybench.worker.outcome import Keep, OnProgress, RankResult
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints
@@ -46,8 +46,13 @@ class TrainingTrial:
         cache: GroupCache,
         checkpoints: Checkpoints | None,
         results: Path | None,
+        keep: Keep = lambda kept, open_: None,
     ) -> None:
-        """``checkpoints`` and the ``results`` directory: on the leader, where it can write."""
+        """``checkpoints`` and the ``results`` directory: on the leader, where it can write.
+
+        ``keep`` is told on the leader when all epochs are done, before the model is written.
+        """
+        self._keep = keep
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
@@ -74,10 +79,12 @@ class TrainingTrial:
         cache: GroupCache,
         checkpoints: Checkpoints | None,
         results: Path | None = None,
+        *,
+        keep: Keep = lambda kept, open_: None,
     ) -> TrainingTrial:
         """The trial of this rank; raises on every rank where it cannot be made on one. A collective call."""
         memory_limits_of_ranks(team, cache, device)
-        return team.agreed(lambda: cls(request, team, device, cache, checkpoints, results))
+        return team.agreed(lambda: cls(request, team, device, cache, checkpoints, results, keep))
 
     def run(self, on_progress: OnProgress) -> RankResult:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
@@ -114,9 +121,7 @@ class TrainingTrial:
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
         detach()
-        missing = self._missing()
-        model = self._keep_model(stepper, missing) if self._spec.save_model else None
-        return training_result(
+        result = training_result(
             self._request,
             self._at_work,
             stepper,
@@ -125,18 +130,23 @@ class TrainingTrial:
             setup_s=setup_s,
             resumed_after=resumed_after,
             peak_learning_rate=rates.peak,
-            model=model,
-            missing=missing,
+            missing=self._missing(),
         )
+        return self._with_model(result, stepper) if self._spec.save_model else result
 
-    def _keep_model(self, stepper: Stepper, missing: dict[str, str]) -> str | None:
-        """Where the trained model is, as the record names it; ``missing`` says why there is none."""
+    def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
+        """``result`` with where the trained model is; ``missing`` says why there is none.
+
+        The leader hands over the epochs first: a whole model may need more memory than its shards.
+        """
         assert self._models is not None
+        if self._at_work.leads:
+            self._keep(RankResult("complete", result=result), ("model",))
         failure = keep_model(stepper, self._models, self._at_work, self._model_place)
         if failure is None:
-            return self._model_name
-        missing["model"] = f"it could not be written: {failure}"
-        return None
+            return result.model_copy(update={"model": self._model_name})
+        reason = f"it could not be written: {failure}"
+        return result.model_copy(update={"missing": {**result.missing, "model": reason}})
 
     def release(self) -> None:
         """Drop the model before its process group goes."""

@@ -4,7 +4,7 @@ import pytest
 
 from raybench.launch.posted_trial import PostedTrial
 from raybench.records.measurements import StepsResult
-from raybench.records.messages import Begun, Message, Outcome, Progress, RoundsKept
+from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
 from raybench.testing import StepCosts
 from tests.unit import studies
 
@@ -72,8 +72,8 @@ def test_a_failure_after_the_rounds_costs_what_was_still_open(how):
     kept = complete()
     assert isinstance(kept.result, StepsResult)
     with_phases = kept.result.model_copy(update={"missing": {"local": "no memory"}})
-    trial.hear(Message(3, RoundsKept(kept, ("phases", "parity"))))
-    trial.hear(Message(3, RoundsKept(Outcome("complete", 2.0, result=with_phases), ("parity",))))
+    trial.hear(Message(3, Kept(kept, ("phases", "parity"))))
+    trial.hear(Message(3, Kept(Outcome("complete", 2.0, result=with_phases), ("parity",))))
     failure = Outcome("oom", 9.0, "rank 1: OutOfMemoryError: 3 GiB", ends_group=how != "one rank")
     if how == "lost":
         outcome = trial.lost(failure)
@@ -85,7 +85,7 @@ def test_a_failure_after_the_rounds_costs_what_was_still_open(how):
     assert outcome.ends_group == (how != "one rank")
     assert isinstance(outcome.result, StepsResult)
     assert outcome.result.rounds == kept.result.rounds
-    reason = "oom after the rounds: rank 1: OutOfMemoryError: 3 GiB"
+    reason = "oom afterwards: rank 1: OutOfMemoryError: 3 GiB"
     assert outcome.result.missing == {"local": "no memory", "parity": reason}
 
 
@@ -94,6 +94,6 @@ def test_step_times_are_handed_over_once():
     kept = complete()
     times = object()
     first = Outcome("complete", 1.0, result=kept.result, step_times=(times,))  # type: ignore[arg-type]
-    trial.hear(Message(3, RoundsKept(first, ("phases", "parity"))))
-    trial.hear(Message(3, RoundsKept(kept, ("parity",))))
+    trial.hear(Message(3, Kept(first, ("phases", "parity"))))
+    trial.hear(Message(3, Kept(kept, ("parity",))))
     assert trial.lost(broken("crashed", "gone")).step_times == (times,)
