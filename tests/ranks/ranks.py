@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -44,6 +45,13 @@ def run_ranks(
             assert kind == "ok", f"rank {rank}:\n{value}"
             results.append(value)
         return results
+
+
+def wait_for_a_quiet_machine() -> None:
+    """At most 20 s: whoever used the cores may have finished."""
+    for _ in range(20):
+        if psutil.cpu_percent(interval=1.0) < 40:
+            return
 
 
 def _rank(

@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -23,7 +22,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, align_blocks
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import run_ranks, wait_for_a_quiet_machine
 from tests.ranks.trials import ALL, run_trials
 from tests.unit import studies
 
@@ -168,13 +167,6 @@ def two(stamps: str) -> dict[str, TrialRecord]:
     return _records(2, _requests(stamps))
 
 
-def _wait_for_a_quiet_machine() -> None:
-    """At most 20 s: whoever used the cores may have finished."""
-    for _ in range(20):
-        if psutil.cpu_percent(interval=1.0) < 40:
-            return
-
-
 @pytest.fixture
 def check_case(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], None]:
     """Checks the record of a case, and measures the case again where it does not agree."""
@@ -188,7 +180,7 @@ def check_case(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check
                 if attempt == ATTEMPTS - 1:
                     raise
                 print(f"{name} is measured again: {error}")
-            _wait_for_a_quiet_machine()
+            wait_for_a_quiet_machine()
             two[name] = _records(2, {name: _requests(stamps)[name]})[name]
 
     return check_case
@@ -367,4 +359,4 @@ def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> N
         except AssertionError:
             if attempt == ATTEMPTS - 1:
                 raise
-            _wait_for_a_quiet_machine()
+            wait_for_a_quiet_machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,12 +19,13 @@ from raybench.spec.workloads import FactorySpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import run_ranks, wait_for_a_quiet_machine
 from tests.ranks.trials import run_trials
 from tests.unit import studies
 
 pytestmark = pytest.mark.slow
 
+ATTEMPTS = 3
 VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
 BATCH, STEP_S = 8, 0.010
 
@@ -66,12 +68,42 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def leader(late: Path) -> dict[str, RankResult]:
+def requests(late: Path) -> dict[str, StepsRequest]:
     # four batches in an epoch of each rank: a start in every block, were there any
     planted = {"start_s": START_S, "late": str(late)}
-    slow = {"slow to start": request(planted, workers=1, persistent_workers=False)}
-    by_rank: list[dict[str, RankResult]] = run_ranks(rank_measures, 2, slow | REQUESTS)
+    return {"slow to start": request(planted, workers=1, persistent_workers=False), **REQUESTS}
+
+
+@pytest.fixture(scope="module")
+def found(requests: dict[str, StepsRequest]) -> dict[str, RankResult]:
+    """What the leader brought."""
+    by_rank: list[dict[str, RankResult]] = run_ranks(rank_measures, 2, requests)
     return by_rank[0]
+
+
+Check = Callable[[StepsResult], None]
+
+
+@pytest.fixture
+def check_case(
+    found: dict[str, RankResult], requests: dict[str, StepsRequest], late: Path
+) -> Callable[[str, Check], None]:
+    """Checks a case, and measures it again where it does not agree: other processes disturb."""
+
+    def check_case(name: str, check: Check) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                check(measured(found[name]))
+                return
+            except AssertionError as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                print(f"{name} is measured again: {error}")
+            wait_for_a_quiet_machine()
+            late.unlink(missing_ok=True)
+            found[name] = run_ranks(rank_measures, 2, {name: requests[name]})[0][name]
+
+    return check_case
 
 
 def measured(result: RankResult) -> StepsResult:
@@ -85,49 +117,57 @@ def step_s(found: StepsResult, variant: Variant) -> float:
     return median(block.mean_s for block in blocks if block is not None)
 
 
-def test_steps_are_those_of_the_steady_state_however_slow_a_loader_is_to_start(leader):
-    found = measured(leader["slow to start"])
-    for variant in VARIANTS:
-        assert STEP_S <= step_s(found, variant) < STEP_S + START_S / 10, variant
+def test_steps_are_those_of_the_steady_state_however_slow_a_loader_is_to_start(check_case):
+    def check(found: StepsResult) -> None:
+        for variant in VARIANTS:
+            assert STEP_S <= step_s(found, variant) < STEP_S + START_S / 10, variant
+
+    check_case("slow to start", check)
 
 
-def test_what_a_start_costs_an_epoch_is_found_again(leader, late):
-    found = measured(leader["slow to start"])
-    assert len(found.restarts) >= 3
-    late_s: dict[int, float] = {}  # of the slower rank
-    for line in late.read_text().splitlines():
-        number, seconds = line.split()
-        late_s[int(number)] = max(late_s.get(int(number), 0.0), float(seconds))
-    truth = trimmed_mean([START_S + late_s[TIMED_FROM + place] for place in range(len(found.restarts))])
-    cost = trimmed_mean([restart.cost_s for restart in found.restarts])
-    print(f"planted {truth.value:.3f}, found {cost.value:.3f} [{cost.low:.3f}, {cost.high:.3f}]")
-    assert cost.low - OWN_S <= truth.value <= cost.high
-    assert cost.value == pytest.approx(truth.value, abs=OWN_S)
-    assert all(restart.first_batch_s >= START_S for restart in found.restarts)
-    assert all(restart.usual_s < START_S / 10 for restart in found.restarts)
+def test_what_a_start_costs_an_epoch_is_found_again(check_case, late):
+    def check(found: StepsResult) -> None:
+        assert len(found.restarts) >= 3
+        late_s: dict[int, float] = {}  # of the slower rank
+        for line in late.read_text().splitlines():
+            number, seconds = line.split()
+            late_s[int(number)] = max(late_s.get(int(number), 0.0), float(seconds))
+        truth = trimmed_mean([START_S + late_s[TIMED_FROM + place] for place in range(len(found.restarts))])
+        cost = trimmed_mean([restart.cost_s for restart in found.restarts])
+        print(f"planted {truth.value:.3f}, found {cost.value:.3f} [{cost.low:.3f}, {cost.high:.3f}]")
+        assert cost.low - OWN_S <= truth.value <= cost.high
+        assert cost.value == pytest.approx(truth.value, abs=OWN_S)
+        assert all(restart.first_batch_s >= START_S for restart in found.restarts)
+        assert all(restart.usual_s < START_S / 10 for restart in found.restarts)
+
+    check_case("slow to start", check)
 
 
-def test_processes_that_persist_only_begin_to_read_again(leader):
-    found = measured(leader["too slow"])
-    assert len(found.restarts) >= 3
+def test_processes_that_persist_only_begin_to_read_again(found):
+    result = measured(found["too slow"])
+    assert len(result.restarts) >= 3
     # of a loader that is always waited for, a start costs what it lies idle meanwhile
-    assert all(restart.first_batch_s >= READ_S for restart in found.restarts)
-    assert found.missing == {}
+    assert all(restart.first_batch_s >= READ_S for restart in result.restarts)
+    assert result.missing == {}
 
 
-def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(leader):
-    found, batch_s = measured(leader["too slow"]), READ_S / 2
-    blocks = [block for round_ in found.rounds for block in round_.blocks]
-    # those after the rank's pause too, in which its loader read ahead
-    assert min(min(block.step_time_s) for block in blocks) >= 0.93 * batch_s
-    assert median(block.mean_s for block in blocks) <= 1.5 * batch_s
-    for variant in ("plain", "local"):
-        waits = [block.seconds["data"] for block in found.phases if block.variant == variant]
-        assert median(waits) == pytest.approx(batch_s - NEARLY_S, rel=0.5)
+def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(check_case):
+    def check(found: StepsResult) -> None:
+        batch_s = READ_S / 2
+        blocks = [block for round_ in found.rounds for block in round_.blocks]
+        # those after the rank's pause too, in which its loader read ahead
+        assert min(min(block.step_time_s) for block in blocks) >= 0.93 * batch_s
+        assert median(block.mean_s for block in blocks) <= 1.5 * batch_s
+        for variant in ("plain", "local"):
+            waits = [block.seconds["data"] for block in found.phases if block.variant == variant]
+            # a busy machine brings batches later, never earlier
+            assert 0.8 <= median(waits) / (batch_s - NEARLY_S) <= 2.5, variant
+
+    check_case("too slow", check)
 
 
-def test_a_loader_that_fails_to_start_again_loses_nothing_of_the_rounds(leader):
-    found = measured(leader["breaks"])
-    assert len(found.rounds) == 4
-    assert found.restarts == ()
-    assert found.missing == {"restarts": "rank 0: ValueError: planted in start 3"}
+def test_a_loader_that_fails_to_start_again_loses_nothing_of_the_rounds(found):
+    result = measured(found["breaks"])
+    assert len(result.rounds) == 4
+    assert result.restarts == ()
+    assert result.missing == {"restarts": "rank 0: ValueError: planted in start 3"}
