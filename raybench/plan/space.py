@@ -95,28 +95,18 @@ class SearchSpace:
 
     def does_not_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> str | None:
         """Why it does not: one of ``known`` that wanted no more was out of memory, or no batch fits."""
-        first = self._first_values()
-        batch = self._batch(parameters)
-        if batch is None:
+        setting = self._setting(parameters)
+        if setting is None:
             return "no batch fits in memory"
+        target = self._plan.target
         for record in known:
             if record.state != "oom":
                 continue
             tried = record.config.setting
-            alike = all(
-                getattr(tried, knob) == parameters.get(knob, first[knob]) for knob in Setting.MEMORY_KNOBS
-            )
-            if alike and batch >= tried.batch_size:
+            alike = tried.memory_key(target) == setting.memory_key(target)
+            if alike and setting.batch_size >= tried.batch_size:
                 return f"at least as large as {record.trial_id}, which did not fit"
         return None
-
-    def _batch(self, parameters: Parameters) -> int | None:
-        """The batch that the parameters amount to; None: "max", where none fits."""
-        listed: Any = parameters.get("batch_size", self._study.knobs.values("batch_size")[0])
-        if listed != MAX:
-            return int(listed)
-        setting = self._setting({**parameters, "batch_size": MAX})
-        return None if setting is None else setting.batch_size
 
     def _setting(self, parameters: Parameters) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""

@@ -293,6 +293,13 @@ def test_what_does_not_fit_is_not_tried_larger():
     assert len(found) - len(fitting) <= 2 * 3
 
 
+def test_what_does_not_fit_on_one_device_is_not_tried_larger():
+    """There a trial runs without a strategy: the default's name does not hide what is alike."""
+    planned = plan(devices=1, scaling={"world_sizes": [1]}, knobs={"batch_size": [64, 128, 256, 512]})
+    found = searched(Search(planned), planned, 10, fails("oom", lambda _: True))
+    assert [suggestion.setting.batch_size for suggestion, _ in found] == [64]
+
+
 def test_what_could_need_less_memory_is_still_tried():
     planned = plan(knobs={"batch_size": 512, "gradient_accumulation": [1, 2], "precision": ["fp32", "bf16"]})
     found = searched(Search(planned), planned, 10, fails("oom", lambda _: True))
