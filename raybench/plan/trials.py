@@ -227,14 +227,14 @@ class Plan:
         return list({request.trial_id: request for request in requests}.values())
 
     def _trained(self) -> Iterator[Suggestion]:
-        """The default under each strategy; of an ablation all changes together too: does the cure learn?"""
+        """The default under each strategy; of an ablation that changes anything all changes together too."""
         default = self.default()
         for strategy in self.study.knobs.values("strategy"):
             setting = default.setting.model_copy(update={"strategy": strategy})
             yield Suggestion(0, setting, default.environment)
         together = self._all_changes() if self.study.search.method == "ablation" else None
-        if together is not None:
-            environment, setting = together
+        if together is not None and together != (default.environment, default.setting):
+            environment, setting = together  # does the cure learn?
             yield Suggestion(1, setting, environment)
 
     def _training(

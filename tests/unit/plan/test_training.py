@@ -69,6 +69,12 @@ def test_an_ablation_trains_its_cure_too():
     assert asked == [(1, 32, 32, "none"), (1, 512, 128, "none"), (2, 32, 16, "none"), (2, 512, 64, "fp16")]
 
 
+def test_an_ablation_without_changes_trains_its_default_once():
+    linear = {"epochs": 2, "learning_rate_scaling": "linear"}
+    requests = planned(devices=2, training=linear, search={"method": "ablation"}).training()
+    assert [r.config.world_size for r in requests] == [1, 2]
+
+
 def test_the_learning_rate_belongs_to_the_default_step_of_an_ablation():
     requests = planned(devices=2, training={"epochs": 2}, **CURE).training()
     assert {r.reference_batch for r in requests} == {32}
