@@ -86,7 +86,7 @@ class SideBySide:
     first: Side
     others: tuple[FurtherSide, ...]
     differences: tuple[Difference, ...]
-    between_starts: float  # assumed standard deviation, relative, where a side has one start
+    between_starts: float  # standard deviation, relative, assumed at least where a side has one start
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -98,7 +98,7 @@ def side_by_side(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) 
     """All that a comparison shows; the first of ``sides`` is what the others are compared with.
 
     ``between_starts``: the standard deviation, relative, by which the speed of one program differs from start
-    to start, taken where a side has one start only.
+    to start, taken where a side has one start only and the other did not measure more.
     """
     first, *others = sides
     return SideBySide(

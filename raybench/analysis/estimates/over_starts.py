@@ -55,8 +55,9 @@ def ratio_of_starts(
 
     With several starts on both sides Welch's interval of the difference of their mean logarithms: Welch
     (1947), Biometrika 34, with Satterthwaite's degrees of freedom; never narrower than that of the rounds.
-    Else ``between_starts`` is taken for the standard deviation of a start's logarithm on both sides, and
-    added to the noise of the rounds as squares.
+    Else one standard deviation of a start's logarithm is taken for both sides, and added to the noise of the
+    rounds as squares: ``between_starts``, or what the side of several starts measured where that is more,
+    then with the t quantile of its degrees of freedom.
     """
     sides = (numerators, denominators)
     logs = [[math.log(each.value) for each in side] for side in sides]
@@ -65,8 +66,9 @@ def ratio_of_starts(
     if starts > 1:
         half = max(_welch(*logs), rounds)
     else:
-        assumed = between_starts * math.sqrt(sum(1 / len(side) for side in sides))
-        half = math.hypot(rounds, t_quantile(math.inf) * assumed)
+        deviation, degrees = _at_least(between_starts, logs)
+        of_starts = deviation * math.sqrt(sum(1 / len(side) for side in sides))
+        half = math.hypot(rounds, t_quantile(degrees) * of_starts)
     n = min(sum(each.n for each in side) for side in sides)
     return of_log(fmean(logs[0]) - fmean(logs[1]), half, n, starts)
 
@@ -74,6 +76,12 @@ def ratio_of_starts(
 def _of_rounds(estimates: Sequence[Estimate]) -> float:
     """Half the interval of the mean logarithm, were starts all alike."""
     return math.hypot(*(each.log_half_width for each in estimates)) / len(estimates)
+
+
+def _at_least(between_starts: float, sides: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The standard deviation between starts, assumed or measured, and its degrees of freedom."""
+    measured = [(stdev(side), len(side) - 1.0) for side in sides if len(side) > 1]
+    return max([(between_starts, math.inf), *measured])
 
 
 def _welch(one: Sequence[float], other: Sequence[float]) -> float:

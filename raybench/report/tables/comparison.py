@@ -83,8 +83,9 @@ def starts_words(trial: SameTrial, between_starts: float) -> str:
     if not trial.is_assumed:
         return f"over {first} starts and {other}"
     starts = "one start each" if first == other else f"{first} and {other} starts"
+    least = "at least " if max(first, other) > 1 else ""  # what several starts measured, where it is more
     return (
-        f"{starts}, a standard deviation of {share(between_starts)} between starts assumed "
+        f"{starts}, a standard deviation of {least}{share(between_starts)} between starts assumed "
         "(--between-starts; measure.starts = 3 measures it)"
     )
 

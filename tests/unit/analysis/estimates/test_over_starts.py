@@ -73,6 +73,15 @@ def test_with_one_start_what_starts_differ_by_is_assumed() -> None:
     assert (mixed.value, mixed.starts) == (pytest.approx(2.0), 1)
 
 
+def test_starts_that_scatter_more_than_is_assumed_are_believed() -> None:
+    """Three starts with a standard deviation of 10% against one: the 10% is on both sides, t of 2 degrees."""
+    several = [of_log(log, 0.0, 10) for log in (-0.1, 0.0, 0.1)]
+    found = ratio_of_starts(several, [estimate(1.0, 0.0)], 0.03)
+    assert found.log_half_width == pytest.approx(4.302653 * 0.1 * math.sqrt(1 + 1 / 3))
+    swapped = ratio_of_starts([estimate(1.0, 0.0)], several, 0.03)
+    assert swapped.log_half_width == pytest.approx(found.log_half_width)
+
+
 def test_without_an_assumption_it_is_the_ratio_of_two_runs() -> None:
     one, other = estimate(1.0, 0.04), estimate(2.0, 0.03)
     assert ratio_of_starts([one], [other], 0.0) == unpaired_ratio(one, other)
