@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from raybench.analysis.choice import default_placement, is_default
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import one_of_each, same_setting
@@ -180,11 +180,8 @@ def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:
 def _log_sum(terms: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
     """The product of the terms, each to the power of its weight; half-widths of logarithms add in squares."""
     log = sum(w * math.log(each.value) for w, each in zip(weights, terms, strict=True))
-    half = math.hypot(
-        *(w * math.log(each.high / each.low) / 2 for w, each in zip(weights, terms, strict=True))
-    )
-    n = min(each.n for each in terms)
-    return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), n)
+    half = math.hypot(*(w * each.log_half_width for w, each in zip(weights, terms, strict=True)))
+    return of_log(log, half, min(each.n for each in terms), min(each.starts for each in terms))
 
 
 def efficiency_ratio(

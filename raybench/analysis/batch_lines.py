@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
@@ -69,7 +69,7 @@ def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
 def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
     """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
     value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n)
+    return Estimate(value, low, high, speedup.n, speedup.starts)
 
 
 def _preference(results: MeasuredStudy, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
@@ -101,8 +101,8 @@ def _one_device(results: MeasuredStudy, record: TrialRecord, among: int) -> Devi
     assert steps is not None
     step_s = baseline.step_time_s
     samples = steps.samples_per_step / (record.config.world_size if record.config.scaling == "weak" else 1)
-    rate = Estimate(samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n)
-    return DevicesPoint(1, simultaneous(rate, among), Estimate(1.0, 1.0, 1.0, step_s.n), None)
+    rate = simultaneous(inverse(step_s).scaled(samples), among)
+    return DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n, step_s.starts), None)
 
 
 def _several(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:

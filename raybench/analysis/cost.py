@@ -179,4 +179,5 @@ def _less_of(one: Estimate, other: Estimate) -> Estimate:
 
 def less(estimate: Estimate, amount: float) -> Estimate:
     """The difference to a number."""
-    return Estimate(estimate.value - amount, estimate.low - amount, estimate.high - amount, estimate.n)
+    value, low, high = (each - amount for each in (estimate.value, estimate.low, estimate.high))
+    return Estimate(value, low, high, estimate.n, estimate.starts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.hiding import Hiding
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
@@ -166,8 +166,7 @@ class _Counterparts:
                 step_s, samples = base.step_time_s, batch * config.setting.gradient_accumulation
                 if figure.quantity == "step_time":
                     return step_s
-                value, low, high = (samples / each for each in (step_s.value, step_s.high, step_s.low))
-                return Estimate(value, low, high, step_s.n)
+                return inverse(step_s).scaled(samples)
         return None
 
     def _at(self, world_size: int | None) -> list[TrialRecord]:

@@ -74,3 +74,12 @@ def test_two_studies_tell_the_model_from_the_settings() -> None:
     apart = between(before, planted({(64,): exactly(0.8), (256,): exactly(0.3)}, "batch_size"))
     assert apart is not None
     assert apart.workload is apart.settings is apart.interaction is None
+
+
+def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None:
+    spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]}, measure={"starts": 2})
+    found = attribution(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0]))
+    assert found is not None
+    (both,) = found.together
+    assert both.interaction is not None
+    assert both.interaction.starts == 2

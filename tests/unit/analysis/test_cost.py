@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.cost import costs, works
+from raybench.analysis.cost import costs, less, works
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts
@@ -144,3 +145,7 @@ def test_the_samples_of_a_record_count_before_what_the_study_asks() -> None:
     spec = study(workload={**REAL, "samples": 100_000}, knobs={"batch_size": [32]})
     found = analyse(spec, grid(spec, (1, 2))[0])
     assert found.epoch_samples == 1_000
+
+
+def test_a_difference_to_a_number_keeps_the_starts() -> None:
+    assert less(Estimate(3.0, 2.5, 3.6, 20, 4), 1.0) == Estimate(2.0, 1.5, 2.6, 20, 4)
