@@ -10,6 +10,7 @@ from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
+OF_SPEED: frozenset[str] = frozenset({"throughput", "cost_per_sample"})  # at one world size they rank alike
 UNITS: dict[Objective, str] = {
     "throughput": "samples/s",
     "efficiency": "",

@@ -105,11 +105,12 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
 
 
 def _confirmations(base: MeasuredStudy) -> list[Confirmation]:
+    confirmed = base.by_role("confirmation")
     return [
         Confirmation(
             record,
             difference_words(base.study, record.config),
-            gain(record, base.study.search.minimum_gain),
+            gain(record, base.study.search.minimum_gain, len(confirmed)),
         )
-        for record in base.by_role("confirmation")
+        for record in confirmed
     ]

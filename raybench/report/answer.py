@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words, weights_words
+from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
 from raybench.report.losses import certain, shares_of_step
@@ -16,6 +17,7 @@ from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
     interval,
+    objectives_words,
     percent,
     rounded_batch,
     times,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve, BatchPoint
     from raybench.analysis.results import Confirmation, StudyResults
     from raybench.analysis.training import Comparison
+    from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
@@ -174,7 +177,7 @@ def _best(results: StudyResults) -> list[str]:
     best = results.best
     if results.confirmations:
         number = f"best of {best.num_suggestions}: " if best else "best: "
-        return [number + _confirmed(each) for each in results.confirmations]
+        return [number + _confirmed(each, results.study) for each in results.confirmations]
     if best is None:
         return []
     failed = f" ({best.num_failed} failed)" if best.num_failed else ""
@@ -233,9 +236,15 @@ def _parity_of(comparison: Comparison, who: str) -> str:
     return words[comparison.parity] + speed
 
 
-def _confirmed(confirmation: Confirmation) -> str:
+def _confirmed(confirmation: Confirmation, study: Study) -> str:
     gain = confirmation.gain
     amount = percent(gain.gain, sign=True)
+    objectives = study.search.objectives
+    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was asked for
+        chosen = f"{confirmation.label}, chosen for {objectives_words(objectives)}"
+        if gain.verdict is Verdict.NONE:
+            return f"{chosen}: no significant difference in samples/s from the default ({amount})"
+        return f"{chosen}: {amount} samples/s against the default"
     if gain.verdict is Verdict.NONE:
         return f"{confirmation.label}, no significant gain over the default ({amount})"
     if gain.verdict is Verdict.WORSE:

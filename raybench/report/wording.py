@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, LargestFit
@@ -100,6 +101,11 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
     low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, scaled.high))
     return f"{value}% [{low}, {high}]"
+
+
+def objectives_words(objectives: Sequence[str]) -> str:
+    """What a study calls best: "throughput and peak memory"."""
+    return " and ".join(name.replace("_", " ") for name in objectives)
 
 
 def share(value: float) -> str:

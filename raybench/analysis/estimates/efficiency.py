@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from raybench.analysis.estimates.rounds import level, paired, series
+from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import StepsResult
@@ -127,11 +128,12 @@ def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | No
     return Status.GOOD if efficiency.value >= GOOD else Status.POOR
 
 
-def gain(record: TrialRecord, minimum_gain: float) -> Gain:
+def gain(record: TrialRecord, minimum_gain: float, among: int = 1) -> Gain:
     """What a confirmation says: the throughput of its setting over that of ``versus``, paired, less one.
 
     Better or worse only where the interval excludes 0 and the gain is at least ``minimum_gain``
-    (relative). Raises ``ValueError`` where the record is no complete confirmation.
+    (relative). The interval holds for all of ``among`` confirmations at once. Raises ``ValueError`` where the
+    record is no complete confirmation.
     """
     measurement = _complete(record)
     versus, synced = series(measurement, "versus"), series(measurement, "synced")
@@ -139,7 +141,7 @@ def gain(record: TrialRecord, minimum_gain: float) -> Gain:
     ratios = None if versus is None or synced is None else paired(versus, synced)
     if ratios is None or samples is None:
         raise ValueError(f"trial {record.trial_id}: no confirmation, nothing was measured against it")
-    ratio = geometric(ratios).scaled(measurement.samples_per_step / samples)
+    ratio = simultaneous(geometric(ratios), among).scaled(measurement.samples_per_step / samples)
     found = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
     verdict = Verdict.NONE
     if found.excludes(0.0) and abs(found.value) >= minimum_gain:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
+from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import Confirmation, StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import UNPAIRED, bound_words, count, interval, mebibytes, percent
+from raybench.report.wording import (
+    UNPAIRED,
+    bound_words,
+    count,
+    interval,
+    mebibytes,
+    objectives_words,
+    percent,
+)
 
 
 def suggestions_table(results: StudyResults) -> Table:
@@ -53,9 +62,13 @@ def confirmation_table(results: StudyResults) -> Table:
         Column("verdict", lambda confirmed: str(confirmed.gain.verdict)),
         Column("n", lambda confirmed: str(confirmed.gain.gain.n), right=True),
     ]
+    objectives = results.study.search.objectives
+    at_once = " for all at once" if len(results.confirmations) > 1 else ""
+    chosen = "" if OF_SPEED.issuperset(objectives) else f" Chosen for {objectives_words(objectives)}."
     caption = (
-        "Interleaved with the default in the same rounds, 95% interval. A gain is significant when the "
-        f"interval excludes 0 and it is at least {results.study.search.minimum_gain:.0%}."
+        f"Interleaved with the default in the same rounds, 95% interval{at_once}. A gain is significant when "
+        f"the interval excludes 0 and it is at least {results.study.search.minimum_gain:.0%}.{chosen} "
+        "The verdict is on samples/s."
     )
     return make_table("The winner against the default", caption, columns, results.confirmations)
 

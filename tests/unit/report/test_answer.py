@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from raybench.analysis import analyse
@@ -56,6 +58,21 @@ def test_no_significant_gain() -> None:
 def test_a_winner_that_is_worse_is_not_recommended() -> None:
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.8}).costs, seed=3)
     assert "keep the default" in answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, runner)))
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"),
+    [(0.8, "samples/s against the default"), (1.0, "no significant difference in samples/s")],
+)
+def test_a_winner_for_another_objective_is_not_judged_by_speed(speed: float, words: str) -> None:
+    spec = DEFAULT.model_copy(
+        update={"search": DEFAULT.search.model_copy(update={"objectives": ("efficiency", "peak_memory")})}
+    )
+    runner = FakeRunner(FakeHardware(speed={"bf16": speed}).costs, QUIET, seed=3)
+    winner = Setting(batch_size=512, precision="bf16")
+    answer = answer_of(analyse(spec, searched(spec, (1, 2), winner, runner)))
+    assert f"bf16, chosen for efficiency and peak memory: {words}" in re.sub(r" [-+]\d.*?\]", "", answer)
+    assert "keep the default" not in answer
 
 
 def test_the_default_is_best() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from raybench.analysis.estimates.efficiency import Status, Verdict, gain, scaling, step_time, throughput
+from raybench.analysis.estimates.statistics import num_trimmed, t_quantile
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.testing import (
@@ -146,6 +149,20 @@ def test_a_small_certain_gain_is_not_significant() -> None:
     record = run_all(FakeRunner(costs, QUIET), [asked])[0][0]
     assert gain(record, 0.02).verdict is Verdict.NONE
     assert gain(record, 0.005).verdict is Verdict.BETTER
+
+
+def test_gains_of_several_winners_hold_at_once() -> None:
+    """One of four: Student's t at the level 0.95 to the power of a quarter."""
+    record = measured(
+        StepCosts(plain_s=0.01), role="confirmation", versus=Setting(), variants=("synced", "versus")
+    )
+    alone, one_of_four = gain(record, 0.02).gain, gain(record, 0.02, among=4).gain
+    degrees = alone.n - 2 * num_trimmed(alone.n) - 1
+    wider = t_quantile(degrees, 0.95**0.25) / t_quantile(degrees)
+    assert one_of_four.value == alone.value
+    assert math.log1p(one_of_four.high) - math.log1p(one_of_four.value) == pytest.approx(
+        wider * (math.log1p(alone.high) - math.log1p(alone.value))
+    )
 
 
 def test_gain_of_another_trial_is_refused() -> None:
