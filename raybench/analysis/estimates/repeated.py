@@ -49,21 +49,21 @@ def scaling_over_starts(record: TrialRecord, others: Sequence[TrialRecord] = ())
 
     What a start did not give (a baseline) is of those that gave it. Raises as ``scaling``.
     """
-    first, *further = (scaling(each, others) for each in starts_of(record, others))
-    if not further:
-        return first
-    size = first.baseline.world_size if first.baseline else None
-    based = [each for each in further if each.baseline and each.baseline.world_size == size]
-    baseline = first.baseline
+    every = [scaling(each, others) for each in starts_of(record, others)]
+    if len(every) == 1:
+        return every[0]
+    baseline = next((each.baseline for each in every if each.baseline), None)
+    size = baseline.world_size if baseline else None
+    based = [each for each in every if each.baseline and each.baseline.world_size == size]
     if baseline is not None:
-        steps_s = [baseline.step_time_s, *(each.baseline.step_time_s for each in based if each.baseline)]
+        steps_s = [each.baseline.step_time_s for each in based if each.baseline]
         baseline = replace(baseline, step_time_s=over_starts(steps_s))
-    speedup = _known([first, *based], lambda each: each.speedup)
-    efficiency = _known([first, *based], lambda each: each.efficiency)
+    speedup = _known(based, lambda each: each.speedup)
+    efficiency = _known(based, lambda each: each.efficiency)
     return Scaling(
-        step_time_s=over_starts([each.step_time_s for each in (first, *further)]),
-        throughput_samples_per_s=over_starts([each.throughput_samples_per_s for each in (first, *further)]),
-        throughput_tokens_per_s=_known([first, *further], lambda each: each.throughput_tokens_per_s),
+        step_time_s=over_starts([each.step_time_s for each in every]),
+        throughput_samples_per_s=over_starts([each.throughput_samples_per_s for each in every]),
+        throughput_tokens_per_s=_known(every, lambda each: each.throughput_tokens_per_s),
         baseline=baseline,
         speedup=speedup,
         efficiency=efficiency,

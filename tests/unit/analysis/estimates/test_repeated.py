@@ -64,6 +64,27 @@ def test_estimates_are_the_mean_over_starts() -> None:
     assert scaling_over_starts(records[0]) == own[0]
 
 
+def test_a_first_start_without_a_baseline_does_not_hide_the_others() -> None:
+    first, *further = repeated(3)
+    bare = without_plain(first)
+    found = scaling_over_starts(bare, [bare, *further])
+    assert scaling(bare).speedup is None
+    assert found.baseline is not None
+    assert found.efficiency is not None
+    assert (found.step_time_s.starts, found.efficiency.starts) == (3, 2)
+    assert found.efficiency.value == pytest.approx(10 / 13.5, rel=0.02)
+
+
+def without_plain(record: TrialRecord) -> TrialRecord:
+    """The record of a trial in which one device alone could not be measured."""
+    assert record.steps is not None
+    rounds = tuple(
+        each.model_copy(update={"blocks": tuple(b for b in each.blocks if b.variant != "plain")})
+        for each in record.steps.rounds
+    )
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})})
+
+
 def test_parts_still_add_up_to_the_step() -> None:
     records = repeated(3, (1.0, 1.05, 1.12))
     found = waterfall_over_starts(records[0], records)
