@@ -1,8 +1,9 @@
 """How much each knob changes the scaling efficiency, one at a time and together, against the default.
 
 An effect is a ratio of efficiencies of two trials: each is paired within its own rounds, the two are minutes
-apart, so half-widths of logarithms add in squares. The largest of many is flattered by chance, so the effects
-of a study have simultaneous intervals. Where knobs were changed together and each alone as well, the
+apart, so half-widths of logarithms add in squares; where variables of the processes differ, what starts
+differ by is added. The largest of many is flattered by chance, so the effects of a study have simultaneous
+intervals. Where knobs were changed together and each alone as well, the
 interaction is what is left: together over the product of the single effects.
 """
 
@@ -18,7 +19,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_
 from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import one_of_each, same_setting
+from raybench.analysis.same_setting import between_starts, one_of_each, same_setting
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -149,13 +150,14 @@ def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord, a
     assert mine.efficiency is not None
     assert base.efficiency is not None
     rates = mine.throughput_samples_per_s, base.throughput_samples_per_s
+    apart = between_starts(record.config, default.config)
     return Effect(
         changes=record.config.differences(default.config),
         label=difference_words(results.study, record.config),
         record=record,
         efficiency=mine.efficiency,
-        efficiency_ratio=simultaneous_ratio(mine.efficiency, base.efficiency, among),
-        throughput_ratio=simultaneous_ratio(*rates, among),
+        efficiency_ratio=simultaneous_ratio(mine.efficiency, base.efficiency, among, apart),
+        throughput_ratio=simultaneous_ratio(*rates, among, apart),
         interaction=None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 
@@ -27,6 +28,14 @@ def same_question(one: Configuration, other: Configuration) -> bool:
         mine, theirs = mine.at(1), theirs.at(1)
     named = ("workload", "optimizer", "environment", "scaling", "device", "data")
     return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
+
+
+def between_starts(one: Configuration, other: Configuration) -> float:
+    """The standard deviation, relative, of what starts of the workers put between two of one study's trials.
+
+    Variables of the processes need a worker group of their own, which is another start.
+    """
+    return 0.0 if one.environment == other.environment else BETWEEN_STARTS
 
 
 def without_batch(config: Configuration) -> Configuration:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.records.measurements import StepsResult, StopReason
-from raybench.report.wording import interval
+from raybench.report.wording import interval, share
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -30,6 +31,11 @@ BASE = (
 ONE_START = (
     "All intervals are of one start of the workers: what two starts of one program differ by, some percent, "
     "is not in them (measure.starts = 3 measures it)."
+)
+BETWEEN_GROUPS = (
+    "Except where two settings with different process variables are compared, which have workers of their "
+    f"own: there a standard deviation of {share(BETWEEN_STARTS)} between starts is assumed and in the "
+    "ratio's interval."
 )
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
@@ -58,7 +64,8 @@ def _start_words(results: StudyResults) -> list[str]:
     """Whether the intervals hold what starts of the workers differ by."""
     starts = max(results.scaling(record).step_time_s.starts for record in results.measured)
     if starts == 1:
-        return [ONE_START]
+        several = any(len(values) > 1 for values in results.study.environment.values())
+        return [ONE_START, *([BETWEEN_GROUPS] if several else [])]
     return [
         f"Trials of the curve were repeated in {starts} starts of the workers, as two starts of one program "
         "differ by more than the rounds of one tell: each start has its own estimate, and over the starts "

@@ -15,7 +15,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import one_of_each
+from raybench.analysis.same_setting import between_starts, one_of_each
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -85,10 +85,11 @@ def _configuration(
         neighbours += 1
         if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
             continue
-        ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs)
+        apart = between_starts(other.config, record.config)
+        ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
         ((knob, value),) = difference.items()
         rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
-        faster = simultaneous_ratio(*rates, num_pairs)
+        faster = simultaneous_ratio(*rates, num_pairs, apart)
         least = 1 + results.study.search.minimum_gain
         helps = min(ratio.low, faster.low) > 1 and ratio.value >= least
         if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):

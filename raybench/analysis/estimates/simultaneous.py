@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from raybench.analysis.estimates.over_starts import ratio_of_starts
 from raybench.analysis.estimates.statistics import (
     CONFIDENCE,
     Estimate,
@@ -30,12 +31,17 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     return Estimate(estimate.value, low, high, estimate.n, estimate.starts)
 
 
-def simultaneous_ratio(numerator: Estimate, denominator: Estimate, among: int) -> Estimate:
+def simultaneous_ratio(
+    numerator: Estimate, denominator: Estimate, among: int, between_starts: float = 0.0
+) -> Estimate:
     """``unpaired_ratio`` as one of so many, with the degrees of freedom of Welch.
 
     Welch (1947), "The generalization of 'Student's' problem when several different population variances are
-    involved", Biometrika 34.
+    involved", Biometrika 34. ``between_starts``: the standard deviation of a start's logarithm, where the two
+    are of different starts; taken unless both were measured in several.
     """
+    if between_starts and min(numerator.starts, denominator.starts) < 2:
+        return simultaneous(ratio_of_starts([numerator], [denominator], between_starts), among)
     ratio, sides = unpaired_ratio(numerator, denominator), (numerator, denominator)
     degrees = [_degrees(each) for each in sides]
     if among <= 1 or ratio.half_width == 0 or min(degrees) < 1:

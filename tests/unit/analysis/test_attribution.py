@@ -8,7 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution, between
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
-from raybench.testing import FakeRunner, run_all
+from raybench.testing import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, grid, planted, study
 
 
@@ -83,3 +83,19 @@ def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None
     (both,) = found.together
     assert both.interaction is not None
     assert both.interaction.starts == 2
+
+
+def test_settings_with_other_variables_are_of_other_workers() -> None:
+    """Exact rounds: what is left between two worker groups is what starts differ by, assumed as 3%."""
+    spec = study(
+        knobs={"batch_size": [32, 64]},
+        environment={"OMP_NUM_THREADS": ["1", "2"]},
+        search={"method": "ablation"},
+    )
+    requests = [t.request for t in make_plan(spec, Resources("cpu", 2, "a cpu")).trials()]
+    costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
+    found = attribution(analyse(spec, run_all(costs, requests)[0]))
+    assert found is not None
+    halves = {effect.label: effect.efficiency_ratio.log_half_width for effect in found.singles}
+    assert halves["batch 64"] == pytest.approx(0.0, abs=1e-9)
+    assert halves["OMP_NUM_THREADS=2"] > 1.96 * 0.03 * 2**0.5

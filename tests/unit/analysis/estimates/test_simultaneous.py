@@ -39,6 +39,14 @@ def test_starts_count_where_there_are_several() -> None:
     assert found.log_half_width == pytest.approx(wider(2) * starts.log_half_width)
 
 
+def test_what_lies_between_starts_is_in_a_ratio_of_one_start_each() -> None:
+    found = simultaneous_ratio(ALONE, ALONE, 1, between_starts=0.03)
+    rounds = unpaired_ratio(ALONE, ALONE).log_half_width
+    assert found.log_half_width == pytest.approx(math.hypot(rounds, 1.959964 * 0.03 * math.sqrt(2)))
+    starts = Estimate(0.8, 0.7, 0.8**2 / 0.7, n=30, starts=3)
+    assert simultaneous_ratio(starts, starts, 12, 0.03) == simultaneous_ratio(starts, starts, 12)
+
+
 def test_what_is_exact_stays_so() -> None:
     exact = Estimate(0.8, 0.8, 0.8, 10)
     assert simultaneous(exact, 12) == exact
