@@ -63,6 +63,7 @@ def test_what_a_write_up_does_not_say_is_this_studys_choice() -> None:
         assert chosen["optimizer.learning_rate"] == "0.0005"
         assert chosen["optimizer.name"] == '"adamw"'
         assert chosen["training.epochs"] == "20"
+    assert unsaid("transformer_imdb")["scaling.mode"] == '"strong"'
     chosen = unsaid("strategies_resnet_cifar10")
     assert (chosen["optimizer.momentum"], chosen["training.epochs"]) == ("0.9", "3")
     assert chosen["knobs.batch_size"] == "256"
