@@ -118,16 +118,16 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
         return []
     lines = ["## What changes the efficiency most", ""]
     lines.append(
-        f"Against the default at {percent(attribution.default_efficiency)} on "
-        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first, with 95% "
-        f"intervals for all at once. Exploratory: {UNPAIRED}"
+        f"Against the default at {attribution.default_efficiency.value:.0%} on "
+        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first; the "
+        f"effects have 95% intervals for all at once. Exploratory: {UNPAIRED}"
     )
     lines.append("")
     for effect in attribution.singles:
         sure = "" if effect.efficiency_ratio.excludes(1.0) else " (no difference beyond the interval)"
         lines.append(
             f"- {effect.label}: {times(effect.efficiency_ratio)} the efficiency, "
-            f"{percent(effect.efficiency)}{sure}; {times(effect.throughput_ratio)} the samples/s."
+            f"{effect.efficiency.value:.0%}{sure}; {times(effect.throughput_ratio)} the samples/s."
         )
     return [*lines, ""]
 
