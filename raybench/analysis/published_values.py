@@ -13,6 +13,7 @@ from raybench.analysis.hiding import Hiding
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.published import Figure
 from raybench.analysis.summary import TrialSummary
+from raybench.analysis.trained_group import TrainedGroup, over_seeds
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
@@ -73,8 +74,8 @@ class Values:
     def of(self, figure: Figure, record: TrialRecord) -> Found:
         """The quantity of ``figure`` in ``record``."""
         quantity = figure.quantity
-        if figure.epoch is not None or quantity in LEARNED:
-            return _learned(figure, record)
+        if figure.epoch is not None or quantity in LEARNED or quantity == "accuracy":
+            return self._learned(figure, record)
         if quantity == "speedup" and record.training is not None:
             return self._trained_speedup(figure, record)
         if quantity in _FROM_RECORD:
@@ -96,6 +97,22 @@ class Values:
             return self._time_saved(figure, record)
         return self._over_epochs(quantity, record)
 
+    def _group(self, record: TrialRecord) -> TrainedGroup | None:
+        """The training of ``record`` with all seeds."""
+        groups = self._training.groups if self._training else ()
+        return next((group for group in groups if any(run.record is record for run in group.runs)), None)
+
+    def _learned(self, figure: Figure, record: TrialRecord) -> Found:
+        """What training learned, or how long it took, in the figure's epoch, else in the end: over seeds."""
+        group = self._group(record)
+        if group is None:
+            return Found(None, why_not=NOT_TRAINED)
+        if figure.epoch is not None and figure.epoch > group.num_epochs:
+            return Found(None, why_not=f"{group.num_epochs} epochs were trained")
+        value = _of_seeds(over_seeds(_learned_in(run, figure) for run in group.runs))
+        derived = OF_TRAINING if figure.quantity == "loss" else ""
+        return Found(value, derived, "it was not evaluated")
+
     def _comparison(self, record: TrialRecord) -> Comparison | None:
         """The training of ``record`` and of the other seeds against one device's."""
         comparisons = self._training.comparisons if self._training else ()
@@ -110,7 +127,7 @@ class Values:
         if each is None:
             return Found(None, why_not="not trained on one device")
         found = each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup
-        return Found(_bare(found.value) if found is not None and found.n < 2 else found, why_not=NO_SEED)
+        return Found(_of_seeds(found), why_not=NO_SEED)
 
     def _hiding(self) -> Estimate | None:
         found = next((each for each in self._hidden if each.compute_s is not None), None)
@@ -121,9 +138,12 @@ class Values:
         return Estimate(found.compute_s, found.low_s, found.high_s, min(p.fraction.n for p in found.points))
 
     def _over_epochs(self, quantity: str, record: TrialRecord) -> Found:
-        """Times and costs of epochs: of a training trial, else of its steps where the samples are known."""
-        trained_s = self._rows[record.trial_id].epoch_time_s
-        epoch, derived = (None, "") if trained_s is None else (_bare(trained_s), "")
+        """Times and costs of epochs: of a training, else of steps where the samples are known.
+
+        A run of a training has its evaluations in it.
+        """
+        group = self._group(record)
+        epoch, derived = _of_seeds(group.epoch_time_s) if group else None, ""
         if epoch is None and self._run.samples and record.steps is not None:
             rate = self._results.scaling(record).throughput_samples_per_s
             epoch = epochs_time(record, self._run.samples, 1, rate)
@@ -135,12 +155,13 @@ class Values:
             return Found(epoch, derived)
         if epochs is None:
             return Found(None, why_not="the epochs of a run are not known")
+        total = (_of_seeds(group.total_s) if group else None) or epoch.scaled(epochs)
         if quantity == "total_time":
-            return Found(epoch.scaled(epochs), derived)
+            return Found(total, derived)
         if quantity == "device_minutes":
-            return Found(epoch.scaled(epochs * devices), derived)
+            return Found(total.scaled(devices), derived)
         if quantity == "cost":
-            money = epoch.scaled(epochs * devices * price) if price else None
+            money = total.scaled(devices * price) if price else None
             return Found(money, derived, "no price is known")
         return Found(None, why_not="raybench measures no such quantity")
 
@@ -153,7 +174,7 @@ class Values:
         value, derived = total.value, total.derived
         if record.training is not None:
             each = self._comparison(record)
-            speedup = each.epoch_speedup if each else None
+            speedup = each.total_speedup if each else None
         else:
             found = self._results.scaling(record)
             speedup = found.speedup if found.baseline and found.baseline.world_size == 1 else None
@@ -189,23 +210,6 @@ class Values:
         return Found(epoch_s, BY_STEPS, "no such phase on one device")
 
 
-def _learned(figure: Figure, record: TrialRecord) -> Found:
-    """What a training trial learned, or how long it took, in the figure's epoch, else in the end."""
-    if record.training is None:
-        return Found(None, why_not=NOT_TRAINED)
-    run = TrainedRun(record)
-    if figure.quantity == "convergence_epoch":
-        value: float | None = run.converged_epoch
-    else:
-        number = run.best_epoch if figure.quantity == "best_accuracy" else figure.epoch or len(run.epochs)
-        epoch = next((each for each in run.epochs if each.epoch == number), None)
-        if epoch is None:
-            return Found(None, why_not=f"{len(run.epochs)} epochs were trained")
-        value = _FROM_EPOCH[figure.quantity](epoch)
-    derived = OF_TRAINING if figure.quantity == "loss" else ""
-    return Found(None if value is None else _bare(value), derived, "it was not evaluated")
-
-
 _FROM_EPOCH: dict[str, Callable[[Epoch], float | None]] = {
     "epoch_time": lambda epoch: epoch.train_s,
     "loss": lambda epoch: epoch.train_loss,
@@ -217,14 +221,27 @@ _FROM_EPOCH: dict[str, Callable[[Epoch], float | None]] = {
 }
 
 
+def _learned_in(run: TrainedRun, figure: Figure) -> float | None:
+    """The figure's quantity with one seed."""
+    if figure.quantity == "convergence_epoch":
+        return run.converged_epoch
+    number = run.best_epoch if figure.quantity == "best_accuracy" else figure.epoch or len(run.epochs)
+    epoch = next((each for each in run.epochs if each.epoch == number), None)
+    return None if epoch is None else _FROM_EPOCH[figure.quantity](epoch)
+
+
+def _of_seeds(estimate: Estimate | None) -> Estimate | None:
+    """Without an interval where there is one seed."""
+    return _bare(estimate.value) if estimate is not None and estimate.n < 2 else estimate
+
+
 def _bare(value: float) -> Estimate:
-    """A value of the summary, which has no interval: n is 0."""
+    """A value without an interval: n is 0."""
     return Estimate(value, value, value, 0)
 
 
 # By quantity: the column of the summary, and why it may be empty.
 _FROM_SUMMARY = {
-    "accuracy": ("accuracy", NOT_TRAINED),
     "memory": ("peak_memory_bytes", "torch does not count memory on CPUs"),
     "utilization": ("device_utilization", "the device does not tell how busy it is"),
 }

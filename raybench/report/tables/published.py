@@ -53,8 +53,9 @@ def published_table(results: StudyResults) -> Table:
     caption = (
         f"Published by others: {'; '.join(map(_source_words, sources))}. Their hardware is not this one, so "
         "the columns stand beside each other and nothing follows from their difference. Measured: mean with "
-        "95% interval over n rounds; where the devices or the batch per device are not the published ones, "
-        "it says so. Undated: the write-up does not say when it was measured."
+        "95% interval over n rounds, of trained figures over n seeds; where the devices or the batch per "
+        "device are not the published ones, it says so. Undated: the write-up does not say when it was "
+        "measured."
     )
     caption += _training_words(results)
     derived = {pair.measured.derived for pair in shown if pair.measured}

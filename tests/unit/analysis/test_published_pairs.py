@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from raybench.analysis import analyse
 from raybench.analysis.published_pairs import Pair, pairs, published_experiment
 from raybench.analysis.published_values import BY_STEPS_AND_RESTARTS
 from raybench.analysis.results import StudyResults
+from raybench.analysis.trained_run import TrainedRun
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
@@ -85,24 +87,47 @@ def test_what_was_not_measured_has_nothing_beside_it() -> None:
     assert one.value == pytest.approx(25_600)
 
 
-def test_epoch_times_come_from_training_else_from_steps() -> None:
+def test_epoch_times_come_from_steps_without_training() -> None:
     spec = study(name="distilbert_ag_news", knobs={"batch_size": [256]})
     results = measured(spec)
     epoch = beside(paired(results), "epoch_time", 1, None).measured
     assert epoch is not None
     assert epoch.value == pytest.approx(120_000 / 25_600)
     assert epoch.derived
-    trained = tuple(replace(row, epoch_time_s=100.0, accuracy=0.9) for row in results.summaries)
-    found = paired(results, summaries=trained)
-    epoch, total = (beside(found, name, 1, None).measured for name in ("epoch_time", "total_time"))
-    assert epoch is not None
-    assert total is not None
-    assert (epoch.value, epoch.low, epoch.derived) == (100.0, None, "")
-    assert total.value == 300.0
-    accuracy = beside(found, "accuracy", 2, None).measured
-    assert accuracy is not None
-    assert accuracy.value == pytest.approx(90)
+    found = paired(results)
     assert all(pair.measured is None for pair in found if pair.figure.epoch is not None)
+
+
+def test_what_several_seeds_trained_is_their_mean_with_its_interval() -> None:
+    spec = study(
+        name="distilbert_ag_news",
+        workload={"name": "vision", "input": "real", "samples": 640},
+        knobs={"batch_size": 32},
+        training={"epochs": 3, "seeds": 3},
+    )
+    results = _trained(spec)
+    runs = [TrainedRun(r) for r in results.records if r.training and r.config.world_size == 2]
+    assert len(runs) == 3
+    found = {(p.figure.quantity, p.figure.epoch): p.measured for p in results.published if _on_two(p)}
+    means = {
+        ("accuracy", None): [100 * (run.final_accuracy or 0) for run in runs],
+        ("accuracy", 2): [100 * (run.epochs[1].test_accuracy or 0) for run in runs],
+        ("train_loss", 3): [run.epochs[2].train_loss for run in runs],
+        ("total_time", None): [run.total_s for run in runs],  # with its evaluations
+    }
+    for key, values in means.items():
+        measured_ = found[key]
+        assert measured_ is not None, key
+        assert measured_.value == pytest.approx(fmean(values)), key
+        assert (measured_.n, measured_.derived) == (3, ""), key
+    accuracy = found["accuracy", None]
+    assert accuracy is not None
+    assert accuracy.low is not None
+    assert accuracy.low < accuracy.value
+
+
+def _on_two(pair: Pair) -> bool:
+    return pair.figure.world_size == 2
 
 
 def test_an_epoch_is_of_the_samples_that_there_are_here() -> None:
@@ -278,12 +303,12 @@ def test_a_loss_and_the_time_saved_come_from_training_where_there_is_some() -> N
     results = _trained(learned.model_copy(update={"name": "resnet50_cifar10"}))
     saved = beside(results.published, "time_saved", 2, 64).measured
     one, two = (
-        [e.train_s for e in r.training.epochs][-1]
+        TrainedRun(r).total_s
         for r in sorted(results.records, key=lambda r: r.config.world_size)
         if r.training
     )
     assert saved is not None
-    assert saved.value == pytest.approx(2 * (one - two) / 60)
+    assert saved.value == pytest.approx((one - two) / 60)
 
 
 def _trained(spec: Study) -> StudyResults:
