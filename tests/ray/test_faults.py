@@ -118,7 +118,7 @@ def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: P
             batches += [300 + 10 * number + failing, 200 + 10 * (3 * number + failing)]
     write_study(tmp_path, batches, "[3]", factory="tests.ray.faulty:build_ending")
     command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
-    assert command.wait(120 + 90 * repeats) == 0, command.output
+    assert command.wait(120 + 150 * repeats) == 0, command.output
     found = {
         record["request"]["config"]["setting"]["batch_size"]: record for record in read_records(tmp_path)
     }
