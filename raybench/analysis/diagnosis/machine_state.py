@@ -41,6 +41,8 @@ def other_processes(record: TrialRecord, measurement: StepsResult) -> Finding | 
     if not taken:
         return None
     others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
+    # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
+    others = max(others, sum(measurement.other_programs.values()))
     spare = max(0.0, min(cores - needed for _, cores, needed in taken))
     lost = max(0.0, others - spare) / cores
     if lost < WORTH_TELLING:
@@ -51,7 +53,7 @@ def other_processes(record: TrialRecord, measurement: StepsResult) -> Finding | 
         Severity.WARNING if lost >= MUCH else Severity.NOTE,
         record.trial_id,
         f"{others:.2f} of {cores:.0f} cores went to other processes during the rounds "
-        f"(median of {len(taken)} rounds{f': {named}' if named else ''}), the trial's workers need "
+        f"({len(taken)} rounds{f'; {named}' if named else ''}), the trial's workers need "
         f"{cores - spare:.0f}: steps of all of them are up to {lost:.0%} longer than on an idle host",
         "leave a core of each host free: fewer workers or loader processes; see what runs there (top)",
         {"other_cores": others, "host_cores": cores, "lost_ratio": lost, "rounds": len(taken)},

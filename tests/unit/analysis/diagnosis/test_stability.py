@@ -104,7 +104,10 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
     assert finding.values["lost_ratio"] == pytest.approx(0.06)
     much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
     assert much.severity is Severity.WARNING
-    for others, cores in (((0.9, 0.9), 3), ((0.03, 0.03), 2), ((None, None), 2)):
+    # what programs used counts where the kernel's sum, which counts in ticks, is less
+    ticks = found(on_hosts(record, [(0.03, 0.03)], 2))[FindingName.OTHER_PROCESSES]
+    assert ticks.values["other_cores"] == pytest.approx(0.12)
+    for others, cores in (((0.9, 0.9), 3), ((0.03, 0.03), 4), ((None, None), 2)):
         assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [others], cores))
     # two hosts of one worker each: the one without a spare core counts
     uneven = on_hosts(record, [(0.0, 0.4)], 1, hosts=(0, 1))
