@@ -34,6 +34,7 @@ from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 BLOCKS = 5
+SETTLE_S = 2.0  # what Ray's processes catch up on when they run again must not fall into the next turn
 
 
 def main() -> None:
@@ -114,6 +115,7 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
         for process in processes:
             if process.is_running():
                 process.resume()
+        time.sleep(SETTLE_S)
 
 
 def trial(runner: WorkerGroupRunner, request: StepsRequest) -> float:

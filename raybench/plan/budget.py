@@ -14,13 +14,14 @@ from raybench.spec.knobs import Setting
 
 ROUNDS_SHARE = 0.7  # of a trial's time; the rest is set-up, warm-up and what is measured beside the rounds
 LEAST_SHARE = 0.5  # of the time that trials are expected to take: with less some are left out
-ALONE = 0.6  # a trial on one device, in trials on several
+ALONE = 0.45  # a trial on one device, in trials on several
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
-# has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals.
+# has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals. As in
+# the default study on two cores: 1.6 to 2.6, 0.9; one device 0.4 to 0.5.
 COST_IN_SEARCHES: dict[Role, float] = {
     "search": 1.0,
-    "scaling": 2.2,
-    "confirmation": 1.7,
+    "scaling": 2.4,
+    "confirmation": 1.0,
     "training": 1.7,
     "verification": 1.7,
 }

@@ -21,7 +21,8 @@ from raybench.records.requests import StepsRole, TrainingRequest, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
-RESERVED = 0.75  # of what the parts after the search would take at their full length
+UNKNOWN_BEST = 0.5  # of the default's curve, for that of a better setting that is not found yet
+RESERVED = 0.85  # of what the parts after the search would take at their full length
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
@@ -173,19 +174,21 @@ class Session:
     def search_reserve_s(self) -> float:
         """Seconds to keep back for what comes after the search: the curves and the confirmation.
 
-        Of the default and of one other setting at least, as the best may still be found. As much as they need
-        with somewhat shorter rounds: what is left in the end is divided among them.
+        Of the default and of one other setting at least, as a better one may still be found: it is faster. As
+        much as they need with somewhat shorter rounds: what is left in the end is divided among them.
         """
         starts, default = self.plan.study.measure.starts, self._default()
-        others: list[tuple[Setting, ...]] = [(each,) for each in self.best or ()] or [default]
-        curves_s = sum(
-            starts * self.cost_s("scaling", size, *settings)
-            for settings in (default, *others)
-            for size in self.plan.curve_sizes
-        )
-        groups_s = (starts - 1) * self.budget.start_s
-        confirmation_s = self.confirmation_cost_s() or self.cost_s("confirmation", self.plan.target, *default)
-        return RESERVED * (curves_s + confirmation_s) + groups_s
+        curves_s = self._curve_s(*default) + sum(self._curve_s(each) for each in self.best or ())
+        confirmation_s = self.confirmation_cost_s()
+        if not self.best:
+            curves_s += UNKNOWN_BEST * self._curve_s(*default)
+            confirmation_s = self.cost_s("confirmation", self.plan.target, *default)
+        return RESERVED * (curves_s + confirmation_s) + (starts - 1) * self.budget.start_s
+
+    def _curve_s(self, *settings: Setting) -> float:
+        """Expected seconds of the trials of one curve."""
+        sizes, starts = self.plan.curve_sizes, self.plan.study.measure.starts
+        return starts * sum(self.cost_s("scaling", size, *settings) for size in sizes)
 
     def confirmation_cost_s(self) -> float:
         """Expected seconds of the confirmations: none where the default is the best so far."""
