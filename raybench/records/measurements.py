@@ -120,9 +120,8 @@ class StepsResult(Frozen):
     plain_energy_joules: float | None = None  # of one device alone, per step of plain
     hosts: tuple[int, ...] = ()  # of each rank, the leader's is 0
     host_cores: tuple[int, ...] = ()  # of each rank's host, that the rank may use
-    other_programs: dict[str, float] = Field(
-        default_factory=dict
-    )  # cores that each took, on the leader's host
+    # cores that each took, on the leader's host; of trials of the curve
+    other_programs: dict[str, float] = Field(default_factory=dict)
     loss: float | None = None  # after the last round
     parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
     # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step

@@ -18,7 +18,7 @@ from tests.unit import studies
 from tests.unit.machine.test_core_time import SHARE, WORKS
 
 REQUEST = studies.request(
-    role="search",
+    role="scaling",
     workload=FactorySpec.model_validate({"factory": "tests.ranks.planted:faulty"}),
     setting=Setting(batch_size=8),
     world_size=2,

@@ -53,16 +53,19 @@ class CoreMeter:
 class OtherLoad:
     """Adds up the ranks of a host, so that what is left of its use is others'."""
 
-    def __init__(self, team: Team) -> None:
-        """A collective call."""
+    def __init__(self, team: Team, *, names: bool) -> None:
+        """``names``: tell programs apart, which looks at every process twice: a second on a large node.
+
+        A collective call.
+        """
         here = (socket.gethostname(), os.getpid(), len(core_time.cores_allowed()))
         places: list[tuple[str, int, int]] = team.gather(here)
         self._hosts = [host for host, _, _ in places]
-        names = list(dict.fromkeys(self._hosts))
-        self.hosts = tuple(names.index(host) for host in self._hosts)  # of each rank, the leader's is 0
+        distinct = list(dict.fromkeys(self._hosts))
+        self.hosts = tuple(distinct.index(host) for host in self._hosts)  # of each rank, the leader's is 0
         self.host_cores = tuple(cores for _, _, cores in places)  # of each rank's host
         self._own_pids = {pid for host, pid, _ in places if host == here[0]}
-        self._before = core_time.core_seconds_by_process() if team.leads else {}
+        self._before = core_time.core_seconds_by_process() if names and team.leads else {}
         self._began = perf_counter()
 
     def of_round(self, used: Sequence[CoresUsed]) -> tuple[float | None, ...]:
@@ -70,7 +73,7 @@ class OtherLoad:
         return tuple(self._others_on(host, used) for host in self._hosts)
 
     def by_name(self) -> dict[str, float]:
-        """Cores' worth of time since the beginning, by program, on the leader's host; empty elsewhere."""
+        """Cores' worth of time since the beginning, by program, on the leader's host; empty if not asked."""
         if not self._before:
             return {}
         after, seconds = core_time.core_seconds_by_process(), perf_counter() - self._began

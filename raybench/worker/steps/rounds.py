@@ -73,11 +73,13 @@ class MeasuringLoop:
         seed: int,
         step_s: dict[Variant, float],
         has_loaders: bool = False,
+        names_programs: bool = False,
         on_round: Callable[[int, float | None], None] = lambda number, half_width: None,
     ) -> None:
         """``step_s``: of each variant, from the warm-up; ``has_loaders``: processes read for the ranks.
 
-        ``on_round`` hears the half-width reached. A collective call.
+        ``names_programs``: what others take of the cores is told by program. ``on_round`` hears the
+        half-width reached. A collective call.
         """
         self._team, self._runs, self._measure = team, list(runs), measure
         self._device, self._on_round = device, on_round
@@ -90,7 +92,10 @@ class MeasuringLoop:
         variants = [run.variant for run in runs]
         self._measured: Variant = "synced" if "synced" in variants else "plain"
         self._meters = BlockMeters(device, self._measured)
-        self._other_load, self._cores = OtherLoad(team), CoreMeter(has_children=has_loaders)
+        self._other_load, self._cores = (
+            OtherLoad(team, names=names_programs),
+            CoreMeter(has_children=has_loaders),
+        )
         self._result = LoopResult(
             hosts=self._other_load.hosts, host_cores=self._other_load.host_cores, measured=self._measured
         )

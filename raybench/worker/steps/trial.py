@@ -145,6 +145,7 @@ class StepsTrial:
             seed=self._request.config.seed,
             step_s=warm.step_s,
             has_loaders=self._models.has_loaders,
+            names_programs=self._request.measures_beside_rounds,
             on_round=on_round,
         ).run()
 
