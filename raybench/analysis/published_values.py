@@ -115,11 +115,8 @@ class Values:
 
     def _comparison(self, record: TrialRecord) -> Comparison | None:
         """The training of ``record`` and of the other seeds against one device's."""
-        comparisons = self._training.comparisons if self._training else ()
-        for each in comparisons:
-            if record.trial_id in [run.record.trial_id for run in each.group.runs]:
-                return each
-        return None
+        group = self._group(record)
+        return self._training.comparison(group) if self._training and group else None
 
     def _trained_speedup(self, figure: Figure, record: TrialRecord) -> Found:
         """Of the epochs or the whole of a training over one device's."""

@@ -8,14 +8,9 @@ from collections.abc import Collection
 
 import psutil
 
+from raybench.machine.cores import allowed_cores
+
 RAYS_TITLES = ("ray::", "raylet", "gcs_server", "ray-dashboard")
-
-
-def cores_allowed() -> tuple[int, ...]:
-    """The cores on which this process may run."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
 
 
 def busy_core_seconds() -> float | None:
@@ -25,7 +20,7 @@ def busy_core_seconds() -> float | None:
     """
     try:
         every = psutil.cpu_times(percpu=True)
-        used = [every[core] for core in cores_allowed()]
+        used = [every[core] for core in allowed_cores()]
     except (OSError, IndexError, NotImplementedError):
         return None
     # guest time is part of user time already

@@ -15,10 +15,16 @@ CPUS = Path("/sys/devices/system/cpu")
 CPU_INFO = Path("/proc/cpuinfo")
 
 
+def allowed_cores() -> tuple[int, ...]:
+    """The numbers of the cores on which this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
 def usable_cores() -> int:
     """Whole cores for this process: its affinity, cut to the container's quota of time; at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota_cores()
+    allowed, quota = len(allowed_cores()), _quota_cores()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 from raybench.analysis.estimates.epochs import epochs_time
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Role, StepsRequest, TrainingRequest
+from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest
 from raybench.spec.knobs import Setting
 
 ROUNDS_SHARE = 0.7  # of a trial's time; the rest is set-up, warm-up and what is measured beside the rounds
@@ -18,11 +18,10 @@ ALONE = 0.45  # a trial on one device, in trials on several
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
 # has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals. As in
 # the default study on two cores: 1.6 to 2.6, 0.9; one device 0.4 to 0.5.
-COST_IN_SEARCHES: dict[Role, float] = {
+COST_IN_SEARCHES: dict[StepsRole, float] = {
     "search": 1.0,
     "scaling": 2.4,
     "confirmation": 1.0,
-    "training": 1.7,
     "verification": 1.7,
 }
 
@@ -31,7 +30,7 @@ COST_IN_SEARCHES: dict[Role, float] = {
 class _Seen:
     """How long a trial of steps took."""
 
-    role: Role
+    role: StepsRole
     alone: bool  # on one device
     settings: tuple[Setting, ...]
     seconds: float
@@ -54,7 +53,7 @@ class Budget:
     @property
     def start_s(self) -> float:
         """Expected seconds until a new worker group is ready: as those before it; 0 if unknown."""
-        return sum(self._starts_s) / len(self._starts_s) if self._starts_s else 0.0
+        return fmean(self._starts_s) if self._starts_s else 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -80,7 +79,7 @@ class Budget:
         self._seen.append(_Seen(request.role, alone, request.settings, seconds))
 
     def cost(
-        self, role: Role, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
+        self, role: StepsRole, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
     ) -> float:
         """Expected seconds of a trial of ``settings`` (none: not known yet), from those seen.
 

@@ -37,24 +37,29 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     sizes, starts = ", ".join(str(size) for size in session.plan.world_sizes), session.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
     session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")
-    for done, trial in enumerate(trials):
-        request = trial.request
-        if not session.is_open(request):
-            continue
-        assert request.kind == "steps"
-        rest = [each.request for each in trials[done:] if session.is_open(each.request)]
-        own_s, confirmation_s = _cost_s(session, request), session.confirmation_cost_s()
-        training_s, start_s = session.training_reserve_s(), session.start_cost_s(request)
-        steps_s = sum(_cost_s(session, each) for each in rest) + confirmation_s
-        starts_s = start_s + (trials[-1].start - trial.start) * session.budget.start_s
-        in_time = session.budget.in_time(request, own_s, steps_s, starts_s + training_s)
-        if in_time is None and not session.budget.has(own_s + start_s + confirmation_s + training_s):
-            words = "; ".join(trial_words(session.study, each) for each in rest)
+    # each once, beforehand: whoever asks for one reads all records
+    still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
+    for place, (done, trial) in enumerate(still):
+        rest = [each for _, each in still[place:]]
+        request = _in_time(session, rest)
+        if request is None:
+            words = "; ".join(trial_words(session.study, each.request) for each in rest)
             session.not_reached.append(f"{len(rest)} trials: {words}")
             return
-        session.measure(replace(trial, request=in_time or request), done=done, total=len(trials))
+        session.measure(replace(trial, request=request), done=done, total=len(trials))
 
 
-def _cost_s(session: Session, request: TrialRequest) -> float:
+def _in_time(session: Session, rest: Sequence[Trial]) -> TrialRequest | None:
+    """The first of ``rest`` with the time for its rounds that it may take; None where it has no time."""
+    budget, request = session.budget, rest[0].request
     assert request.kind == "steps"
-    return session.cost_s(request.role, request.config.world_size, *request.settings)
+    if budget.left_s is None:
+        return request
+    costs_s = [session.trial_cost_s(each.request) for each in rest if each.request.kind == "steps"]
+    confirmation_s, training_s = session.confirmation_cost_s(), session.training_reserve_s()
+    start_s = session.start_cost_s(request)
+    starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
+    in_time = budget.in_time(request, costs_s[0], sum(costs_s) + confirmation_s, starts_s + training_s)
+    if in_time is None and budget.has(costs_s[0] + start_s + confirmation_s + training_s):
+        return request
+    return in_time

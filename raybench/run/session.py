@@ -17,7 +17,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StepsRole, TrainingRequest, TrialRequest
+from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
@@ -156,6 +156,10 @@ class Session:
         """Expected seconds of a trial of steps; ``settings``: what it measures, as far as that is known."""
         return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds, settings)
 
+    def trial_cost_s(self, request: StepsRequest) -> float:
+        """Expected seconds of this one."""
+        return self.cost_s(request.role, request.config.world_size, *request.settings)
+
     def training_cost_s(self, request: TrainingRequest) -> float:
         """Expected seconds of a training trial; 0 if unknown."""
         return self.budget.training_cost(request, self.records())
@@ -208,8 +212,10 @@ class Session:
             return trials * self.training_cost_s(request) or None
         if not self.budget.knows:
             return None
-        settings = request.settings if request.kind == "steps" else ()
-        left_s = trials * self.cost_s(request.role, request.config.world_size, *settings)
+        if request.kind == "steps":
+            left_s = trials * self.trial_cost_s(request)
+        else:
+            left_s = trials * self.cost_s(request.role, request.config.world_size)
         if request.role == "search":
             left_s += self.search_reserve_s()
         elif request.role == "scaling":

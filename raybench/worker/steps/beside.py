@@ -59,13 +59,12 @@ class BesideRounds:
         for done, (name, measure) in enumerate(parts.items()):
             keep(result, tuple(parts)[done:])
             try:
-                result = result.model_copy(update=measure())
-                continue
+                found = measure()
             except (AgreedFailure, InvalidTrialError) as failure:
-                reason = str(failure)
+                found = {"missing": {**result.missing, name: str(failure)}}
                 drop_frames(failure)
-            result = result.model_copy(update={"missing": {**result.missing, name: reason}})
-            self._device.release_memory()  # what was tried must not fill it for the next part
+                self._device.release_memory()  # what was tried must not fill it for the next part
+            result = result.model_copy(update=found)
         return result
 
     def _parts(self) -> dict[Beside, Part]:

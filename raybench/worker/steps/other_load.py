@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.machine import core_time
+from raybench.machine.cores import allowed_cores
 from raybench.worker.communicators import Team
 
 LARGEST = 5  # programs that are named
@@ -58,7 +59,7 @@ class OtherLoad:
 
         A collective call.
         """
-        here = (socket.gethostname(), os.getpid(), len(core_time.cores_allowed()))
+        here = (socket.gethostname(), os.getpid(), len(allowed_cores()))
         places: list[tuple[str, int, int]] = team.gather(here)
         self._hosts = [host for host, _, _ in places]
         distinct = list(dict.fromkeys(self._hosts))
