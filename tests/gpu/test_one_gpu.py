@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import Bound, decide, probe_of
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.worker.devices.opening import open_device
@@ -18,6 +17,7 @@ from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
 from tests.gpu.trials import TIMEOUT_S, Worker, find_largest, largest_batch_plan, run_all, steps
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import complete
 
 pytestmark = needs_gpus(1)
 MIB, GIB = 2**20, 2**30
@@ -42,15 +42,9 @@ def one() -> Found:
     return found, left
 
 
-def _complete(result: RankResult) -> StepsResult:
-    assert result.state == "complete", result.reason
-    assert isinstance(result.result, StepsResult)
-    return result.result
-
-
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "oom"])
 def test_steps_are_measured_with_what_the_device_tells(name, one):
-    found = _complete(one[0][name])
+    found = complete(one[0][name])
     assert len(found.rounds) >= 6
     steps_s = [block.mean_s for each in found.rounds for block in each.blocks]
     assert 1e-5 < min(steps_s) <= max(steps_s) < 1.0
@@ -73,7 +67,7 @@ def test_memory_that_ran_out_is_the_trials_own(one):
     found, _ = one
     assert found["oom"].state == "oom"
     assert not found["oom"].broken  # agreed before any collective
-    before, after = _complete(found["fp32"]), _complete(found["after oom"])
+    before, after = complete(found["fp32"]), complete(found["after oom"])
     assert before.device_memory_bytes is not None
     assert after.device_memory_bytes is not None
     assert after.device_memory_bytes[0] == pytest.approx(before.device_memory_bytes[0], abs=256 * MIB)

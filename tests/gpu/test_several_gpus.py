@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.loss_parity import loss_parity
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
 from raybench.testing import to_record
@@ -13,6 +12,7 @@ from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
 from tests.gpu.trials import SHORT, run_all, steps
 from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import complete
 
 pytestmark = needs_gpus(2)
 MIB = 2**20
@@ -40,15 +40,9 @@ def two() -> list[dict[str, RankResult]]:
     return answers
 
 
-def _complete(result: RankResult) -> StepsResult:
-    assert result.state == "complete", result.reason
-    assert isinstance(result.result, StepsResult)
-    return result.result
-
-
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "oom"])
 def test_a_strategy_is_measured_and_trains_what_one_device_trains(name, two):
-    request, found = REQUESTS[name], _complete(two[0][name])
+    request, found = REQUESTS[name], complete(two[0][name])
     assert request.kind == "steps"
     for each in found.rounds:
         assert {block.variant for block in each.blocks} == set(request.variants)
@@ -62,7 +56,7 @@ def test_a_strategy_is_measured_and_trains_what_one_device_trains(name, two):
 def test_memory_that_ran_out_on_both_is_agreed(two):
     assert [answer["oom"].state for answer in two] == ["oom", "oom"]
     assert not any(answer["oom"].broken for answer in two)
-    before, after = (_complete(two[0][name]).device_memory_bytes for name in ("ddp", "ddp after oom"))
+    before, after = (complete(two[0][name]).device_memory_bytes for name in ("ddp", "ddp after oom"))
     assert before is not None
     assert after is not None
     assert after == pytest.approx(before, abs=256 * MIB)
@@ -72,14 +66,14 @@ def test_dataparallel_takes_no_second_state_on_its_first_device(two):
     """Of 37.8 Mi weights in 4 bytes. DDP: weights, gradients, buckets, Adam's two moments; dp: no buckets,
     but gradients of a copy on each device.
     """
-    ddp, dp = (_complete(two[0][name]).peak_memory_bytes for name in ("ddp wide", "dp wide"))
+    ddp, dp = (complete(two[0][name]).peak_memory_bytes for name in ("ddp wide", "dp wide"))
     assert ddp is not None
     assert dp is not None
     assert dp[0] < ddp[0] + 64 * MIB
 
 
 def test_energy_of_two_devices_is_more_than_that_of_one(two):
-    found = _complete(two[0]["ddp"])
+    found = complete(two[0]["ddp"])
     if found.energy_joules is None:
         pytest.skip("NVML tells no energy here")
     assert found.plain_energy_joules is not None

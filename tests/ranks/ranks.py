@@ -47,6 +47,20 @@ def run_ranks(
         return results
 
 
+def until_it_agrees(check: Callable[[], None], measure_again: Callable[[], None], attempts: int = 3) -> None:
+    """Call ``check``; where it does not agree other processes may have disturbed what was measured."""
+    for attempt in range(attempts):
+        try:
+            check()
+            return
+        except AssertionError as error:
+            if attempt == attempts - 1:
+                raise
+            print(f"measured again: {error}")
+        wait_for_a_quiet_machine()
+        measure_again()
+
+
 def wait_for_a_quiet_machine() -> None:
     """At most 20 s: whoever used the cores may have finished."""
     for _ in range(20):

@@ -22,13 +22,12 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, align_blocks
-from tests.ranks.ranks import run_ranks, wait_for_a_quiet_machine
+from tests.ranks.ranks import run_ranks, until_it_agrees
 from tests.ranks.trials import ALL, run_trials
 from tests.unit import studies
 
 # One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
 # again in fresh ranks. A measurement that is wrong is wrong every time.
-ATTEMPTS = 3
 # The machine has a share of its own beside what is planted: Python, the optimizer, the real all-reduces,
 # late wake-ups. The workload's own clock sees it (0.1 to 0.5 ms a step on idle cores, more on busy ones) and
 # it is added to the truth; what it cannot see there, such as the own share's skew, is granted with this
@@ -172,16 +171,10 @@ def check_case(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check
     """Checks the record of a case, and measures the case again where it does not agree."""
 
     def check_case(name: str, check: Check) -> None:
-        for attempt in range(ATTEMPTS):
-            try:
-                check(two[name])
-                return
-            except AssertionError as error:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                print(f"{name} is measured again: {error}")
-            wait_for_a_quiet_machine()
+        def measure_again() -> None:
             two[name] = _records(2, {name: _requests(stamps)[name]})[name]
+
+        until_it_agrees(lambda: check(two[name]), measure_again)
 
     return check_case
 
@@ -348,15 +341,12 @@ def test_no_change_is_not_claimed(check_case: CheckCase) -> None:
 def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> None:
     measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=9, warmup_steps=2)
     request = _request(PLANTS["all"], stamps, world_size=3, oversubscribed=True, measure=measure)
-    for attempt in range(ATTEMPTS):
-        record = _records(3, {"all": request})["all"]
-        try:
-            _check("all", record, PLANTS["all"])
-            found = straggler(_measurement(record))
-            assert found is not None
-            assert found[0] == PLANTS["all"].straggler_rank
-            return
-        except AssertionError:
-            if attempt == ATTEMPTS - 1:
-                raise
-            wait_for_a_quiet_machine()
+    records = _records(3, {"all": request})
+
+    def check() -> None:
+        _check("all", records["all"], PLANTS["all"])
+        found = straggler(_measurement(records["all"]))
+        assert found is not None
+        assert found[0] == PLANTS["all"].straggler_rank
+
+    until_it_agrees(check, lambda: records.update(_records(3, {"all": request})))

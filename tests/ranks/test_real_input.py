@@ -19,13 +19,12 @@ from raybench.spec.workloads import FactorySpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
-from tests.ranks.ranks import run_ranks, wait_for_a_quiet_machine
+from tests.ranks.ranks import run_ranks, until_it_agrees
 from tests.ranks.trials import run_trials
 from tests.unit import studies
 
 pytestmark = pytest.mark.slow
 
-ATTEMPTS = 3
 VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
 BATCH, STEP_S = 8, 0.010
 
@@ -91,17 +90,11 @@ def check_case(
     """Checks a case, and measures it again where it does not agree: other processes disturb."""
 
     def check_case(name: str, check: Check) -> None:
-        for attempt in range(ATTEMPTS):
-            try:
-                check(measured(found[name]))
-                return
-            except AssertionError as error:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                print(f"{name} is measured again: {error}")
-            wait_for_a_quiet_machine()
+        def measure_again() -> None:
             late.unlink(missing_ok=True)
             found[name] = run_ranks(rank_measures, 2, {name: requests[name]})[0][name]
+
+        until_it_agrees(lambda: check(measured(found[name])), measure_again)
 
     return check_case
 

@@ -13,7 +13,6 @@ from torch import nn
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.loss_parity import loss_parity
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -28,7 +27,7 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import run_ranks
-from tests.ranks.trials import ALL, BOTH, CPU, SHORT, serve_trial
+from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
 from tests.unit import studies
 
 TIMEOUT_S = 60.0
@@ -348,18 +347,12 @@ def test_gradients_are_those_of_one_device(two: Two) -> None:
 # --- trials
 
 
-def _complete(outcome: Outcome) -> StepsResult:
-    assert outcome.state == "complete", outcome.reason
-    assert isinstance(outcome.result, StepsResult)
-    return outcome.result
-
-
 SOUND = [name for name in TRIALS if name not in ("fsdp fails", "dp", "shapes change", "ddp silent")]
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_strategy_is_measured(name: str, two: Two) -> None:
-    request, found = TRIALS[name], _complete(two[0][name])
+    request, found = TRIALS[name], complete(two[0][name])
     for each in found.rounds:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
@@ -406,17 +399,17 @@ def test_compression_has_an_error_of_the_types_size(
     two: Two,
 ) -> None:
     for name, digits in (("ddp fp16 sent", 11), ("ddp bf16 sent", 8)):
-        error = _complete(two[0][name]).compression_error
+        error = complete(two[0][name]).compression_error
         assert error is not None
         # the unit roundoff of the type bounds it; uniform rounding errors are a few times smaller
         assert 2.0**-digits / 20 < error < 2.0**-digits * 2
-    assert _complete(two[0]["ddp"]).compression_error is None
+    assert complete(two[0]["ddp"]).compression_error is None
 
 
 def test_a_model_larger_than_one_device_has_no_base(
     two: Two,
 ) -> None:
-    found = _complete(two[0]["fsdp larger than one"])
+    found = complete(two[0]["fsdp larger than one"])
     reason = "the model does not fit on one device: MemoryError: planted: no memory"
     parity = "the model does not fit on one device"
     assert found.missing == {"plain": reason, "base": reason, "parity": parity}

@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -28,7 +27,7 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import build
 from tests.ranks import planted
 from tests.ranks.ranks import run_ranks
-from tests.ranks.trials import ALL, BOTH, CPU, SHORT, serve_trial
+from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
 from tests.unit import studies
 
 TIMEOUT_S = 60.0
@@ -84,12 +83,6 @@ def _served(
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
     threads = dict(zip(requests, by_rank[0][1], strict=True))
     return Served(outcomes, threads, [answer[2] for answer in by_rank])
-
-
-def _complete(outcome: Outcome) -> StepsResult:
-    assert outcome.state == "complete", outcome.reason
-    assert isinstance(outcome.result, StepsResult)
-    return outcome.result
 
 
 # two ranks step 1 (bare) + 4 (warm-up) times before the rounds, then 4 times in a block
@@ -196,7 +189,7 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
     failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
     assert (failed.state, failed.reason, failed.result) == (state, reason, None)
     assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
-    found = _complete(after)
+    found = complete(after)
     assert len(found.rounds) == 4
     assert not found.missing
 
@@ -220,7 +213,7 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
 def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
     name: str, missing: dict[str, str], two: Served
 ) -> None:
-    found, after = _complete(two.outcomes[name]), _complete(two.outcomes[f"after {name}"])
+    found, after = complete(two.outcomes[name]), complete(two.outcomes[f"after {name}"])
     assert found.missing == missing
     assert bool(found.phases) == ("phases" not in missing)
     assert (found.parity is None) == ("parity" in missing)
@@ -236,7 +229,7 @@ def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
 
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_a_setting_is_measured(name: str, two: Served) -> None:
-    request, found = SETTINGS[name], _complete(two.outcomes[name])
+    request, found = SETTINGS[name], complete(two.outcomes[name])
     for each in found.rounds:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
@@ -256,12 +249,12 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
 def test_gradients_that_travel_are_counted(two: Served) -> None:
     outcomes, whole = two.outcomes, 4 * (16 * 32 + 32 + 32 * 4 + 4)
     for name, halved in (("adam", 1), ("buckets_1", 1), ("compress_fp16", 2), ("compress_bf16", 2)):
-        found = _complete(outcomes[name])
+        found = complete(outcomes[name])
         assert sum(found.bucket_bytes) == whole
         assert found.gradient_bytes == whole // halved
-    assert len(_complete(outcomes["buckets_1"]).bucket_bytes) == 1
-    assert len(_complete(outcomes["buckets_tiny"]).bucket_bytes) == 3  # a bias of 16 bytes goes with the next
-    assert _complete(outcomes["accumulation"]).samples_per_step == 2 * 2 * 8
+    assert len(complete(outcomes["buckets_1"]).bucket_bytes) == 1
+    assert len(complete(outcomes["buckets_tiny"]).bucket_bytes) == 3  # a bias of 16 bytes goes with the next
+    assert complete(outcomes["accumulation"]).samples_per_step == 2 * 2 * 8
 
 
 def test_the_number_of_threads_is_the_settings(two: Served) -> None:
@@ -298,7 +291,7 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
     assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
     for name, (ranks, variants) in TEAMS.items():
-        found = _complete(outcomes[name])
+        found = complete(outcomes[name])
         assert found.samples_per_step == 8 * len(ranks)
         for number, each in enumerate(found.rounds):
             assert {block.variant for block in each.blocks} == set(variants)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from raybench.launch.posted_trial import PostedTrial
+from raybench.records.measurements import StepsResult
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
 from raybench.worker.cache import GroupCache
@@ -33,6 +34,13 @@ def run_trials(
         for request in requests
     ]
     return [result for result in results if result is not None]
+
+
+def complete(found: RankResult | Outcome) -> StepsResult:
+    """What a trial of steps brought, which must have ended well."""
+    assert found.state == "complete", found.reason
+    assert isinstance(found.result, StepsResult)
+    return found.result
 
 
 def serve_trial(

@@ -7,7 +7,8 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from raybench.spec.workloads import FactorySpec
-from raybench.workloads import check
+from raybench.workloads import build, check
+from raybench.workloads.protocol import dataset_of
 from tests.unit.workloads.refusals import refusal
 
 
@@ -60,4 +61,6 @@ def test_a_data_set_without_numbers_or_length_is_refused(factory: str, kind: str
 
 
 def test_a_list_of_samples_is_one() -> None:
-    check(FactorySpec(factory=f"{__name__}:listed", input="real"), None)
+    spec = FactorySpec(factory=f"{__name__}:listed", input="real")
+    check(spec, None)
+    assert list(dataset_of(build(spec, None), "train")) == [1.0, 2.0]
