@@ -35,7 +35,7 @@ def compare(
             "--between-starts",
             metavar="PERCENT",
             help="Standard deviation of a speed from start to start, taken where a DIR has one start.  "
-            "[default: 3%]",
+            "[default: 7%]",
         ),
     ] = None,
 ) -> None:

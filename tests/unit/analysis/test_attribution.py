@@ -6,6 +6,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution, between
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.testing import QUIET, FakeRunner, run_all
@@ -86,7 +87,7 @@ def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None
 
 
 def test_settings_with_other_variables_are_of_other_workers() -> None:
-    """Exact rounds: what is left between two worker groups is what starts differ by, assumed as 3%."""
+    """Exact rounds: what is left between two worker groups is what starts differ by, as assumed."""
     spec = study(
         knobs={"batch_size": [32, 64]},
         environment={"OMP_NUM_THREADS": ["1", "2"]},
@@ -98,4 +99,4 @@ def test_settings_with_other_variables_are_of_other_workers() -> None:
     assert found is not None
     halves = {effect.label: effect.efficiency_ratio.log_half_width for effect in found.singles}
     assert halves["batch 64"] == pytest.approx(0.0, abs=1e-9)
-    assert halves["OMP_NUM_THREADS=2"] > 1.96 * 0.03 * 2**0.5
+    assert halves["OMP_NUM_THREADS=2"] > 1.96 * BETWEEN_STARTS * 2**0.5

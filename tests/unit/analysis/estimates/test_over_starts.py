@@ -24,7 +24,7 @@ def estimate(value: float, half_width: float = 0.01, n: int = 10) -> Estimate:
     return of_log(math.log(value), half_width, n)
 
 
-def drawn(random: np.random.Generator, starts: int, between: float = 0.03) -> list[Estimate]:
+def drawn(random: np.random.Generator, starts: int, between: float = BETWEEN_STARTS) -> list[Estimate]:
     """Starts of one program whose true value is 1; the intervals are of the rounds, which are many."""
     logs = random.normal(0, between, starts) + random.normal(0, ROUNDS, starts)
     return [of_log(log, 1.96 * ROUNDS, 10) for log in logs]
@@ -89,7 +89,7 @@ def test_without_an_assumption_it_is_the_ratio_of_two_runs() -> None:
 
 @pytest.mark.parametrize("starts", [1, 2, 3, 5])
 def test_the_ratio_of_equal_programs_holds_1_as_often_as_it_says(starts: int) -> None:
-    """Starts differ by 3%, planted: 95% of the intervals hold 1, and 2.5% lie below it."""
+    """Starts differ as is assumed, planted: 95% of the intervals hold 1, and 2.5% lie below it."""
     random = np.random.default_rng(starts)
     found = [
         ratio_of_starts(drawn(random, starts), drawn(random, starts), BETWEEN_STARTS) for _ in range(REPEATS)
@@ -107,7 +107,7 @@ def test_the_mean_over_starts_covers_too(starts: int) -> None:
 
 
 def test_the_rounds_alone_raise_false_alarms() -> None:
-    """What is wrong with the interval of two runs' rounds: starts that differ by 3% leave it."""
+    """What is wrong with the interval of two runs' rounds: starts that differ leave it."""
     random = np.random.default_rng(0)
     found = [unpaired_ratio(drawn(random, 1)[0], drawn(random, 1)[0]) for _ in range(REPEATS)]
     assert sum(each.high < 1 for each in found) / REPEATS > 0.1
