@@ -19,7 +19,7 @@ from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import environment
-from raybench.machine.resources import Resources
+from raybench.machine.resources import Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
@@ -81,8 +81,8 @@ class Silent:
 def main() -> None:
     study = resolve(STUDY)
     with TemporaryDirectory() as folder:
-        cluster = Cluster(device="cpu", cpus_per_worker=1)
-        group = WorkerGroupRunner(cluster, device="cpu", cpus_per_worker=1, storage=Path(folder) / "ray")
+        cluster = Cluster()
+        group = WorkerGroupRunner(cluster, needs=WorkerNeeds("cpu", 1), storage=Path(folder) / "ray")
         runner = Timed(group)
         plan = make_plan(study, runner.resources())
         with ResultsDirectory.create(Path(folder) / "out", study, environment.capture()) as store:

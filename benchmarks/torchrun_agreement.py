@@ -29,6 +29,7 @@ from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus
+from raybench.machine.resources import WorkerNeeds
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
@@ -50,8 +51,9 @@ def main() -> None:
     device = "cuda" if gpus.gpu_names() else "cpu"
     ratios, medians = list[float](), list[float]()
     with TemporaryDirectory() as folder:
-        cluster = Cluster(device=device, cpus_per_worker=1)
-        runner = WorkerGroupRunner(cluster, device=device, cpus_per_worker=1, storage=Path(folder))
+        needs, cluster = WorkerNeeds(device, 1), Cluster()
+        cluster.prepare(needs, on_connect=lambda words: None)
+        runner = WorkerGroupRunner(cluster, needs=needs, storage=Path(folder))
         try:
             for start in range(options.starts):
                 # another variable makes another group: new processes on both sides

@@ -14,7 +14,8 @@ from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import LargestBatch, Setting
-from raybench.spec.study import Placement, Study
+from raybench.spec.placement import Placement
+from raybench.spec.study import Study
 
 COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
 

@@ -10,7 +10,8 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_sta
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.analysis.same_setting import one_of_each, same_work
-from raybench.machine.environment import Environment, comparable
+from raybench.machine.comparing import comparable
+from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.spec.toml import flat
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import Study, placement_words
+from raybench.spec.placement import placement_words
+from raybench.spec.study import Study
 from raybench.spec.workloads import TextSpec
 
 

@@ -21,7 +21,7 @@ from raybench.analysis.trained_run import TrainedRun
 from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import placement_text
+from raybench.spec.placement import placement_text
 
 if TYPE_CHECKING:
     import pandas as pd

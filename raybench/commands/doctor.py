@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,48 +16,27 @@ if TYPE_CHECKING:
 _COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 
-def doctor() -> None:
-    """What this machine has, what is missing, and the command that mends it."""
-    found = examine()
+def doctor(
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster: every node is examined.")] = None,
+) -> None:
+    """What there is, what is missing, and the command that mends it: here, or on every node of a cluster."""
+    from raybench.machine.checks.examine import examine
+    from raybench.machine.checks.software import wanted
+
+    found = _of_cluster(address) if address else examine(wanted())
     render(found, make_console())
     raise typer.Exit(int(any(check.status == "missing" for check in found)))
 
 
-def examine(all_reduce: bool = True) -> list[Check]:
-    """Every check, in the order of ``render``. With ``all_reduce`` two workers start, for some 5 s."""
-    from raybench.machine.checks import (
-        capacity,
-        collectives,
-        devices,
-        load,
-        network,
-        ray_cluster,
-        software,
-    )
-    from raybench.machine.checks.check import Check
+def _of_cluster(address: str) -> list[Check]:
+    from raybench.launch.cluster import Cluster
+    from raybench.launch.cluster_checks import examine_cluster
 
-    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", software.python),
-        ("packages", software.packages),
-        ("devices", devices.devices),
-        ("peer-to-peer", devices.topology),
-        ("busy", load.busy),
-        ("network", network.network),
-        ("memory", capacity.memory),
-        ("shared memory", capacity.shared_memory),
-        ("disk", capacity.disks),
-        ("open files", capacity.open_files),
-        ("Ray", ray_cluster.ray),
-    ]
-    if all_reduce:
-        looks.append(("all-reduce", collectives.all_reduce))
-    found: list[Check] = []
-    for name, look in looks:
-        try:
-            found += look()
-        except Exception as error:  # one unreadable file must not hide the other answers
-            found.append(Check(name, "warning", f"could not be examined: {type(error).__name__}: {error}"))
-    return found
+    cluster = Cluster(address=address)
+    try:
+        return examine_cluster(cluster)
+    finally:
+        cluster.close()
 
 
 def render(found: list[Check], console: Console) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import psutil
 
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
-from raybench.machine.environment import capture
-from raybench.machine.gpus import gpu_names
+from raybench.machine.environment import Environment
+from raybench.machine.resources import WorkerNeeds
 from raybench.records.record import State
 from raybench.records.store import STUDY, ResultsDirectory
 from raybench.spec.load import find_study, load_study
@@ -37,49 +37,53 @@ class Options:
     began: float = field(default_factory=lambda: psutil.Process().create_time())
 
 
-def study_of(options: Options) -> Study:
-    """The study with its overrides; with ``--resume`` and no name, the one of the directory."""
-    if options.resume:
-        if options.output is None:
-            raise RequestError("--resume: needs --output DIR, the directory to go on in")
-        if options.study is None:
-            with ResultsDirectory.open_readonly(options.output) as store:
-                path = store.path / STUDY
-            return load_study(path, device=_device(options, None), overrides=options.overrides)
-    path = find_study(options.study)
-    device = _device(options, path)
-    return load_study(path, device=device, smoke=options.smoke, overrides=options.overrides)
+def request_of(options: Options) -> tuple[Cluster, Study]:
+    """The cluster, not yet started, and the study for its kind of device; a cluster is joined to learn that.
 
-
-def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
-    """The kind of device: as typed, as the study says, or what there is."""
-    asked = options.device
-    if asked in (None, "auto") and path is not None:
-        asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
-    if asked in (None, "auto"):
-        return _device_here()
-    return cast(Literal["cpu", "cuda"], asked)
-
-
-def _device_here() -> Literal["cpu", "cuda"]:
-    """GPUs where there are any."""
-    return "cuda" if gpu_names() else "cpu"
-
-
-def cluster_of(study: Study, options: Options) -> Cluster:
-    """The cluster as the request names it; nothing is started yet."""
-    device = study.resources.device
-    return Cluster(
-        device=_device_here() if device == "auto" else device,
-        cpus_per_worker=study.resources.cpus_per_worker,
+    With ``--resume`` and no name the study is that of the directory.
+    """
+    path, smoke = _study_path(options)
+    study = load_study(path, smoke=smoke, overrides=options.overrides)
+    cluster = Cluster(
         address=options.address,
-        working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
+        working_dir=options.working_dir.resolve() if options.working_dir else None,
+        workload=study.workload,
     )
+    asked = options.device or study.resources.device
+    device = cluster.device_kind() if asked == "auto" else asked
+    study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
+    resources = study.resources.model_copy(update={"device": device})
+    return cluster, study.model_copy(update={"resources": resources})
 
 
-def results_directory(options: Options, study: Study) -> ResultsDirectory:
+def _study_path(options: Options) -> tuple[Path, bool]:
+    """Its file, and whether its smoke values apply."""
+    if not options.resume:
+        return find_study(options.study), options.smoke
+    if options.output is None:
+        raise RequestError("--resume: needs --output DIR, the directory to go on in")
+    if options.study is not None:
+        return find_study(options.study), options.smoke
+    with ResultsDirectory.open_readonly(options.output) as store:
+        return store.path / STUDY, False
+
+
+def needs_of(study: Study) -> WorkerNeeds:
+    """What each of the study's workers takes."""
+    device, cpus = study.resources.device, study.resources.cpus_per_worker
+    assert device != "auto", "request_of has resolved it"
+    return WorkerNeeds(device, cpus)
+
+
+def places_named(study: Study) -> int:
+    """The workers that the study names: of its largest world size, and of its lists of ranks."""
+    sizes = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
+    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
+    return max([1, *sizes, *named])
+
+
+def results_directory(options: Options, study: Study, now: Environment) -> ResultsDirectory:
     """A new directory, or the one to go on in. Raises ``StoreError`` where it cannot be used."""
-    now = capture()
     if options.resume:
         assert options.output is not None
         store = ResultsDirectory.resume(options.output)

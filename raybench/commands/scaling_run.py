@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -15,11 +16,20 @@ from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import resume_command, write_and_print
-from raybench.commands.scaling_request import Options, cluster_of, results_directory, study_of
+from raybench.commands.scaling_request import (
+    Options,
+    needs_of,
+    places_named,
+    request_of,
+    results_directory,
+)
 from raybench.errors import GroupLostError, Interrupted, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
+from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.launch.runner import TrialRunner
+from raybench.machine.comparing import unlike_nodes
+from raybench.machine.environment import of_nodes
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
@@ -35,35 +45,48 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    study = study_of(options)
-    cluster = cluster_of(study, options)
-    plan = make_plan(study, cluster.resources())
-    study = plan.study
-    if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
-        from raybench import workloads
-
-        workloads.check(study.workload, study.data)
-        if study.training is not None:
-            workloads.num_samples(study.workload, study.data)  # the test samples are there too
-    if options.dry_run:
-        print_plan(plan, console)
-        return DONE
     with interrupt.raising():
         try:
-            with results_directory(options, study) as store:
-                return _run(options, plan, cluster, store)
+            cluster, study = request_of(options)
+            try:
+                return _planned(options, cluster, study, console)
+            finally:
+                cluster.close()
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
-def _run(options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory) -> int:
+def _planned(options: Options, cluster: Cluster, study: Study, console: Console) -> int:
+    needs = needs_of(study)
+    cluster.await_places(places_named(study), needs, study.resources.wait_seconds, _teller(options, console))
+    plan = make_plan(study, cluster.resources(needs))
+    samples = check_workload(cluster, plan.study, needs)
+    if options.dry_run:
+        print_plan(plan, console)
+        return DONE
+    with results_directory(options, plan.study, of_nodes(cluster.environments(needs))) as store:
+        if plan.study.training is not None:
+            refuse_unseen(cluster, store.path, needs)
+        return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
+
+
+def _teller(options: Options, console: Console) -> Callable[[str], None]:
+    """What goes on before there is a display."""
+    if options.quiet:
+        return lambda words: None
+    return lambda words: console.print(words, soft_wrap=True, markup=False, highlight=False)
+
+
+def _run(
+    options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
+) -> int:
     """Measure and report; a full disk and a lost group leave what was measured, and say so."""
     notes, ended = list(store.warnings), DONE
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=options.quiet) as display:
             try:
                 with interrupt.held():
-                    notes += _measure(options, plan, cluster, store, display)
+                    notes += _measure(options, plan, cluster, store, display, epoch_samples)
             except Interrupted as signal:
                 ended = INTERRUPTED
                 display.line(f"{signal}: the workers are gone, what was measured is kept")
@@ -86,15 +109,22 @@ def _run(options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory
 
 
 def _measure(
-    options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, display: Display
+    options: Options,
+    plan: Plan,
+    cluster: Cluster,
+    store: ResultsDirectory,
+    display: Display,
+    epoch_samples: float | None,
 ) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
     weights = weights_words(plan.study)
     if weights:
         display.line(weights)
     display.stage(_what_starts(plan))
-    workers = plan.group_size if plan.oversubscribed else None
-    cluster.prepare(oversubscribed_workers=workers, on_connect=display.line)
+    workers = plan.group_size if plan.oversubscribed else 0
+    cluster.prepare(needs_of(plan.study), oversubscribed_workers=workers, on_connect=display.line)
+    for words in unlike_nodes(store.environment()):
+        display.line(f"the nodes differ in {words}")
     for words in left_out_words(plan):
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
@@ -105,7 +135,7 @@ def _measure(
         runner=runner,
         store=store,
         watcher=StudyProgress(plan.study, display),
-        budget=Budget(_deadline(options, plan.study), _epoch_samples(plan.study)),
+        budget=Budget(_deadline(options, plan.study), epoch_samples),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
     )
@@ -125,26 +155,18 @@ def _measure(
     return session.notes + late
 
 
-def _epoch_samples(study: Study) -> float | None:
+def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:
     """Samples of an epoch in those that training could do in the same time; None where nothing is trained."""
-    if study.training is None:
+    if study.training is None or samples is None:
         return None
-    from raybench import workloads
-
-    train, test = workloads.num_samples(study.workload, study.data)
+    train, test = samples
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
 def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.group_runner import WorkerGroupRunner
 
-    return WorkerGroupRunner(
-        cluster,
-        device=plan.device,
-        cpus_per_worker=plan.study.resources.cpus_per_worker,
-        storage=storage,
-        results=results,
-    )
+    return WorkerGroupRunner(cluster, needs=needs_of(plan.study), storage=storage, results=results)
 
 
 def _what_starts(plan: Plan) -> str:

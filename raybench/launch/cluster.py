@@ -6,77 +6,145 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, TypeVar, cast
 
 import psutil
 
 from raybench.errors import RequestError
 from raybench.launch import signals
+from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, on_each_node
+from raybench.launch.travel import runtime_environment
 from raybench.machine import cores, gpus
-from raybench.machine.resources import Resources
+from raybench.machine.environment import Environment, capture
+from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
+from raybench.spec.workloads import WorkloadSpec
 
+LOOK_AGAIN_S = 1.0  # for nodes that come late
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 TOKEN_FILE = Path("~/.ray/auth_token")
+CLIENT = "ray://"  # Ray Client's addresses
 
-
-@dataclass(frozen=True)
-class _Node:
-    cpus: float
-    gpus: float
+Answer = TypeVar("Answer")
 
 
 class Cluster:
-    """Connects to Ray once; a local cluster is started for the study and ends with it."""
+    """Connects to Ray once, for plan and run; a local cluster is started for the study and ends with it.
+
+    Of a cluster that was joined every answer comes from its nodes: the driver may have no GPU, or no core to
+    give.
+    """
 
     def __init__(
         self,
         *,
-        device: str,
-        cpus_per_worker: int,
         address: str | None = None,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
+        workload: WorkloadSpec | None = None,
     ) -> None:
-        self._device, self._cpus = device, cpus_per_worker
+        """``workload``: its factory's module travels. Raises ``RequestError`` for Ray Client's addresses."""
         self._address = address or os.environ.get("RAY_ADDRESS") or None
-        self._working_dir = working_dir
-        self._oversubscribed: int | None = None
+        if self._address is not None and self._address.startswith(CLIENT):
+            raise RequestError(
+                "--address: HOST:PORT of the head, or auto on one of its nodes; Ray Client cannot run a "
+                f"study: start it there, or with `ray job submit` (received {self._address!r})"
+            )
+        self._working_dir, self._workload = working_dir, workload
+        self._needs: WorkerNeeds | None = None
+        self._oversubscribed = 0
         self._on_connect: Callable[[str], None] = lambda words: None
         self._connected = False
         self._dashboard = ""
+        self._environments: dict[WorkerNeeds, list[Environment]] = {}
 
     @property
     def is_local(self) -> bool:
         """Whether the cluster is one of our own on this machine."""
         return self._address is None or self._address == "local"
 
-    def resources(self) -> Resources:
+    def device_kind(self) -> DeviceKind:
+        """What ``device = "auto"`` stands for: GPUs where any node has one."""
+        if self.is_local:
+            return "cuda" if gpus.gpu_names() else "cpu"
+        return "cuda" if any(node.gpus >= 1 for node in self._alive()) else "cpu"
+
+    def resources(self, needs: WorkerNeeds) -> Resources:
         """Devices of the cluster; a local one is described without starting it."""
-        if self.is_local and not self._connected:
-            if self._device == "cuda":
+        if self.is_local:
+            if needs.device == "cuda":
                 names = gpus.gpu_names()
                 return Resources("cuda", len(names), names[0] if names else "no GPU")
-            return Resources("cpu", cores.usable_cores() // self._cpus, cores.cpu_model())
-        self.connect()
-        nodes = self._nodes()
-        name = self._accelerator() if self._device == "cuda" else cores.cpu_model()
-        return Resources(self._device, self._places(nodes), name, len(nodes))
+            return Resources("cpu", cores.usable_cores() // needs.cpus, cores.cpu_model())
+        working = self.working_nodes(needs)
+        name = next(
+            (environment.device_name(needs.device) for environment in self.environments(needs)), "none"
+        )
+        return Resources(needs.device, sum(node.places(needs) for node in working), name, len(working))
+
+    def working_nodes(self, needs: WorkerNeeds) -> list[Node]:
+        """Of a cluster that was joined: those on which a worker fits."""
+        return [node for node in self._alive() if node.places(needs)]
+
+    def idle_nodes(self, needs: WorkerNeeds) -> list[Node]:
+        """The others: a head that only coordinates, say."""
+        return [node for node in self._alive() if not node.places(needs)]
+
+    def environments(self, needs: WorkerNeeds) -> list[Environment]:
+        """What measurements on each working node depend on; of this machine on a local cluster.
+
+        Raises ``RequestError`` where a node does not answer.
+        """
+        if self.is_local:
+            return [capture()]
+        if needs not in self._environments:
+            self._environments[needs] = self.ask(self.working_nodes(needs), capture)
+        return self._environments[needs]
+
+    def ask(self, nodes: Sequence[Node], function: Callable[..., Answer], *arguments: object) -> list[Answer]:
+        """What ``function`` returns on each node. Raises ``RequestError`` with a line for each that fails."""
+        answers = on_each_node(nodes, function, *arguments)
+        failed = [f"{each.node}: {each.error}" for each in answers if each.error is not None]
+        if failed:
+            raise RequestError("--address: nodes that can run raybench", *failed)
+        return [cast(Answer, each.value) for each in answers]
+
+    def await_places(
+        self, wanted: int, needs: WorkerNeeds, limit_s: float, tell: Callable[[str], None]
+    ) -> None:
+        """Wait until ``wanted`` workers fit, for nodes that come late; no longer than ``limit_s``.
+
+        Whoever goes on says what is missing.
+        """
+        if self.is_local:
+            return
+        until, told = monotonic() + limit_s, False
+        while self.places(needs) < wanted and monotonic() < until:
+            if not told:
+                places = f"{wanted} places for workers of {needs}: {self.places(needs)} there now"
+                tell(f"waiting up to {limit_s:g} s for {places}")
+                told = True
+            signals.check()
+            sleep(LOOK_AGAIN_S)
+
+    def places(self, needs: WorkerNeeds) -> int:
+        """The workers that fit on the nodes that there are now."""
+        return sum(node.places(needs) for node in self._alive())
 
     def prepare(
-        self, *, oversubscribed_workers: int | None = None, on_connect: Callable[[str], None]
+        self, needs: WorkerNeeds, *, oversubscribed_workers: int = 0, on_connect: Callable[[str], None]
     ) -> None:
-        """What a plan asks, once it is made: to count its workers had to join the cluster, if there is one.
+        """What a plan asks of a local cluster, once it is made.
 
         ``oversubscribed_workers``: so many, however few cores there are. ``on_connect`` is told where the
         dashboard is: now, or when Ray has started.
         """
-        self._oversubscribed, self._on_connect = oversubscribed_workers, on_connect
+        self._needs, self._oversubscribed, self._on_connect = needs, oversubscribed_workers, on_connect
         if self._connected:
             on_connect(self._dashboard)
 
@@ -93,35 +161,29 @@ class Cluster:
                 os.environ.setdefault(name, value)
         import ray
 
-        runtime_env = {"working_dir": self._working_dir} if self._working_dir else None
-        common: dict[str, Any] = {
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-            "runtime_env": runtime_env,
-        }
+        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         self._connected = True
         try:
             context = self._in_thread(lambda: ray.init(**common, **self._where()))
         except (ConnectionError, ValueError, RuntimeError) as error:
             self._connected = False
-            line = str(error).strip().splitlines()[0]
+            words = " ".join(str(error).split())[:LONGEST_ERROR]
             raise RequestError(
-                f"--address: a Ray cluster that answers: {line}{_token_words()} (received {self._address!r})"
+                f"--address: a Ray cluster that answers: {words}{_token_words()} (received {self._address!r})"
             ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._on_connect(self._dashboard)
 
-    def refuse_unplaceable(self, world_size: int) -> None:
+    def refuse_unplaceable(self, world_size: int, needs: WorkerNeeds) -> None:
         """Raise ``RequestError`` where the workers cannot stand: Ray would try for ever."""
-        nodes = self._nodes()
-        places = self._places(nodes)
+        nodes = self._alive()
+        places = sum(node.places(needs) for node in nodes)
         if world_size > places:
-            cuda = self._device == "cuda"
+            cuda = needs.device == "cuda"
             shape = "+".join(f"{node.gpus if cuda else node.cpus:g}" for node in nodes)
-            each = f"{self._cpus} cores{' and a GPU' if cuda else ''}"
             raise RequestError(
-                f"scaling.world_sizes: at most {places} workers of {each} fit into {len(nodes)} nodes "
+                f"scaling.world_sizes: at most {places} workers of {needs} fit into {len(nodes)} nodes "
                 f"of {shape} {'GPUs' if cuda else 'cores'} (received {world_size})"
             )
 
@@ -141,7 +203,8 @@ class Cluster:
         ``ray.shutdown`` waits for calls under way in other threads, or aborts the process under them. A
         cluster that was joined ends the workers by itself once this process is gone.
         """
-        if not self._connected or not self.is_local:
+        is_running, self._connected = self._connected, False  # Ray does not end in order any more
+        if not is_running or not self.is_local:
             return
         children = psutil.Process().children(recursive=True)
         for child in children:
@@ -170,40 +233,27 @@ class Cluster:
 
     def _where(self) -> dict[str, Any]:
         if not self.is_local:
-            return {"address": self._address}
+            travelling = runtime_environment(self._workload, self._working_dir)
+            return {"address": self._address, "runtime_env": travelling}
         num_cpus = cores.usable_cores()
-        if self._oversubscribed:
-            num_cpus = max(num_cpus, self._oversubscribed * self._cpus)
+        if self._needs is not None:
+            num_cpus = max(num_cpus, self._oversubscribed * self._needs.cpus)
         where: dict[str, Any] = {
             "address": "local",
             "num_cpus": num_cpus,
             "include_dashboard": True,
             "dashboard_host": "127.0.0.1",
         }
-        if self._device == "cpu":
+        if self._working_dir is not None:
+            where["runtime_env"] = {"working_dir": str(self._working_dir)}
+        if self._needs is not None and self._needs.device == "cpu":
             where["num_gpus"] = 0
         return where
 
-    def _nodes(self) -> list[_Node]:
-        import ray
-
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return [_Node(found.get("CPU", 0.0), found.get("GPU", 0.0)) for found in alive]
-
-    def _places(self, nodes: list[_Node]) -> int:
-        if self._device == "cuda":
-            return int(sum(min(node.gpus, node.cpus // self._cpus) for node in nodes))
-        return int(sum(node.cpus // self._cpus for node in nodes))
-
-    def _accelerator(self) -> str:
-        import ray
-
-        prefix = "accelerator_type:"
-        for node in ray.nodes():
-            for name in node["Resources"]:
-                if name.startswith(prefix):
-                    return str(name.removeprefix(prefix))
-        return "GPU"
+    def _alive(self) -> list[Node]:
+        """Every node of the cluster, also those that have no room for a worker."""
+        self.connect()
+        return alive_nodes()
 
 
 def _token_words() -> str:

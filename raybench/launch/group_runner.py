@@ -9,7 +9,7 @@ from pathlib import Path
 from raybench.errors import GroupLostError
 from raybench.launch.cluster import Cluster
 from raybench.launch.worker_group import WorkerGroup
-from raybench.machine.resources import Resources
+from raybench.machine.resources import Resources, WorkerNeeds
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
 
@@ -21,19 +21,18 @@ class WorkerGroupRunner:
         self,
         cluster: Cluster,
         *,
-        device: str,
-        cpus_per_worker: int,
+        needs: WorkerNeeds,
         storage: Path,
         results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
-        self._cluster, self._device, self._cpus = cluster, device, cpus_per_worker
+        self._cluster, self._needs = cluster, needs
         self._storage, self.results = storage, results
         self._group: WorkerGroup | None = None
         self._started = 0
 
     def resources(self) -> Resources:
         """What the cluster has."""
-        return self._cluster.resources()
+        return self._cluster.resources(self._needs)
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A running group of exactly this size with these variables; of new processes with ``anew``.
@@ -45,15 +44,14 @@ class WorkerGroupRunner:
             return group.info
         self._stop_group()
         self._cluster.connect()
-        self._cluster.refuse_unplaceable(world_size)
+        self._cluster.refuse_unplaceable(world_size, self._needs)
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
             world_size,
             environment,
             self._started,
-            device=self._device,
-            cpus_per_worker=self._cpus,
+            needs=self._needs,
             storage=self._storage,
         )
         try:
@@ -85,6 +83,7 @@ class WorkerGroupRunner:
             outcome,
             ranks=ranks,
             nodes=group.info.nodes_of(ranks),
+            hostnames=tuple(group.info.members[rank].hostname for rank in ranks),
             device_name=group.info.members[ranks[0]].device_name,
             group=group.info.number,
         )

@@ -19,6 +19,7 @@ from raybench.launch import signals as interrupt
 from raybench.launch.cluster import import_path
 from raybench.launch.mailbox import Mailbox
 from raybench.launch.posted_trial import PostedTrial
+from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
@@ -40,12 +41,11 @@ class WorkerGroup:
         environment: dict[str, str],
         number: int,
         *,
-        device: str,
-        cpus_per_worker: int,
+        needs: WorkerNeeds,
         storage: Path,
     ) -> None:
         """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th group."""
-        self._device, self._cpus, self._storage = device, cpus_per_worker, storage
+        self._needs, self._storage = needs, storage
         self.wants = (world_size, dict(environment))
         self._number, self._num_tasks = number, 0
         self._info: GroupInfo | None = None
@@ -172,16 +172,16 @@ class WorkerGroup:
     def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
         from raybench.worker.serve import serve
 
-        cuda = self._device == "cuda"
-        per_worker: dict[str, float] = {"CPU": self._cpus}
+        cuda = self._needs.device == "cuda"
+        per_worker: dict[str, float] = {"CPU": self._needs.cpus}
         if cuda:
             per_worker["GPU"] = 1
-        variables = {"OMP_NUM_THREADS": str(self._cpus), **environment}
+        variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **environment}
         return TorchTrainer(
             serve,
             train_loop_config={
                 "mailbox": self._mailbox,
-                "device": self._device,
+                "device": self._needs.device,
                 "sys_path": import_path(),
             },
             torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),

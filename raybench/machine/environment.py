@@ -1,4 +1,4 @@
-"""The machine and the software that a measurement was made with, and whether two of them compare."""
+"""The machine and the software that a measurement was made with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import raybench
 from raybench.machine import cores, gpus, memory
 from raybench.machine.gpus import Gpu
+from raybench.machine.resources import DeviceKind
 from raybench.machine.virtualization import virtualization
 
 PACKAGES = (
@@ -40,12 +41,6 @@ _SECRET_NAME = re.compile(
 # An address with a password in it, a query with a token, a document that may hold anything.
 _SECRET_VALUE = re.compile(r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]", re.IGNORECASE)
 _NO_SECRETS = ("RAY_AUTH_MODE",)
-# Where things are, what is logged, which job it is: nothing that changes how fast a step is.
-_NO_TIMING = re.compile(
-    r"(RAY_|SLURM_|CUDA_(HOME|PATH|ROOT|CACHE_PATH|VERSION|VISIBLE_DEVICES|BIN_PATH|TOOLKIT)"
-    r"|TORCH_(HOME|LOGS|EXTENSIONS_DIR|SHOW_CPP_STACKTRACES)|NCCL_(DEBUG|VERSION))"
-)
-_MEMORY_TOLERANCE = 0.01  # a kernel update reserves another few MB
 
 
 class Environment(BaseModel):
@@ -83,6 +78,20 @@ class Environment(BaseModel):
     commit: str | None = Field(None, description="git commit of raybench's checkout")
     dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
     variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
+    nodes: tuple[Environment, ...] = Field(
+        (), description="of a cluster that was joined: every node that can work; the rest is of the first one"
+    )
+
+    @property
+    def every_node(self) -> tuple[Environment, ...]:
+        """The nodes that can work: of a cluster, or this machine alone."""
+        return self.nodes or (self,)
+
+    def device_name(self, device: DeviceKind) -> str:
+        """What its devices are called."""
+        if device == "cpu":
+            return self.cpu_model
+        return self.gpus[0].name if self.gpus else "no GPU"
 
 
 def capture() -> Environment:
@@ -117,61 +126,10 @@ def capture() -> Environment:
     )
 
 
-def differences(before: Environment, now: Environment) -> list[str]:
-    """What makes measurements in the two incomparable, a line each: ``key: A before, B now``.
-
-    Hardware, limits, versions and variables that change timing count. The name of the host does not
-    (a cluster gives another of the same nodes), nor the kernel's release, nor clock and load, which each
-    round records; what may still matter is a note, see ``unlike_before``.
-    """
-    old, new = comparable(before), comparable(now)
-    lines = []
-    for key in [*old, *(key for key in new if key not in old)]:
-        a, b = old.get(key), new.get(key)
-        if key == "memory_bytes" and abs(before.memory_bytes - now.memory_bytes) <= (
-            _MEMORY_TOLERANCE * before.memory_bytes
-        ):
-            continue
-        if a != b:
-            lines.append(f"{key}: {'none' if a is None else a} before, {'none' if b is None else b} now")
-    return lines
-
-
-def unlike_before(before: Environment, now: Environment) -> list[str]:
-    """What differs and may matter, a line each, without making the two incomparable: code and kernel."""
-    lines = []
-    if before.commit != now.commit:
-        lines.append(f"commit: {before.commit or 'unknown'} before, {now.commit or 'unknown'} now")
-    if before.dirty or now.dirty:
-        lines.append("commit: the checkout has uncommitted changes, which may differ")
-    if before.kernel != now.kernel:
-        lines.append(f"kernel: {before.kernel} before, {now.kernel} now")
-    return lines
-
-
-def comparable(environment: Environment) -> dict[str, object]:
-    """What changes timing, by a dotted name: see ``differences``."""
-    names = (
-        "cpu_model",
-        "cores",
-        "usable_cores",
-        "sockets",
-        "numa_nodes",
-        "memory_bytes",
-        "memory_limit_bytes",
-    )
-    more = ("governor", "python", "driver_version", "cuda_version")
-    flat: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
-    flat |= {f"packages.{name}": version for name, version in environment.packages.items()}
-    flat["number of GPUs"] = len(environment.gpus)
-    for index, gpu in enumerate(environment.gpus):
-        flat |= {f"gpus[{index}].{name}": getattr(gpu, name) for name in Gpu.COMPARED}
-    for index, links in enumerate(environment.gpu_links):
-        flat[f"gpu_links[{index}]"] = " ".join(links)
-    for name, value in environment.variables.items():
-        if not _NO_TIMING.match(name):
-            flat[f"variables.{name}"] = value
-    return flat
+def of_nodes(nodes: Sequence[Environment]) -> Environment:
+    """What a study on these nodes depends on; of one node it is that node's own."""
+    first, *others = nodes
+    return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,15 +1,30 @@
-"""What a study may run on: of this node, or of a cluster."""
+"""What a worker takes, and what there is for a study to run on: of this node, or of a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class WorkerNeeds:
+    """What one worker takes of its node: cores, and on GPUs one GPU."""
+
+    device: DeviceKind
+    cpus: int
+
+    def __str__(self) -> str:
+        cores = "1 core" if self.cpus == 1 else f"{self.cpus} cores"
+        return f"{cores} and a GPU" if self.device == "cuda" else cores
 
 
 @dataclass(frozen=True)
 class Resources:
     """What there is to run on."""
 
-    device: str  # "cpu" or "cuda"
+    device: DeviceKind
     num_devices: int  # cores over cores per worker, or GPUs
     device_name: str
     num_nodes: int = 1

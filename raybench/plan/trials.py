@@ -19,7 +19,8 @@ from raybench.records.requests import (
     Variant,
 )
 from raybench.spec.knobs import Knobs, Setting
-from raybench.spec.study import MeasureSpec, Placement, Study
+from raybench.spec.placement import Placement
+from raybench.spec.study import MeasureSpec, Study
 from raybench.spec.training import TrainingSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable
 
 from raybench.records.record import TrialRecord
-from raybench.spec.study import placement_text
+from raybench.spec.placement import placement_text
 
 COLUMNS = (
     "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
-from raybench.spec.study import Placement
+from raybench.spec.placement import Placement, alternating
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ class GroupInfo:
             raise ValueError(f"world size {world_size}: the group has {len(everyone)} workers")
         if placement == "pack":
             return tuple(everyone[:world_size])
-        by_node: dict[str, list[int]] = {}
-        for member in self.members:
-            by_node.setdefault(member.node, []).append(member.rank)
-        longest = max(len(ranks) for ranks in by_node.values())
-        turn = [ranks[i] for i in range(longest) for ranks in by_node.values() if i < len(ranks)]
+        turn = [everyone[place] for place in alternating([member.node for member in self.members])]
         return tuple(sorted(turn[:world_size]))
 
     def nodes_of(self, ranks: tuple[int, ...]) -> int:
@@ -78,6 +74,7 @@ class Outcome:
     step_times: tuple[BlockStepTimes, ...] = ()
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
+    hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
@@ -95,6 +92,7 @@ class Outcome:
             reason=self.reason,
             ranks=self.ranks,
             nodes=self.nodes,
+            hostnames=self.hostnames,
             device_name=self.device_name,
             group=self.group,
             started_at=started_at,

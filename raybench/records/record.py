@@ -42,6 +42,7 @@ class TrialRecord(Frozen):
     reason: str | None = None
     ranks: tuple[int, ...] = ()  # of the worker group, that took part
     nodes: int | None = None
+    hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0  # counts the worker groups of the study
     started_at: str  # ISO 8601, UTC

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from raybench.records.base import Frozen
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec, Placement, placement_words
+from raybench.spec.placement import Placement, placement_words
+from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 

@@ -25,7 +25,8 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences, unlike_before
+from raybench.machine.comparing import differences, unlike_before
+from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times

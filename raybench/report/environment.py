@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from raybench.machine.comparing import unlike_nodes
+from raybench.machine.environment import Environment
+
 GIBIBYTE = 2**30
 
 
 def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Dotted names and values of what environment.json holds, without what is unknown."""
-    return [
+    """Dotted names and values of what environment.json holds, without what is unknown.
+
+    Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
+    """
+    nodes = environment.get("nodes") or ()
+    first = {name: value for name, value in environment.items() if name != "nodes"}
+    lines = [
         (dotted.removesuffix("_bytes").replace("_", " "), _words(dotted, value))
-        for dotted, value in _flat(environment)
+        for dotted, value in _flat(first)
         if value not in (None, "", [], ())
     ]
+    if nodes:
+        differ = "; ".join(unlike_nodes(Environment.model_validate(environment)))
+        lines.insert(0, ("the nodes differ in", differ or "nothing that changes timing"))
+        lines.insert(0, ("nodes", ", ".join(node["hostname"] for node in nodes)))
+    return lines
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,25 +18,13 @@ from raybench.spec.base import (
     no_repeats,
 )
 from raybench.spec.knobs import MAX, Knobs
+from raybench.spec.placement import Placement
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
-
-
-def placement_text(placement: Placement) -> str:
-    """pack, spread, or the ranks with spaces between them."""
-    return placement if isinstance(placement, str) else " ".join(map(str, placement))
-
-
-def placement_words(placement: Placement) -> str:
-    """pack, spread, ranks 0 3."""
-    return placement if isinstance(placement, str) else f"ranks {placement_text(placement)}"
-
-
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
 Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
 
@@ -165,6 +153,9 @@ class ResourcesSpec(Model):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs where there are any")
     cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
     oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
+    wait_seconds: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
+        60.0, description="for nodes of a cluster that come late, or come back, in s"
+    )
 
 
 class Study(Model):

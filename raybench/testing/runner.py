@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from raybench.machine.resources import Resources
+from raybench.machine.resources import DeviceKind, Resources
 from raybench.records.measurements import ProbeResult
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
@@ -44,7 +44,7 @@ class FakeRunner:
         *,
         seed: int = 0,
         num_devices: int = 8,
-        device: str = "cpu",
+        device: DeviceKind = "cpu",
         memory_limit_bytes: int | None = None,
         fail: FailureModel | None = None,
         max_block_steps: int = 20,

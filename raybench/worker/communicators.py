@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ CONTROL_TIMEOUT = timedelta(days=1)
 COALESCED_BYTES = 25 * 2**20
 
 Made = TypeVar("Made")
+Item = TypeVar("Item")
 
 
 class Team:
@@ -67,6 +68,18 @@ class Team:
         dist.all_gather_object(items, item, group=self.control)
         return items
 
+    def gather_on_leader(self, item: Item) -> list[Item] | None:
+        """``item`` of every rank of the team, in order, on the leader; None elsewhere: one message a rank."""
+        items: list[Any] | None = [None] * self.size if self.leads else None
+        dist.gather_object(item, items, group=self.control, group_dst=0)
+        return items
+
+    def from_leader(self, item: Item) -> Item:
+        """The leader's ``item`` on every rank."""
+        items = [item if self.leads else None]
+        dist.broadcast_object_list(items, group=self.control, group_src=0)
+        return cast(Item, items[0])
+
     def agree(self, failure: BaseException | None) -> None:
         """Raise on every rank if any has failed; costs nothing but the trial."""
         own = None if failure is None else RankFailure.of(failure, self.ranks[self.rank])
@@ -107,6 +120,14 @@ class Alone(Team):
     def gather(self, item: Any) -> list[Any]:
         """``item`` alone."""
         return [item]
+
+    def gather_on_leader(self, item: Item) -> list[Item] | None:
+        """``item`` alone."""
+        return [item]
+
+    def from_leader(self, item: Item) -> Item:
+        """Its own."""
+        return item
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Nobody to give them to."""

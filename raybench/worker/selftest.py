@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     """Without arguments start both ranks and print rank 0's line; with them be one rank."""
     if arguments:
         rank, meeting_point, backend = arguments
-        times = measure(int(rank), meeting_point, backend)
+        times = measure(int(rank), meeting_point, backend, gpu=int(rank))
         if rank == "0":
             print(json.dumps({"backend": backend, "bytes": NUM_BYTES, "times_s": times}), flush=True)
         return 0
@@ -34,13 +34,13 @@ def main(arguments: list[str]) -> int:
         return _run_both(f"file://{Path(folder, 'store')}", "nccl" if _num_gpus() >= _WORLD_SIZE else "gloo")
 
 
-def measure(rank: int, meeting_point: str, backend: str) -> list[float]:
+def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> list[float]:
     """Times of the all-reduces in s; each is the slower rank's, the same list on both."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    device = torch.device("cuda", gpu) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":
         torch.cuda.set_device(device)
     dist.init_process_group(

@@ -59,7 +59,7 @@ from raybench.launch.cluster import Cluster
 
 caught = []
 with signals.raising():
-    cluster = Cluster(device="cpu", cpus_per_worker=1)
+    cluster = Cluster()
     cluster.connect()
     for moment in range(10):
         number = signal.SIGTERM if moment % 2 == 0 else signal.SIGINT

@@ -6,6 +6,7 @@ import platform
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -17,20 +18,41 @@ import raybench
 from raybench.machine.checks.check import Check
 
 
-def python() -> Iterator[Check]:
+@dataclass(frozen=True)
+class Wanted:
+    """What raybench needs, as its metadata says: a node to which it travels has no metadata of it."""
+
+    python: str  # versions
+    packages: tuple[str, ...]  # requirements
+
+
+def wanted() -> Wanted:
+    """Of the installed package, else of the checkout."""
+    try:
+        python = str(metadata.metadata("raybench")["Requires-Python"] or "")
+        return Wanted(python, tuple(metadata.requires("raybench") or ()))
+    except metadata.PackageNotFoundError:
+        project = _project()
+        return Wanted(str(project.get("requires-python", "")), tuple(project.get("dependencies", ())))
+
+
+def python(wanted: Wanted) -> Iterator[Check]:
     """Python, and whether raybench runs on it."""
-    version, wanted = platform.python_version(), _python_wanted()
+    version = platform.python_version()
     text = f"{version} ({sys.executable})"
-    if wanted and Version(version) not in SpecifierSet(wanted):
-        yield Check("Python", "missing", f"{text}, raybench needs {wanted}", "python3.12 -m venv .venv")
+    if wanted.python and Version(version) not in SpecifierSet(wanted.python):
+        needed = f"{text}, raybench needs {wanted.python}"
+        yield Check("Python", "missing", needed, "python3.12 -m venv .venv")
     else:
         yield Check("Python", "ok", text)
 
 
-def packages() -> Iterator[Check]:
-    """Packages against the lower bounds of raybench's own metadata."""
+def packages(wanted: Wanted) -> Iterator[Check]:
+    """Packages against the lower bounds of raybench's own metadata, extras left out."""
     have, bad = [], []
-    for requirement in _requirements():
+    for requirement in map(Requirement, wanted.packages):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
         try:
             version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
@@ -54,23 +76,6 @@ def installed_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _requirements() -> list[Requirement]:
-    """What raybench needs, extras left out: of the installed package, else of the checkout."""
-    try:
-        lines = metadata.requires("raybench") or []
-    except metadata.PackageNotFoundError:
-        lines = _project().get("dependencies", [])
-    every = [Requirement(line) for line in lines]
-    return [needed for needed in every if needed.marker is None or needed.marker.evaluate({"extra": ""})]
-
-
-def _python_wanted() -> str:
-    try:
-        return str(metadata.metadata("raybench")["Requires-Python"] or "")
-    except metadata.PackageNotFoundError:
-        return str(_project().get("requires-python", ""))
 
 
 def _project() -> dict[str, list[str]]:

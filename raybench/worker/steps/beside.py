@@ -47,25 +47,32 @@ class BesideRounds:
         self._step_s, self._has_plain = step_s, has_plain
 
     def added_to(
-        self, result: StepsResult, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
-    ) -> StepsResult:
-        """``result`` with every part that is asked for and can be had. A collective call.
+        self, result: StepsResult | None, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
+    ) -> StepsResult | None:
+        """The leader's ``result`` with every part that is asked for and can be had. A collective call.
 
-        ``keep`` is called first, and before each part, with what there is and the parts to come.
+        ``keep`` is called first, and before each part, with what there is and the parts to come. Other ranks
+        measure the parts too, and have no result.
         """
         parts = self._parts()
-        if not parts:
+        if result is not None and not parts:
             keep(result, ())
         for done, (name, measure) in enumerate(parts.items()):
-            keep(result, tuple(parts)[done:])
-            try:
-                found = measure()
-            except (AgreedFailure, InvalidTrialError) as failure:
-                found = {"missing": {**result.missing, name: str(failure)}}
-                drop_frames(failure)
-                self._device.release_memory()  # what was tried must not fill it for the next part
-            result = result.model_copy(update=found)
+            if result is not None:
+                keep(result, tuple(parts)[done:])
+            found, missing = self._tried(name, measure)
+            if result is not None:
+                result = result.model_copy(update={**found, "missing": {**result.missing, **missing}})
         return result
+
+    def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
+        """What a part brings, or why it cannot be had."""
+        try:
+            return measure(), {}
+        except (AgreedFailure, InvalidTrialError) as failure:
+            drop_frames(failure)
+            self._device.release_memory()  # what was tried must not fill it for the next part
+            return {}, {name: str(failure)}
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are asked for, in the order in which they are measured."""

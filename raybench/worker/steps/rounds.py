@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import deque
@@ -17,6 +18,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import Variant
+from raybench.spec.placement import alternating
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import drop_ready
 from raybench.worker.communicators import Team
@@ -32,7 +34,7 @@ STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not 
 
 @dataclass
 class LoopResult:
-    """What the rounds brought, the same on every rank but for what its own device told."""
+    """What the rounds brought: on the leader rounds and step times, on every rank what its device told."""
 
     rounds: list[Round] = field(default_factory=list)
     step_times: list[BlockStepTimes] = field(default_factory=list)
@@ -51,13 +53,22 @@ class LoopResult:
 
 @dataclass(frozen=True)
 class _RoundReport:
-    """What one rank tells the others of a round."""
+    """What one rank tells the leader of a round."""
 
     times: dict[Variant, StepTimes]  # of the blocks in which it worked
     losses_are_finite: bool
     elapsed_s: float  # since the first round began
     look: RoundLook
     cores: CoresUsed
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What the leader answers: whether to go on."""
+
+    losses_are_finite: bool
+    stop: StopReason | None = None
+    half_width: float | None = None
 
 
 class MeasuringLoop:
@@ -96,32 +107,28 @@ class MeasuringLoop:
             OtherLoad(team, names=names_programs),
             CoreMeter(has_children=has_loaders),
         )
+        self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
         self._result = LoopResult(
             hosts=self._other_load.hosts, host_cores=self._other_load.host_cores, measured=self._measured
         )
 
     def run(self) -> LoopResult:
-        """Rounds until the interval is narrow enough or the time is spent.
-
-        The elapsed time comes from the leader, so that all ranks stop alike.
-        """
+        """Rounds until the interval is narrow enough or the time is spent; the leader says when."""
         self._began = perf_counter()
-        rounds = self._result.rounds
-        while True:
-            round_, elapsed_s = self._round()
-            rounds.append(round_)
-            decision = decide(rounds, self._measure, self._device.kind, elapsed_s)
-            self._on_round(len(rounds), decision.half_width)
-            if decision.stop:
-                self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
+        for number in itertools.count():
+            verdict = self._round(number)
+            self._on_round(number + 1, verdict.half_width)
+            if verdict.stop:
+                self._result.stopped_by, self._result.seconds = verdict.stop, perf_counter() - self._began
                 self._result.other_programs = self._other_load.by_name()
                 self._result.energy = self._meters.energy
                 self._result.utilization = self._meters.utilization
-                return self._result
+                break
+        return self._result
 
-    def _round(self) -> tuple[Round, float]:
-        """One block of each variant, and the time that has passed on the leader, in s."""
-        number, at_s = len(self._result.rounds), perf_counter() - self._began
+    def _round(self, number: int) -> _Verdict:
+        """One block of each variant."""
+        at_s = perf_counter() - self._began
         order = self._random.sample(self._runs, len(self._runs))
         times: dict[Variant, StepTimes] = {}
         self._cores.start()
@@ -133,9 +140,19 @@ class MeasuringLoop:
         elapsed_s = perf_counter() - self._began
         look, cores = self._meters.take_round(), self._cores.used()
         report = _RoundReport(times, finite, elapsed_s, look, cores)
-        reports: list[_RoundReport] = self._team.gather(report)
-        if not all(report.losses_are_finite for report in reports):
+        reports = self._team.gather_on_leader(report)
+        verdict = self._team.from_leader(self._judged(number, at_s, order, reports) if reports else None)
+        assert verdict is not None, "the leader has the reports"
+        if not verdict.losses_are_finite:
             raise InvalidTrialError("the loss is not finite")
+        return verdict
+
+    def _judged(
+        self, number: int, at_s: float, order: Sequence[VariantRun], reports: Sequence[_RoundReport]
+    ) -> _Verdict:
+        """Keep the round; whether it was the last one."""
+        if not all(report.losses_are_finite for report in reports):
+            return _Verdict(losses_are_finite=False)
         round_ = Round(
             blocks=tuple(self._collect(run.variant, number, reports) for run in order),
             at_s=at_s,
@@ -143,7 +160,9 @@ class MeasuringLoop:
             clock_mhz=tuple(report.look.clock_mhz for report in reports),
             throttled=tuple(report.look.throttled for report in reports),
         )
-        return round_, reports[0].elapsed_s
+        self._result.rounds.append(round_)
+        decision = decide(self._result.rounds, self._measure, self._device.kind, reports[0].elapsed_s)
+        return _Verdict(True, decision.stop, decision.half_width)
 
     def _block(self, run: VariantRun, number: int) -> StepTimes | None:
         """Step times of this rank in s, or None where it did not take part."""
@@ -157,7 +176,7 @@ class MeasuringLoop:
         run.activate()
         self._device.synchronize()
         self._team.barrier()
-        if run.one_rank and number % self._team.size != self._team.rank:
+        if run.one_rank and self._turns[number % self._team.size] != self._team.rank:
             return None
         if run.leader_only and not self._team.leads:
             return None

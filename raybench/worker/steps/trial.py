@@ -71,19 +71,23 @@ class StepsTrial:
         loop = self._measure(warm, on_progress)
         on_progress(Progress("collect"))
         reports = self._reports(warm, loop, num_compiled)
-        result = steps_result(
-            self._request,
-            loop,
-            reports,
-            Seconds(set_up - began - stepped_alone_s, warmed_up - set_up + stepped_alone_s),
-            warmup_steps=warm.num_steps,
-            leader_peaks=warm.leader_peaks,
-            memory_limits=limits,
-            missing=variants.missing,
-            ddp=self._ddp_report(),
-            flops_per_step=self._cache.flops.get(flops.flops_key(self._request.config)),
-            epoch_samples=self._models.epoch_samples,
-            tells_utilization=self._device.tells_utilization,
+        result = (
+            None
+            if not self._team.leads
+            else steps_result(
+                self._request,
+                loop,
+                reports,
+                Seconds(set_up - began - stepped_alone_s, warmed_up - set_up + stepped_alone_s),
+                warmup_steps=warm.num_steps,
+                leader_peaks=warm.leader_peaks,
+                memory_limits=limits,
+                missing=variants.missing,
+                ddp=self._ddp_report(),
+                flops_per_step=self._cache.flops.get(flops.flops_key(self._request.config)),
+                epoch_samples=self._models.epoch_samples,
+                tells_utilization=self._device.tells_utilization,
+            )
         )
         beside = BesideRounds(
             self._request,
@@ -94,8 +98,7 @@ class StepsTrial:
             step_s=warm.step_s,
             has_plain="plain" not in variants.missing,
         )
-        result = self._with_parts_beside(result, loop, beside)
-        return RankResult("complete", result=result, step_times=tuple(loop.step_times))
+        return self._with_parts_beside(result, loop, beside)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
@@ -167,17 +170,19 @@ class StepsTrial:
             )
         return reports
 
-    def _with_parts_beside(self, result: StepsResult, loop: LoopResult, beside: BesideRounds) -> StepsResult:
+    def _with_parts_beside(
+        self, result: StepsResult | None, loop: LoopResult, beside: BesideRounds
+    ) -> RankResult:
         """``result`` with what is measured beside the rounds, which the leader hands over first."""
         step_times = tuple(loop.step_times)
 
         def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
             nonlocal step_times
-            if self._team.leads:
-                self._keep(RankResult("complete", result=kept, step_times=step_times), open_)
+            self._keep(RankResult("complete", result=kept, step_times=step_times), open_)
             step_times = ()  # they may be large, and do not change
 
-        return beside.added_to(result, keep)
+        result = beside.added_to(result, keep)
+        return RankResult("complete", result=result, step_times=tuple(loop.step_times))
 
     def _ddp_report(self) -> DDPReport | None:
         wrapped = self._models.measured.wrapped

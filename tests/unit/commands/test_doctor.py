@@ -4,10 +4,11 @@ import io
 
 from rich.console import Console
 
-from raybench.commands import doctor
-from raybench.commands.doctor import examine, render
+from raybench.commands.doctor import render
 from raybench.machine.checks import capacity, ray_cluster
 from raybench.machine.checks.check import Check
+from raybench.machine.checks.examine import examine
+from raybench.machine.checks.software import wanted
 
 
 def printed(found, width=80):
@@ -17,7 +18,7 @@ def printed(found, width=80):
 
 
 def test_this_machine_is_examined_and_two_workers_all_reduce():
-    found = examine()
+    found = examine(wanted())
     assert {"Python", "packages", "devices", "peer-to-peer", "busy", "gloo interface", "NCCL interface"} < {
         each.name for each in found
     }
@@ -37,7 +38,7 @@ def test_a_check_that_fails_hides_no_other(monkeypatch):
         yield
 
     monkeypatch.setattr(capacity, "memory", broken)
-    found = examine(all_reduce=False)
+    found = examine(wanted(), all_reduce=False)
     assert Check("memory", "warning", "could not be examined: OSError: no /proc here") in found
     assert found[-1].name == "Ray"
 
@@ -93,4 +94,4 @@ def test_rays_token_is_found_but_never_shown(monkeypatch, tmp_path):
 
 
 def test_examine_without_the_workers_is_quick():
-    assert all(each.name != "all-reduce" for each in doctor.examine(all_reduce=False))
+    assert all(each.name != "all-reduce" for each in examine(wanted(), all_reduce=False))

@@ -12,6 +12,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import group_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo
 
 
@@ -35,8 +36,8 @@ class Group:
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WorkerGroupRunner:
     monkeypatch.setattr(group_runner, "WorkerGroup", Group)
-    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size: None)
-    return WorkerGroupRunner(cast(Cluster, cluster), device="cpu", cpus_per_worker=1, storage=tmp_path)
+    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size, needs: None)
+    return WorkerGroupRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
 
 
 def test_just_the_same_group_serves_on_unless_it_is_asked_for_anew(runner: WorkerGroupRunner) -> None:

@@ -8,7 +8,8 @@ from importlib import metadata
 import pytest
 
 import raybench
-from raybench.machine.environment import Environment, capture, differences, unlike_before
+from raybench.machine.comparing import differences, unlike_before, unlike_nodes
+from raybench.machine.environment import Environment, capture, of_nodes
 from raybench.machine.gpus import Gpu
 from tests.conftest import ROOT
 
@@ -180,3 +181,34 @@ def test_another_commit_is_a_warning():
 
 def test_fields_of_a_later_version_are_ignored():
     assert Environment.model_validate({**an_environment().model_dump(), "later": 1}) == an_environment()
+
+
+# --- of a cluster
+
+
+def test_of_one_node_it_is_that_nodes_own():
+    assert of_nodes([an_environment()]) == an_environment()
+
+
+def test_nodes_that_are_alike_differ_in_nothing():
+    nodes = [an_environment(hostname=name, load_average=load) for name, load in (("a", 1.0), ("b", 3.0))]
+    environment = of_nodes(nodes)
+    assert [node.hostname for node in environment.every_node] == ["a", "b"]
+    assert unlike_nodes(environment) == []
+    assert Environment.model_validate_json(environment.model_dump_json()) == environment
+
+
+def test_in_what_nodes_differ_is_said_with_who_has_which():
+    names = ["a", "b", "c", "d", "e", "f"]
+    nodes = [an_environment(hostname=name) for name in names]
+    nodes[1] = an_environment(hostname="b", packages={"torch": "2.13.0"}, memory_bytes=8 * 2**30 + 1)
+    assert unlike_nodes(of_nodes(nodes)) == [
+        "packages.torch: 2.14.1 on a, c, d, e and 1 more, 2.13.0 on b",
+    ]
+
+
+def test_a_cluster_goes_on_with_the_same_kinds_of_nodes_in_any_order():
+    slow, fast = an_environment(hostname="a"), an_environment(hostname="b", cores=8)
+    assert differences(of_nodes([slow, fast]), of_nodes([fast, slow])) == []
+    assert differences(of_nodes([slow, fast]), slow) == ["nodes: 2 before, 1 now"]
+    assert differences(of_nodes([slow, fast]), of_nodes([slow, slow])) == ["cores: 8 before, 4 now"]

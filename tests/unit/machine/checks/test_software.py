@@ -1,15 +1,15 @@
 """Packages and Python that do not fit."""
 
+from packaging.requirements import Requirement
+
 from raybench.machine.checks import software
 from raybench.machine.checks.check import Check
+from raybench.machine.checks.software import Wanted
 
 
-def test_packages_that_are_missing_or_too_old(monkeypatch):
-    from packaging.requirements import Requirement
-
-    wanted = [Requirement("torch>=2.11"), Requirement("raybench-none[x]>=3"), Requirement("rich>=999")]
-    monkeypatch.setattr(software, "_requirements", lambda: wanted)
-    good, absent, old = software.packages()
+def test_packages_that_are_missing_or_too_old():
+    wanted = ("torch>=2.11", "raybench-none[x]>=3", "rich>=999", 'pytest; extra == "test"')
+    good, absent, old = software.packages(Wanted("", wanted))
     assert good.status == "ok"
     assert good.found.startswith("torch ")
     assert absent == Check(
@@ -19,12 +19,11 @@ def test_packages_that_are_missing_or_too_old(monkeypatch):
 
 
 def test_the_lower_bounds_are_known():
-    names = {requirement.name for requirement in software._requirements()}
+    names = {Requirement(line).name for line in software.wanted().packages}
     assert {"torch", "ray", "optuna", "pydantic"} <= names
-    assert "pytest" not in names
+    assert software.wanted().python
 
 
-def test_another_python(monkeypatch):
-    monkeypatch.setattr(software, "_python_wanted", lambda: ">=3.99")
-    (python,) = software.python()
+def test_another_python():
+    (python,) = software.python(Wanted(">=3.99", ()))
     assert python.status == "missing"

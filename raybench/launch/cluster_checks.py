@@ -1,0 +1,145 @@
+"""What ``doctor --address`` looks at: every node, and what the nodes must have in common."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from raybench.launch.cluster import Cluster
+from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
+from raybench.machine.checks.check import Check
+from raybench.machine.checks.collectives import all_reduce_words
+from raybench.machine.checks.examine import examine
+from raybench.machine.checks.software import Wanted, wanted
+from raybench.machine.comparing import unlike_nodes
+from raybench.machine.environment import capture, of_nodes
+from raybench.machine.resources import WorkerNeeds
+
+MOST_CLOCK_S = 1.0  # tokens, jobs and logs go by the clock; step times do not
+CLOCK_LOOKS = 5
+A_CORE = WorkerNeeds("cpu", 1)
+
+
+def examine_cluster(cluster: Cluster) -> list[Check]:
+    """Every node with a core for a worker, then versions, clocks and an all-reduce between nodes.
+
+    Raises ``RequestError`` where the cluster does not answer.
+    """
+    cluster.connect()
+    nodes, idle = cluster.working_nodes(A_CORE), cluster.idle_nodes(A_CORE)
+    found = [Check("nodes", "ok", _nodes_words(nodes))] if nodes else [_no_node()]
+    if idle:
+        names = ", ".join(map(str, idle))
+        found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
+    answers = on_each_node(nodes, _examine_here, wanted())
+    found += _merged(answers)
+    answering = [each.node for each in answers if each.error is None]
+    found += _versions(answering)
+    found += [_clock(node) for node in answering]
+    found += [_all_reduce(answering[0], node) for node in answering[1:]]
+    return found
+
+
+def _no_node() -> Check:
+    return Check(
+        "nodes", "missing", "none has a core for a worker", "ray start --address HOST:PORT --num-cpus N"
+    )
+
+
+def _nodes_words(nodes: Sequence[Node]) -> str:
+    cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    return f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
+
+
+def _examine_here(wanted: Wanted) -> list[Check]:
+    return examine(wanted, all_reduce=False)
+
+
+def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
+    """Each thing found once, with the nodes where it was found, unless that is on all of them."""
+    where: dict[Check, list[Node]] = {}
+    for answer in answers:
+        for check in dict.fromkeys(answer.value or [_silent(answer)]):
+            where.setdefault(check, []).append(answer.node)
+    order = {name: place for place, name in enumerate(dict.fromkeys(check.name for check in where))}
+    for check in sorted(where, key=lambda check: order[check.name]):
+        nodes = where[check]
+        names = "" if len(nodes) == len(answers) > 1 else f"{', '.join(node.hostname for node in nodes)}: "
+        yield replace(check, found=f"{names}{check.found}")
+
+
+def _silent(answer: Answered[list[Check]]) -> Check:
+    words = answer.error or "nothing was found"
+    return Check("node", "missing", words, "ray logs raylet.err --node-ip " + answer.node.address)
+
+
+def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
+    """Whether measurements on one node are like those on another."""
+    environments = [each.value for each in on_each_node(nodes, capture)]
+    known = [each for each in environments if each is not None]
+    if len(known) < 2:
+        return
+    differ = unlike_nodes(of_nodes(known))
+    if not differ:
+        yield Check("alike", "ok", "all nodes have the same hardware, limits, versions and variables")
+    for words in differ:
+        yield Check("alike", "warning", f"the nodes differ in {words}", "install the same on every node")
+
+
+def _clock(node: Node) -> Check:
+    """Of several looks the quickest counts: the node's clock was read somewhere within it."""
+    looks = []
+    for _ in range(CLOCK_LOOKS):
+        asked = time.time()
+        (answer,) = on_each_node([node], _now)
+        answered = time.time()
+        if answer.value is not None:
+            looks.append(((answered - asked) / 2, answer.value - (asked + answered) / 2))
+    if not looks:
+        return Check("clock", "warning", f"{node.hostname}: not told")
+    within_s, ahead_s = min(looks)
+    words = f"{node.hostname}: {ahead_s:+.3f} s from this one, within {within_s:.3f} s"
+    if abs(ahead_s) - within_s > MOST_CLOCK_S:
+        return Check("clock", "warning", words, "chronyc makestep")
+    return Check("clock", "ok", words)
+
+
+def _now() -> float:
+    return time.time()
+
+
+def _all_reduce(first: Node, other: Node) -> Check:
+    """Two workers, one on each node."""
+    name = "all-reduce"
+    on_gpus = first.gpus >= 1 and other.gpus >= 1
+    backend = "nccl" if on_gpus else "gloo"
+    variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
+    (port,) = on_each_node([first], _free_port)
+    if port.value is None:
+        return Check(name, "missing", f"{first.hostname}: {port.error}", "python -m raybench.study doctor")
+    meeting_point = f"tcp://{first.address}:{port.value}"
+    ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
+    answers = on_nodes(_measure, ranks, gpus=int(on_gpus))
+    pair = f"{first.hostname} and {other.hostname}"
+    failed = next((each for each in answers if each.error is not None), None)
+    if failed is not None or answers[0].value is None:
+        mend = (
+            f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
+        )
+        return Check(name, "missing", f"{pair}: {failed.error if failed else 'no answer'}", mend)
+    num_bytes, times_s = answers[0].value
+    return Check(name, "ok", f"{pair}: {all_reduce_words(backend, num_bytes, times_s)}")
+
+
+def _measure(rank: int, meeting_point: str, backend: str) -> tuple[int, list[float]]:
+    from raybench.worker import selftest
+
+    return selftest.NUM_BYTES, selftest.measure(rank, meeting_point, backend)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        return int(taken.getsockname()[1])

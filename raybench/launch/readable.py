@@ -1,0 +1,67 @@
+"""Whether every node of a cluster can read what a study needs, checked before anything starts.
+
+The workload's module and data on each node; for training the results directory too, where checkpoints lie: a
+training whose leader moved to a node that does not see them would begin again unnoticed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from raybench.errors import RequestError
+from raybench.launch.cluster import Cluster
+from raybench.machine.resources import WorkerNeeds
+from raybench.spec.study import Study
+from raybench.spec.workloads import WorkloadSpec
+
+
+def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[int, int] | None:
+    """Training and test samples of what is trained; None where nothing is.
+
+    Raises ``RequestError`` for a workload that cannot be had somewhere, or is not the same everywhere.
+    """
+    if study.workload.name == "mlp":  # to look at it torch is imported, which takes seconds
+        return None
+    arguments = (study.workload, study.data, study.training is not None)
+    if cluster.is_local:
+        return _look(*arguments)
+    nodes = cluster.working_nodes(needs)
+    found = dict(zip(map(str, nodes), cluster.ask(nodes, _look, *arguments), strict=True))
+    if len(set(found.values())) > 1:
+        lines = (f"{node}: {samples} training and test samples" for node, samples in found.items())
+        raise RequestError("data: the same on every node", *lines)
+    return next(iter(found.values()), None)
+
+
+def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None:
+    """Raise ``RequestError`` where a node does not see what the driver writes into ``directory``."""
+    if cluster.is_local:
+        return
+    marker, content = directory / f".seen-{secrets.token_hex(4)}", secrets.token_hex(16)
+    marker.write_text(content)
+    try:
+        nodes = cluster.working_nodes(needs)
+        seen = cluster.ask(nodes, _content, str(marker))
+    finally:
+        marker.unlink(missing_ok=True)
+    blind = [str(node) for node, text in zip(nodes, seen, strict=True) if text != content]
+    if blind:
+        raise RequestError(
+            "--output: for training a directory that every node reads and writes, as checkpoints are there; "
+            f"not seen on {', '.join(blind)} (received {str(directory)!r})"
+        )
+
+
+def _look(workload: WorkloadSpec, data: str | None, is_trained: bool) -> tuple[int, int] | None:
+    from raybench import workloads
+
+    workloads.check(workload, data)
+    return workloads.num_samples(workload, data) if is_trained else None
+
+
+def _content(marker: str) -> str | None:
+    try:
+        return Path(marker).read_text()
+    except OSError:
+        return None

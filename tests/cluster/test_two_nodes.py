@@ -1,0 +1,100 @@
+"""A study over two nodes, one of which has nothing of the driver's: what travels, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raybench.testing.local_nodes import LocalNodes
+from tests.cluster.conftest import Run
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide
+
+WORKLOAD = f"""
+import time, torch
+
+class Waiting:
+    def model(self): return torch.nn.Linear(64, 8)
+    def batch(self, size, generator): return torch.randn(size, 64, generator=generator)
+    def dataset(self, split): return torch.utils.data.TensorDataset(torch.randn(16, 64))
+    def loss(self, model, batch):
+        time.sleep({WAIT_S})
+        return model(batch[0] if isinstance(batch, list) else batch).square().mean()
+
+def build():
+    return Waiting()
+"""
+STUDY = """
+name = "two_nodes"
+[workload]
+factory = "waiting:build"
+{workload}
+[knobs]
+batch_size = 8
+[scaling]
+world_sizes = [1, 2]
+placement = ["spread"]
+[measure]
+steps = 4
+min_rounds = 3
+[resources]
+wait_seconds = 3
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path) -> Path:
+    (folder / "waiting.py").write_text(WORKLOAD)
+    path = folder / "two.toml"
+    path.write_text(STUDY.format(workload="", more=""))
+    return path
+
+
+def test_package_and_factory_travel_and_every_figure_names_its_node(run: Run, study: Path) -> None:
+    code, output = run("scaling", str(study), "--output", "out")
+    assert code == 0, output
+    lines = (study.parent / "out" / "trials.jsonl").read_text().splitlines()
+    records = {record["request"]["config"]["world_size"]: record for record in map(json.loads, lines)}
+    assert {record["state"] for record in records.values()} == {"complete"}, output
+    assert (records[2]["nodes"], sorted(records[2]["hostnames"])) == (2, ["node-1", "node-2"])
+    assert records[1]["nodes"] == 1
+    blocks = [block for each in records[2]["result"]["rounds"] for block in each["blocks"]]
+    synced = [block for block in blocks if block["variant"] == "synced"]
+    assert all(min(block["step_time_s"]) >= WAIT_S for block in synced)
+    environment = json.loads((study.parent / "out" / "environment.json").read_text())
+    assert [node["hostname"] for node in environment["nodes"]] == ["node-1", "node-2"]
+    assert "node-1, node-2" in (study.parent / "out" / "report" / "report.md").read_text()
+
+
+def test_doctor_sees_every_node_and_the_way_between_them(
+    run: Run, study: Path, two_nodes: LocalNodes
+) -> None:
+    _, output = run("doctor", "--address", two_nodes.address)
+    assert "2 with 2 cores and 0 GPUs for Ray: node-1 (10.77.0.1), node-2 (10.77.0.2)" in " ".join(
+        output.split()
+    )
+    assert "node-1 and node-2: 2 workers, gloo, 16 MiB" in " ".join(output.split())
+    assert "node-2: +0.0" in output or "node-2: -0.0" in output  # one clock
+
+
+def test_a_training_without_a_shared_directory_is_refused(run: Run, study: Path) -> None:
+    path = study.parent / "training.toml"
+    training = "[training]\nepochs = 1"
+    path.write_text(STUDY.format(workload='input = "real"', more=training))
+    code, output = run("scaling", str(path), "--output", "trained")
+    assert code == 2, output
+    assert "not seen on node-2 (10.77.0.2)" in output
+    assert "Traceback" not in output
+
+
+def test_more_workers_than_the_cluster_has_are_waited_for_and_refused(run: Run, study: Path) -> None:
+    code, output = run("scaling", str(study), "--world-sizes", "1,4", "--output", "four")
+    assert code == 2
+    assert "waiting up to 3 s for 4 places" in output
+    assert "scaling.world_sizes: at most 2" in output
+    assert not (study.parent / "four").exists()

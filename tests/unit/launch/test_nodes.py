@@ -1,0 +1,116 @@
+"""Places on nodes, and what travels to them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import raybench
+from raybench.errors import RequestError
+from raybench.launch.cluster import Cluster
+from raybench.launch.nodes import Node
+from raybench.launch.travel import runtime_environment
+from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.spec.workloads import FactorySpec, MLPSpec
+
+
+def a_node(cpus: float, gpus: float, number: int = 1) -> Node:
+    return Node(f"id-{number}", f"node-{number}", f"10.0.0.{number}", cpus, gpus, None)
+
+
+@pytest.mark.parametrize(
+    ("node", "needs", "places"),
+    [
+        (a_node(8, 0), WorkerNeeds("cpu", 3), 2),
+        (a_node(8, 4), WorkerNeeds("cuda", 1), 4),
+        (a_node(8, 4), WorkerNeeds("cuda", 4), 2),  # cores run out first
+        (a_node(0, 0), WorkerNeeds("cpu", 1), 0),  # a head that only coordinates
+        (a_node(8, 0), WorkerNeeds("cuda", 1), 0),
+    ],
+)
+def test_the_workers_that_fit(node: Node, needs: WorkerNeeds, places: int) -> None:
+    assert node.places(needs) == places
+
+
+def test_ray_client_is_refused_with_what_works() -> None:
+    with pytest.raises(RequestError, match=r"ray job submit.*received 'ray://head:10001'"):
+        Cluster(address="ray://head:10001")
+
+
+class Joined(Cluster):
+    """A cluster of given nodes, which nobody has to start."""
+
+    def __init__(self, *nodes: Node) -> None:
+        super().__init__(address="head:6379")
+        self.given = list(nodes)
+
+    def _alive(self) -> list[Node]:
+        return self.given
+
+
+def test_the_driver_may_be_a_node_without_devices() -> None:
+    head, one, other = a_node(4, 0), a_node(8, 4, 2), a_node(2, 4, 3)
+    cluster, needs = Joined(head, one, other), WorkerNeeds("cuda", 1)
+    assert cluster.device_kind() == "cuda"
+    assert cluster.working_nodes(needs) == [one, other]
+    assert cluster.idle_nodes(needs) == [head]
+    assert cluster.places(needs) == 6
+    with pytest.raises(RequestError, match=r"at most 6 workers of 1 core and a GPU fit into 3 nodes"):
+        cluster.refuse_unplaceable(8, needs)
+
+
+def test_a_late_node_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told = Joined(a_node(1, 0)), list[str]()
+
+    def joins(seconds: float) -> None:
+        cluster.given.append(a_node(1, 0, 2))
+
+    monkeypatch.setattr("raybench.launch.cluster.sleep", joins)
+    cluster.await_places(3, WorkerNeeds("cpu", 1), 60.0, told.append)
+    assert cluster.places(WorkerNeeds("cpu", 1)) == 3
+    assert told == ["waiting up to 60 s for 3 places for workers of 1 core: 1 there now"]
+
+
+def test_waiting_has_an_end() -> None:
+    told = list[str]()
+    Joined(a_node(1, 0)).await_places(2, WorkerNeeds("cpu", 1), 0.0, told.append)
+    assert told == []
+
+
+def test_a_cluster_of_its_own_is_described_without_ray() -> None:
+    found = Cluster().resources(WorkerNeeds("cpu", 1))
+    assert isinstance(found, Resources)
+    assert found.num_nodes == 1
+
+
+# --- what travels
+
+
+def test_raybench_travels_and_nothing_else() -> None:
+    travelling = runtime_environment(MLPSpec(name="mlp"), None)
+    assert travelling == {"py_modules": [str(Path(raybench.__file__).parent)]}
+
+
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_factorys_module_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_package: bool) -> None:
+    name = f"travelling_{is_package}".lower()
+    place = tmp_path / name if is_package else tmp_path / f"{name}.py"
+    if is_package:
+        place.mkdir()
+        (place / "__init__.py").touch()
+        (place / "inner.py").touch()
+    else:
+        place.touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workload = FactorySpec(factory=f"{name}{'.inner' if is_package else ''}:build")
+    assert runtime_environment(workload, None)["py_modules"][1:] == [str(place)]
+    assert name not in sys.modules  # looked up, not run
+    with_folder = runtime_environment(workload, tmp_path)
+    assert (with_folder["working_dir"], len(with_folder["py_modules"])) == (str(tmp_path), 1)
+
+
+@pytest.mark.parametrize("factory", ["torch.nn:Linear", "json:loads", "there_is_no_such_module:build"])
+def test_what_is_installed_stays(factory: str) -> None:
+    assert len(runtime_environment(FactorySpec(factory=factory), None)["py_modules"]) == 1
