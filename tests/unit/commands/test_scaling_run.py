@@ -34,12 +34,11 @@ def plan_of(**workload: Any) -> Plan:
 def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that a run prints, with planted times in the place of processes."""
     monkeypatch.setattr(scaling_run, "_runner", lambda *_: FakeRunner(noise=QUIET, num_devices=2))
-    monkeypatch.setattr(scaling_run, "_epoch_samples", lambda study: None)
     options: Any = SimpleNamespace(began=time.time(), retry=())
-    cluster: Any = SimpleNamespace(prepare=lambda **_: None)
+    cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
     console = Console(file=io.StringIO(), width=200)
     with ResultsDirectory.create(folder, plan.study, capture()) as store, Display(console) as display:
-        scaling_run._measure(options, plan, cluster, store, display)
+        scaling_run._measure(options, plan, cluster, store, display, None)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
