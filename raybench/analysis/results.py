@@ -9,11 +9,11 @@ from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
+from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, diagnose_configurations
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.stability import findings
-from raybench.analysis.estimates.efficiency import Gain, gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -28,15 +28,6 @@ from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
-
-
-@dataclass(frozen=True)
-class Confirmation:
-    """A winner, measured again against the default in the same rounds."""
-
-    record: TrialRecord
-    label: str
-    gain: Gain
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
-        confirmations=tuple(_confirmations(base)),
+        confirmations=tuple(confirmations(base, chosen)),
         findings=tuple(finding for record in base.records for finding in findings(record)),
         configurations=diagnose_configurations(base),
         attribution=attribution(base),
@@ -102,15 +93,3 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
         departures=departures(base.study),
     )
-
-
-def _confirmations(base: MeasuredStudy) -> list[Confirmation]:
-    confirmed = base.by_role("confirmation")
-    return [
-        Confirmation(
-            record,
-            difference_words(base.study, record.config),
-            gain(record, base.study.search.minimum_gain, len(confirmed)),
-        )
-        for record in confirmed
-    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -254,7 +255,9 @@ class Plan:
     def trials(self) -> list[Trial]:
         """Those of all suggestions, each once: by start of the workers, by process knobs, by world size.
 
-        The largest world size first. Starts are as far apart in time as they can be.
+        The largest world size first. Starts are as far apart in time as they can be. From the second start on
+        the worker groups of different process knobs come in shuffled order: what changes with time, or with
+        the group before, must not look like a variable's effect.
         """
         asked = [
             Trial(request, suggestion.number)
@@ -266,10 +269,14 @@ class Plan:
             unique.setdefault(trial.request.trial_id, trial)
         variables = [tuple(trial.request.config.environment.items()) for trial in asked]
         environments = list(dict.fromkeys(variables))
+        orders = [environments]
+        for start in range(1, self.study.measure.starts):
+            shuffled = random.Random(f"{self.study.seed} {start}")
+            orders.append(shuffled.sample(environments, len(environments)))
 
         def order(trial: Trial) -> tuple[int, int, int]:
             config = trial.request.config
-            group = environments.index(tuple(config.environment.items()))
+            group = orders[trial.start].index(tuple(config.environment.items()))
             return trial.start, group, -config.world_size
 
         return sorted(unique.values(), key=order)

@@ -25,8 +25,9 @@ from raybench.report.wording import (
 )
 
 if TYPE_CHECKING:
+    from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchCurve, BatchPoint
-    from raybench.analysis.results import Confirmation, StudyResults
+    from raybench.analysis.results import StudyResults
     from raybench.analysis.training import Comparison
     from raybench.spec.study import Study
 
@@ -249,4 +250,5 @@ def _confirmed(confirmation: Confirmation, study: Study) -> str:
         return f"{confirmation.label}, no significant gain over the default ({amount})"
     if gain.verdict is Verdict.WORSE:
         return f"{confirmation.label}, but measured again {amount} against the default: keep the default"
-    return f"{confirmation.label}, {amount} over the default"
+    apart = "" if confirmation.paired else ", measured apart"
+    return f"{confirmation.label}, {amount} over the default{apart}"

@@ -26,6 +26,11 @@ UNPAIRED = (
     "the confirmation, in the same rounds, is the only claim."
 )
 
+APART = (
+    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
+    "default's, and the interval holds what starts of the workers differ by."
+)
+
 
 def rounded_batch(batch: float) -> str:
     """A batch between two that were measured: two significant figures, it is interpolated."""

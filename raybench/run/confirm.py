@@ -18,8 +18,8 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             continue
         if winner.config.environment != default.environment:
             session.notes.append(
-                "the best suggestion differs in process knobs, which need other processes: "
-                "it cannot be measured interleaved with the default, and is not confirmed"
+                "the best suggestion differs in process knobs, which need other processes: its curve stands "
+                "against the default's, not interleaved; more starts (measure.starts) make that exact"
             )
             continue
         request = plan.confirmation(plan.suggestion_of(winner), default)

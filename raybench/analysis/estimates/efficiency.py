@@ -142,7 +142,12 @@ def gain(record: TrialRecord, minimum_gain: float, among: int = 1) -> Gain:
     if ratios is None or samples is None:
         raise ValueError(f"trial {record.trial_id}: no confirmation, nothing was measured against it")
     ratio = simultaneous(geometric(ratios), among).scaled(measurement.samples_per_step / samples)
-    found = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n)
+    return gain_of(ratio, minimum_gain)
+
+
+def gain_of(ratio: Estimate, minimum_gain: float) -> Gain:
+    """What a ratio of throughputs says, by the rule of ``gain``."""
+    found = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, ratio.n, ratio.starts)
     verdict = Verdict.NONE
     if found.excludes(0.0) and abs(found.value) >= minimum_gain:
         verdict = Verdict.BETTER if found.value > 0 else Verdict.WORSE

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.results import Confirmation, StudyResults
+from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import (
+    APART,
     UNPAIRED,
     bound_words,
     count,
@@ -54,20 +56,23 @@ def _peak_memory_bytes(record: TrialRecord) -> int | None:
 
 
 def confirmation_table(results: StudyResults) -> Table:
-    """Winners against the default, measured in the same rounds."""
+    """Winners against the default, measured in the same rounds unless they need other processes."""
     columns: list[Column[Confirmation]] = [
         Column("winner", lambda confirmed: confirmed.label),
         Column("devices", lambda confirmed: devices(confirmed.record), right=True),
         Column("gain in samples/s", lambda confirmed: percent(confirmed.gain.gain, sign=True), right=True),
         Column("verdict", lambda confirmed: str(confirmed.gain.verdict)),
+        Column("measured", lambda confirmed: "interleaved" if confirmed.paired else "apart"),
         Column("n", lambda confirmed: str(confirmed.gain.gain.n), right=True),
     ]
     objectives = results.study.search.objectives
     at_once = " for all at once" if len(results.confirmations) > 1 else ""
+    apart = "" if all(each.paired for each in results.confirmations) else f" {APART}"
     chosen = "" if OF_SPEED.issuperset(objectives) else f" Chosen for {objectives_words(objectives)}."
     caption = (
-        f"Interleaved with the default in the same rounds, 95% interval{at_once}. A gain is significant when "
-        f"the interval excludes 0 and it is at least {results.study.search.minimum_gain:.0%}.{chosen} "
+        f"Interleaved with the default in the same rounds, 95% interval{at_once}.{apart} A gain is "
+        "significant when the interval excludes 0 and it is at least "
+        f"{results.study.search.minimum_gain:.0%}.{chosen} "
         "The verdict is on samples/s."
     )
     return make_table("The winner against the default", caption, columns, results.confirmations)

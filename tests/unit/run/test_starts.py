@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.estimates.efficiency import Verdict
 from raybench.errors import Interrupted
 from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
@@ -14,8 +15,11 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.report.answer import answer_of
 from raybench.report.method import method_words
-from raybench.testing import FakeRunner, Noise
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, Noise, StepCosts
 from tests.unit.runs import ClockRunner, Failing, MemoryStore, run
 from tests.unit.studies import study
 
@@ -185,3 +189,45 @@ def test_starts_become_one_point_whose_interval_holds_what_they_differ_by() -> N
         (1, 4, sum(len(each.steps.rounds) for each in results.starts(results.measured[1]) if each.steps)),
     ]
     assert results.curves[0].points[-1].throughput_samples_per_s.starts == 4
+
+
+# --- process knobs
+
+
+VARIABLES = {"environment": {"A": ["1", "2", "3"]}, "knobs": {"batch_size": 32}}
+
+
+def test_from_the_second_start_on_the_groups_of_variables_are_shuffled() -> None:
+    orders = []
+    for seed in range(8):
+        plan = planned(starts=3, seed=seed, **VARIABLES)
+        configs = [trial.request.config for trial in plan.trials()]
+        values = [config.environment["A"] for config in configs if config.world_size == 2]
+        first, *further = (tuple(values[start * 3 : start * 3 + 3]) for start in range(3))
+        assert first == ("1", "2", "3")
+        assert all(sorted(order) == ["1", "2", "3"] for order in further)
+        orders += further
+    assert len(set(orders)) > 3
+    assert planned(starts=3, **VARIABLES).trials() == planned(starts=3, **VARIABLES).trials()
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.5, Verdict.BETTER), (0.0, Verdict.NONE)])
+def test_a_winner_that_needs_other_processes_is_confirmed_by_starts(share: float, verdict: Verdict) -> None:
+    """Half as fast again with one variable, in starts that differ by 3%."""
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        faster = 1 + share * (config.environment["A"] == "2") + 1e-3 * (config.environment["A"] != "1")
+        return StepCosts(plain_s=0.010 / faster, exposed_s=0.002 / faster)
+
+    plan = planned(starts=5, search={"method": "optuna", "trials": 3}, **VARIABLES)
+    _, store, _ = run(plan, FakeRunner(costs, Noise(start=0.03), seed=4))
+    results = analyse(plan.study, store.records)
+    if results.best is not None and results.best.is_default:
+        assert verdict is Verdict.NONE
+        return
+    (found,) = results.confirmations
+    assert not found.paired
+    assert found.gain.gain.starts > 1
+    assert found.gain.verdict is verdict
+    assert found.gain.gain.low < share < found.gain.gain.high
+    assert ("measured apart" in answer_of(results)) is (verdict is Verdict.BETTER)
