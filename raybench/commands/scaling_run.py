@@ -16,7 +16,7 @@ from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling_request import Options, cluster_of, results_directory, study_of
-from raybench.errors import GroupLostError, Interrupted, StoreError
+from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
@@ -38,6 +38,8 @@ def run_scaling(options: Options, console: Console) -> int:
     study = study_of(options)
     cluster = cluster_of(study, options)
     plan = make_plan(study, cluster.resources())
+    if options.runner == "tune":
+        _refuse_ranks(study)
     study = plan.study
     if study.workload.name != "mlp":  # torch takes seconds to import: only where there is something to check
         from raybench import workloads
@@ -81,7 +83,8 @@ def _run(options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory
             own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
         if ended != DONE:
-            own.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
+            with_runner = "" if options.runner == "group" else f" --runner {options.runner}"
+            own.print(f"To go on: {resume_command(store.path)}{with_runner}", soft_wrap=True, markup=False)
     return ended or code
 
 
@@ -92,14 +95,15 @@ def _measure(
     weights = weights_words(plan.study)
     if weights:
         display.line(weights)
-    display.stage(_what_starts(plan))
+    display.stage(_what_starts(plan, options))
     workers = plan.group_size if plan.oversubscribed else None
     cluster.prepare(oversubscribed_workers=workers, on_connect=display.line)
     for words in left_out_words(plan):
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(plan, cluster, Path(storage.name), store.path)
+    make_runner = _tune_runner if options.runner == "tune" else _runner
+    runner = make_runner(plan, cluster, Path(storage.name), store.path)
     session = Session(
         plan=plan,
         runner=runner,
@@ -147,10 +151,35 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
     )
 
 
-def _what_starts(plan: Plan) -> str:
-    devices = f"{plan.group_size} {'GPU' if plan.device == 'cuda' else 'CPU'} workers"
-    backend = "NCCL" if plan.device == "cuda" else "gloo"
-    return f"raybench {plan.study.name}: starting Ray and {devices} on {backend}"
+def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+    from raybench.launch.tune_runner import TuneRunner
+
+    return TuneRunner(
+        cluster,
+        device=plan.device,
+        cpus_per_worker=plan.study.resources.cpus_per_worker,
+        storage=storage,
+        results=results,
+    )
+
+
+def _refuse_ranks(study: Study) -> None:
+    """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
+    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
+    if ranks:
+        raise RequestError(
+            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
+            f"(received {', '.join(map(str, ranks))})"
+        )
+
+
+def _what_starts(plan: Plan, options: Options) -> str:
+    kind, backend = ("GPU", "NCCL") if plan.device == "cuda" else ("CPU", "gloo")
+    if options.runner == "tune":
+        what = f"Ray Tune; every trial gets {kind} workers of its own"
+    else:
+        what = f"{plan.group_size} {kind} workers"
+    return f"raybench {plan.study.name}: starting Ray and {what} on {backend}"
 
 
 def _deadline(options: Options, study: Study) -> float | None:

@@ -68,6 +68,13 @@ class Cluster:
         name = self._accelerator() if self._device == "cuda" else cores.cpu_model()
         return Resources(self._device, self._places(nodes), name, len(nodes))
 
+    def places(self) -> dict[str, int]:
+        """How many workers each node has room for, by Ray's id of the node; connected only."""
+        import ray
+
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        return {node["NodeID"]: self._places([_node(node)]) for node in alive}
+
     def prepare(
         self, *, oversubscribed_workers: int | None = None, on_connect: Callable[[str], None]
     ) -> None:
@@ -187,8 +194,7 @@ class Cluster:
     def _nodes(self) -> list[_Node]:
         import ray
 
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return [_Node(found.get("CPU", 0.0), found.get("GPU", 0.0)) for found in alive]
+        return [_node(node) for node in ray.nodes() if node["Alive"]]
 
     def _places(self, nodes: list[_Node]) -> int:
         if self._device == "cuda":
@@ -204,6 +210,12 @@ class Cluster:
                 if name.startswith(prefix):
                     return str(name.removeprefix(prefix))
         return "GPU"
+
+
+def _node(found: dict[str, Any]) -> _Node:
+    """A node as ``ray.nodes()`` describes it."""
+    resources = found["Resources"]
+    return _Node(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
 def _token_words() -> str:
