@@ -2,7 +2,7 @@
 
 Four configurations are measured by a worker group that is started for them, by a worker group of its own for
 each trial, and by Ray Tune with a TorchTrainer inside each trial, in turn, many times. Starts of one program
-differ by more than the rounds of one start: a ratio is made of each repetition, and the interval is over those.
+differ by more than the rounds of one start: a ratio is made of each repetition, the interval is over those.
 
 What a trial costs is the time from its submission to its outcome, less warm-up and rounds.
 

@@ -40,7 +40,7 @@ class TrialRunner(Protocol):
         ...
 
     def capacity(self, kind: str, world_size: int) -> int:
-        """How many trials of a kind (as in ``TrialRequest``) and size may be under way at once, at least 1."""
+        """How many trials of a kind and size may be under way at once, at least 1."""
         ...
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:

@@ -30,7 +30,7 @@ class Handed(Protocol):
         ...
 
 
-class TuneRequests(Searcher):
+class TuneRequests(Searcher):  # type: ignore[misc]
     """Tune's thread asks (``suggest``), the study's thread submits (``hand``)."""
 
     def __init__(self) -> None:

@@ -51,9 +51,7 @@ def search(session: Session) -> None:
             break
         request = plan.search(suggestion)
         asked[request.trial_id] = suggestion
-        session.begin(
-            Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials
-        )
+        session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
     while asked:
         hear()
 

@@ -11,7 +11,7 @@ from raybench.plan.trials import Trial
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
 
-MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
+MAX_LOST_STARTS = 3  # groups in a row that do not start for a trial, before the study gives up
 
 
 @dataclass(eq=False)
@@ -20,8 +20,8 @@ class Begun:
 
     trial: Trial
     started_at: str  # ISO 8601
-    on_progress: OnProgress
     submitted: Submitted
+    num_lost: int = 0  # in a row, of its processes before it began
 
 
 class UnderWay:
@@ -31,7 +31,6 @@ class UnderWay:
         self._runner, self._budget = runner, budget
         self._group_size, self._device = group_size, device
         self._begun: list[Begun] = []
-        self._lost_starts = 0
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
 
     def __len__(self) -> int:
@@ -53,8 +52,9 @@ class UnderWay:
 
     def begin(self, trial: Trial, started_at: str, on_progress: OnProgress) -> None:
         """Begin a trial. Raises ``GroupLostError`` when no worker group starts."""
-        submitted = self._submitted(trial.request, on_progress)
-        self._begun.append(Begun(trial, started_at, on_progress, submitted))
+        begun = Begun(trial, started_at, Submitted(trial.request, on_progress))
+        self._submit(begun)
+        self._begun.append(begun)
 
     def next_ended(self) -> tuple[Begun, Outcome]:
         """The trial that ends first. Raises ``Interrupted``, ``GroupLostError`` when no group starts."""
@@ -64,10 +64,9 @@ class UnderWay:
             try:
                 outcome = submitted.outcome()
             except GroupLostError as lost:
-                self._count(lost)
-                ended.submitted = self._submitted(ended.trial.request, ended.on_progress)
+                _count(ended, lost)
+                self._submit(ended)
                 continue
-            self._lost_starts = 0
             self._begun.remove(ended)
             return ended, outcome
 
@@ -77,25 +76,22 @@ class UnderWay:
         asked = _start_asked(request)
         return self._budget.start_s if served is not None and asked not in (None, served) else 0.0
 
-    def _submitted(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+    def _submit(self, begun: Begun) -> None:
+        request, on_progress = begun.trial.request, begun.submitted.on_progress
         asked = [request.config.setting]
         if request.kind == "steps" and request.versus is not None:
             asked.append(request.versus)
         fault = next(filter(None, (setting.fault(self._device) for setting in asked)), None)
         if fault is not None:
-            return Submitted(request, on_progress, Outcome("invalid", 0.0, fault))
+            begun.submitted.ended = Outcome("invalid", 0.0, fault)
+            return
         while True:
             try:
                 self._start_group(request)
-                return self._runner.submit(request, on_progress)
+                begun.submitted = self._runner.submit(request, on_progress)
+                return
             except GroupLostError as lost:
-                self._count(lost)
-
-    def _count(self, lost: GroupLostError) -> None:
-        """Raise ``lost`` where it is one too many in a row."""
-        self._lost_starts += 1
-        if self._lost_starts >= MAX_LOST_STARTS:
-            raise lost
+                _count(begun, lost)
 
     def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
@@ -110,6 +106,13 @@ class UnderWay:
             self._budget.started(self._budget.now_s - began_s)
         if asked is not None:
             self._start_of[number] = asked
+
+
+def _count(begun: Begun, lost: GroupLostError) -> None:
+    """Raise ``lost`` where it is one too many in a row."""
+    begun.num_lost += 1
+    if begun.num_lost >= MAX_LOST_STARTS:
+        raise lost
 
 
 def _start_asked(request: TrialRequest) -> int | None:

@@ -162,9 +162,7 @@ class FakeRunner:
         )
         return self._complete(result, ranks, result.warmup_s)
 
-    def _train(
-        self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: OnProgress
-    ) -> Outcome:
+    def _train(self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: OnProgress) -> Outcome:
         """Epochs in simulated time, as ``learning`` has them."""
         costs = self.costs(request.config, request.config.setting)
         result = self.learning.train(request, costs, self.noise, self.random)

@@ -42,7 +42,9 @@ def test_a_trial_stands_on_one_node_where_it_can_the_smallest_that_has_room() ->
 
 def test_spread_over_as_many_nodes_as_there_are() -> None:
     places = Places({"a": 3, "b": 1, "c": 3})
-    assert places.take(5, alone=True, spread=True) == Taken(("a", "a", "b", "c", "c"), {"a": 3, "b": 1, "c": 3})
+    assert places.take(5, alone=True, spread=True) == Taken(
+        ("a", "a", "b", "c", "c"), {"a": 3, "b": 1, "c": 3}
+    )
     assert Places({"a": 2, "b": 2}).take(2, alone=False, spread=True) == Taken(("a", "b"), {"a": 1, "b": 1})
 
 

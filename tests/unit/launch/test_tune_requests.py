@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray.tune")
 
-from raybench.launch.tune_requests import TuneRequests  # noqa: E402
+from raybench.launch.tune_requests import TuneRequests
 
 
 @dataclass(eq=False)

@@ -198,7 +198,7 @@ def test_the_deadline_is_kept_and_what_was_not_reached_is_named(
         assert runner.now_s <= end_s
     if seconds == 1000:
         assert executed.not_reached == []
-    else:
+    elif seconds <= 90:
         assert executed.not_reached
 
 
