@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,9 +23,10 @@ from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster, import_path
 from raybench.launch.mailbox import Mailbox
-from raybench.launch.places import Places, Taken
+from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.launch.tune_requests import Config, TuneRequests
+from raybench.launch.tune_requests import TuneRequests
+from raybench.launch.tune_submission import Submission, alone_on_nodes
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DEATH_NOTICE_S, DRIVER_GRACE_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.resources import Resources
@@ -35,55 +36,8 @@ from raybench.records.requests import TrialRequest
 
 # A Tune trial needs something to be placed by, and none of the cores that its workers will take.
 SHARE_OF_DRIVER_NODE = 1e-4
-LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is on its way
 CLOSE_S = 20.0
 QUICK_POLL_S = 0.02  # between a trial's outcome and Tune's word that it is over
-
-
-@dataclass(eq=False)
-class _Trial:
-    """A submitted trial on its way through Tune; implements ``tune_requests.Handed``."""
-
-    runner: TuneRunner
-    task: Task
-    submitted: Submitted
-    taken: Taken | None = None
-    began: float | None = None
-    over: float | None = None
-    has_begun: bool = False  # its workers have told of it
-    ended: Outcome | GroupLostError | None = None  # by its own word
-    killed: bool = False
-
-    def take(self) -> Config | None:
-        """Its places, and what Tune shows of it."""
-        self.taken = self.runner.places.take(**self._wanted())
-        if self.taken is None:
-            return None
-        if self.runner.places.num_nodes > 1:
-            self.task = replace(self.task, nodes=self.taken.nodes)
-        ray.get(self.runner.mailbox.leave.remote(self.task))
-        request, config = self.task.request, self.task.request.config
-        knobs = config.setting.model_dump(mode="json")
-        about = {"trial": request.trial_id, "role": request.role, "world_size": config.world_size}
-        return {"number": self.task.number, **about, **knobs, **config.environment}
-
-    def give_back(self) -> None:
-        """Its places."""
-        assert self.taken is not None
-        self.runner.places.give_back(self.taken)
-
-    def hear(self, content: Progress | Lost | Outcome) -> None:
-        """What it tells of itself."""
-        if isinstance(content, Progress):
-            self.has_begun = True
-            self.submitted.on_progress(content)
-        else:
-            self.ended = GroupLostError(content.reason) if isinstance(content, Lost) else content
-
-    def _wanted(self) -> dict[str, Any]:
-        config = self.task.request.config
-        alone = alone_on_nodes(self.task.request.kind)
-        return {"world_size": config.world_size, "alone": alone, "spread": config.placement == "spread"}
 
 
 class TuneRunner:
@@ -105,7 +59,7 @@ class TuneRunner:
         self._requests = TuneRequests()
         self._tuning: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._trials: dict[int, _Trial] = {}  # under way, by number
+        self._trials: dict[int, Submission] = {}  # under way, by number
         self._number = self._num_tuners = 0
         self._waiting: Any = None
 
@@ -136,7 +90,7 @@ class TuneRunner:
         self._number += 1
         submitted = Submitted(request, on_progress)
         task = Task(self._number, request, (), str(self.results) if self.results else None)
-        trial = self._trials[self._number] = _Trial(self, task, submitted)
+        trial = self._trials[self._number] = Submission(task, submitted, self.places, self.mailbox)
         self._requests.hand(trial)
         return submitted
 
@@ -173,13 +127,13 @@ class TuneRunner:
         self._requests.park()
         self._cluster.abandon()
 
-    def _see(self, trial: _Trial) -> None:
+    def _see(self, trial: Submission) -> None:
         """Whether ``trial`` has ended, by its word and by Tune's."""
         now, timeout_s = monotonic(), trial.task.request.timeout_s
         if trial.over is None:
             if self._tuning is not None and not self._tuning.is_alive():
-                ended = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
-                self._end(trial, trial.ended or ended)
+                lost = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
+                self._end(trial, trial.ended or lost)
                 return
             longest_s = START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S
             if trial.began is not None and now > trial.began + longest_s and not trial.killed:
@@ -187,16 +141,11 @@ class TuneRunner:
                 trial.killed = True
                 trial.ended = Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
             return
-        if trial.ended is None and now < trial.over + LATE_MESSAGE_S:
-            return
-        lost = "the process of its Tune trial died"
-        if trial.ended is None and trial.has_begun:
-            assert trial.began is not None
-            self._end(trial, Outcome("crashed", trial.over - trial.began, lost))
-        else:
-            self._end(trial, trial.ended or GroupLostError(lost))
+        ended = trial.end(now)
+        if ended is not None:
+            self._end(trial, ended)
 
-    def _end(self, trial: _Trial, ended: Outcome | GroupLostError) -> None:
+    def _end(self, trial: Submission, ended: Outcome | GroupLostError) -> None:
         submitted = trial.submitted
         if isinstance(ended, Outcome):
             ended = replace(ended, group=trial.task.number)
@@ -287,16 +236,6 @@ class TuneRunner:
             tuner.fit()
         except BaseException as error:
             self._error = error
-
-
-def alone_on_nodes(kind: str) -> bool:
-    """Whether a trial of this kind shares its nodes with no other.
-
-    What steps take is the result: two trials on one node share its memory's bandwidth, its links, its caches
-    and what its cores may draw, and each would be measured under the other. Trainings are asked for what they
-    learn, which does not depend on that; that their times do, the study is told.
-    """
-    return kind != "training"
 
 
 def _name(trial: Any) -> str:

@@ -15,7 +15,8 @@ from raybench.errors import GroupLostError
 from raybench.launch import tune_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.places import Places
-from raybench.launch.tune_runner import LATE_MESSAGE_S, TuneRunner
+from raybench.launch.tune_runner import TuneRunner
+from raybench.launch.tune_submission import LATE_MESSAGE_S
 from raybench.launch.tune_trial import metrics
 from raybench.records.messages import Lost, Outcome, Progress
 from raybench.testing import FakeRunner, to_record
