@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,10 +18,11 @@ from typing import Any
 from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.launch.runner import OnProgress, Submitted
 from raybench.machine import environment
 from raybench.machine.resources import Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
-from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.run.session import Session
@@ -57,12 +58,18 @@ class Timed:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         return self._runner.start(world_size, environment, anew=anew)
 
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+    def capacity(self, kind: str, world_size: int) -> int:
+        return self._runner.capacity(kind, world_size)
+
+    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
         self.starts.append(time.perf_counter())
-        outcome = self._runner.run(request, on_progress)
-        if request.role == "search":
-            self.ends.append((time.perf_counter(), outcome))
-        return outcome
+        return self._runner.submit(request, on_progress)
+
+    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
+        ended = self._runner.wait(submitted)
+        if ended.request.role == "search":
+            self.ends.append((time.perf_counter(), ended.outcome()))
+        return ended
 
     def close(self) -> None:
         self._runner.close()

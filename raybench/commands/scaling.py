@@ -84,7 +84,7 @@ def scaling(
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
 ) -> None:
     """Plan, run, analyse and report a scaling study."""
-    _refuse_not_yet({"--runner tune": runner == "tune", "--profile": profile})
+    _refuse_not_yet({"--profile": profile})
     if retry and not resume:
         raise RequestError(f"--retry: goes with --resume (received {retry!r})")
     if grid and trials is not None:
@@ -122,6 +122,7 @@ def scaling(
             *((field, value) for field, value in chosen.items() if value is not None),
             *(parsed.parse_assignment(text) for text in set_ or ()),
         ),
+        runner=runner,
         address=address,
         working_dir=working_dir,
         dry_run=dry_run,

@@ -30,6 +30,7 @@ class Options:
     smoke: bool = False
     device: Literal["auto", "cpu", "cuda"] | None = None
     overrides: tuple[tuple[str, Any], ...] = ()
+    runner: Literal["group", "tune"] = "group"
     address: str | None = None
     working_dir: Path | None = None
     dry_run: bool = False

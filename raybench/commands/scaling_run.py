@@ -23,7 +23,7 @@ from raybench.commands.scaling_request import (
     request_of,
     results_directory,
 )
-from raybench.errors import GroupLostError, Interrupted, StoreError
+from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload, refuse_unseen
@@ -60,6 +60,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
     needs = needs_of(study)
     cluster.await_places(places_named(study), needs, study.resources.wait_seconds, _teller(options, console))
     plan = make_plan(study, cluster.resources(needs))
+    if options.runner == "tune":
+        _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
         print_plan(plan, console)
@@ -104,7 +106,8 @@ def _run(
             own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
         if ended != DONE:
-            own.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
+            with_runner = "" if options.runner == "group" else f" --runner {options.runner}"
+            own.print(f"To go on: {resume_command(store.path)}{with_runner}", soft_wrap=True, markup=False)
     return ended or code
 
 
@@ -120,7 +123,7 @@ def _measure(
     weights = weights_words(plan.study)
     if weights:
         display.line(weights)
-    display.stage(_what_starts(plan))
+    display.stage(_what_starts(plan, options))
     workers = plan.group_size if plan.oversubscribed else 0
     cluster.prepare(needs_of(plan.study), oversubscribed_workers=workers, on_connect=display.line)
     for words in unlike_nodes(store.environment()):
@@ -129,7 +132,8 @@ def _measure(
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(plan, cluster, Path(storage.name), store.path)
+    make_runner = _tune_runner if options.runner == "tune" else _runner
+    runner = make_runner(plan, cluster, Path(storage.name), store.path)
     session = Session(
         plan=plan,
         runner=runner,
@@ -169,10 +173,29 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
     return WorkerGroupRunner(cluster, needs=needs_of(plan.study), storage=storage, results=results)
 
 
-def _what_starts(plan: Plan) -> str:
-    devices = f"{plan.group_size} {'GPU' if plan.device == 'cuda' else 'CPU'} workers"
-    backend = "NCCL" if plan.device == "cuda" else "gloo"
-    return f"raybench {plan.study.name}: starting Ray and {devices} on {backend}"
+def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+    from raybench.launch.tune_runner import TuneRunner
+
+    return TuneRunner(cluster, needs=needs_of(plan.study), storage=storage, results=results)
+
+
+def _refuse_ranks(study: Study) -> None:
+    """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
+    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
+    if ranks:
+        raise RequestError(
+            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
+            f"(received {', '.join(map(str, ranks))})"
+        )
+
+
+def _what_starts(plan: Plan, options: Options) -> str:
+    kind, backend = ("GPU", "NCCL") if plan.device == "cuda" else ("CPU", "gloo")
+    if options.runner == "tune":
+        what = f"Ray Tune; every trial gets {kind} workers of its own"
+    else:
+        what = f"{plan.group_size} {kind} workers"
+    return f"raybench {plan.study.name}: starting Ray and {what} on {backend}"
 
 
 def _deadline(options: Options, study: Study) -> float | None:

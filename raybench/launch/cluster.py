@@ -124,17 +124,17 @@ class Cluster:
         if self.is_local:
             return
         until, told = monotonic() + limit_s, False
-        while self.places(needs) < wanted and monotonic() < until:
+        while (there := sum(self.places(needs).values())) < wanted and monotonic() < until:
             if not told:
-                places = f"{wanted} places for workers of {needs}: {self.places(needs)} there now"
+                places = f"{wanted} places for workers of {needs}: {there} there now"
                 tell(f"waiting up to {limit_s:g} s for {places}")
                 told = True
             signals.check()
             sleep(LOOK_AGAIN_S)
 
-    def places(self, needs: WorkerNeeds) -> int:
-        """The workers that fit on the nodes that there are now."""
-        return sum(node.places(needs) for node in self._alive())
+    def places(self, needs: WorkerNeeds) -> dict[str, int]:
+        """The workers that fit on each node that there is now, by Ray's id of the node."""
+        return {node.node_id: node.places(needs) for node in self._alive()}
 
     def prepare(
         self, needs: WorkerNeeds, *, oversubscribed_workers: int = 0, on_connect: Callable[[str], None]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from raybench.errors import GroupLostError
 from raybench.launch.cluster import Cluster
+from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.resources import Resources, WorkerNeeds
-from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest
 
 
@@ -60,33 +60,48 @@ class WorkerGroupRunner:
             self._group = None  # Ray may still try to start it; it must not be taken for a running one
             raise
 
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
-        """Measure one trial; a group that dies under it is an outcome, and is replaced by ``start``.
+    def capacity(self, kind: str, world_size: int) -> int:
+        """One: the workers of the group serve one trial after the other."""
+        return 1
 
-        Raises ``GroupLostError`` where the group dies before the trial began.
+    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+        """Hand a trial to the group; one that dies under it is an outcome, and is replaced by ``start``.
+
+        Raises ``GroupLostError`` where none is running.
         """
-        group = self._group
+        group, submitted = self._group, Submitted(request, on_progress)
         if group is None or not group.alive:
             raise GroupLostError("no worker group is running")
         try:
             ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
         except ValueError as error:
-            return Outcome("invalid", 0.0, str(error), group=group.info.number)
+            submitted.ended = Outcome("invalid", 0.0, str(error), group=group.info.number)
+        else:
+            group.post(request, ranks, self.results, on_progress)
+        return submitted
+
+    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
+        """Wait for the trial under way."""
+        (trial,) = submitted
+        if trial.ended is None:
+            trial.ended = self._outcome()
+        return trial
+
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """One trial from its submission to its outcome."""
+        return self.wait([self.submit(request, on_progress)]).outcome()
+
+    def _outcome(self) -> Outcome | GroupLostError:
+        group = self._group
+        assert group is not None
         try:
-            outcome = group.run(request, ranks, self.results, on_progress)
-        except GroupLostError:
+            outcome = group.outcome()
+        except GroupLostError as lost:  # before the trial began
             self._stop_group(at_once=True)
-            raise
+            return lost
         if outcome.ends_group:  # before anything else is asked of it
             self._stop_group(at_once=True)
-        return replace(
-            outcome,
-            ranks=ranks,
-            nodes=group.info.nodes_of(ranks),
-            hostnames=tuple(group.info.members[rank].hostname for rank in ranks),
-            device_name=group.info.members[ranks[0]].device_name,
-            group=group.info.number,
-        )
+        return outcome
 
     def close(self) -> None:
         """End the workers and what this process started of Ray."""

@@ -17,6 +17,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._tasks: asyncio.Queue[Task | None] = asyncio.Queue()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._left: dict[int, Task] = {}
         self._workers: dict[int, Any] = {}
 
     async def post(self, task: Task | None) -> None:
@@ -26,6 +27,14 @@ class Mailbox:
     async def take(self) -> Task | None:
         """The next trial; waits for it."""
         return await self._tasks.get()
+
+    async def leave(self, task: Task) -> None:
+        """A trial for whoever is told its number."""
+        self._left[task.number] = task
+
+    async def pick_up(self, number: int) -> Task:
+        """The trial that was left with this number."""
+        return self._left.pop(number)
 
     async def register(self, rank: int, worker: Any) -> None:
         """Keep the handle of a worker, for the driver to end it by."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import psutil
 import ray
@@ -24,6 +25,8 @@ from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Rea
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 
+PlacementStrategy = Literal["PACK", "SPREAD"]
+NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
 POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
 DRIVER_GRACE_S = 5.0  # after the workers' own deadline
@@ -43,14 +46,21 @@ class WorkerGroup:
         *,
         needs: WorkerNeeds,
         storage: Path,
+        strategy: PlacementStrategy = "PACK",
+        nodes: Sequence[str] = (),
     ) -> None:
-        """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th group."""
+        """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th group.
+
+        ``nodes``: on which each worker is to stand, by Ray's ids; empty: as ``strategy`` says.
+        """
         self._needs, self._storage = needs, storage
         self.wants = (world_size, dict(environment))
         self._number, self._num_tasks = number, 0
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
         self._pids: list[int] = []
+        self._strategy, self._nodes = strategy, nodes
+        self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
         self._mailbox: Any = Mailbox.remote()  # type: ignore[attr-defined]
         self._waiting: Any = None
         trainer = self._trainer(world_size, environment)
@@ -84,24 +94,39 @@ class WorkerGroup:
         self.stop(at_once=True)
         raise GroupLostError(f"the worker group did not start: {reason}")
 
-    def run(
+    def post(
         self,
         request: TrialRequest,
         ranks: tuple[int, ...],
         results: Path | None,
         on_progress: Callable[[Progress], None],
-    ) -> Outcome:
-        """Post the trial and wait for its outcome. Raises ``GroupLostError`` if it never began."""
+    ) -> None:
+        """Hand the workers a trial; ``outcome`` waits for its end."""
         self._num_tasks += 1
         task = Task(self._num_tasks, request, ranks, str(results) if results else None)
-        trial = PostedTrial(task.number, on_progress)
-        began = monotonic()
-        deadline = began + request.timeout_s + DRIVER_GRACE_S
+        self._posted = PostedTrial(task.number, on_progress), task, monotonic()
         self._mailbox.post.remote(task)
+
+    def outcome(self) -> Outcome:
+        """How the posted trial ended, and on which ranks. Raises ``GroupLostError`` if it never began."""
+        outcome, ranks = self._outcome(), self._posted[1].ranks
+        return replace(
+            outcome,
+            ranks=ranks,
+            nodes=self.info.nodes_of(ranks),
+            hostnames=tuple(self.info.members[rank].hostname for rank in ranks),
+            device_name=self.info.members[ranks[0]].device_name,
+            group=self._number,
+        )
+
+    def _outcome(self) -> Outcome:
+        trial, task, began = self._posted
+        timeout_s = task.request.timeout_s
+        deadline = began + timeout_s + DRIVER_GRACE_S
         while True:
             message = self._message(deadline)
             if message is None:
-                state, reason = self._why_lost(monotonic() - began, request.timeout_s)
+                state, reason = self._why_lost(monotonic() - began, timeout_s)
                 if not trial.begun:
                     raise GroupLostError(reason)
                 return trial.lost(Outcome(state, monotonic() - began, reason, ends_group=True))
@@ -189,7 +214,8 @@ class WorkerGroup:
                 num_workers=world_size,
                 use_gpu=cuda,
                 resources_per_worker=per_worker,
-                placement_strategy="PACK",
+                placement_strategy=self._strategy,
+                label_selector=[{NODE_LABEL: node} for node in self._nodes] or None,
             ),
             run_config=RunConfig(
                 name=f"group-{self._number}",

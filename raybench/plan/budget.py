@@ -44,6 +44,7 @@ class Budget:
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     _seen: list[_Seen] = field(default_factory=list)
     _starts_s: list[float] = field(default_factory=list)
+    _processes_s: list[float] = field(default_factory=list)
 
     @property
     def now_s(self) -> float:
@@ -54,6 +55,11 @@ class Budget:
     def start_s(self) -> float:
         """Expected seconds until a new worker group is ready: as those before it; 0 if unknown."""
         return fmean(self._starts_s) if self._starts_s else 0.0
+
+    @property
+    def processes_s(self) -> float:
+        """Expected seconds of a trial for processes of its own, beside its own time; 0: a group serves it."""
+        return fmean(self._processes_s) if self._processes_s else 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -72,6 +78,10 @@ class Budget:
     def started(self, seconds: float) -> None:
         """Learn how long a worker group took to start."""
         self._starts_s.append(seconds)
+
+    def processes_took(self, seconds: float) -> None:
+        """Learn how long a trial took beside its own time, to start and end its processes."""
+        self._processes_s.append(seconds)
 
     def took(self, request: StepsRequest, seconds: float) -> None:
         """Learn how long a trial took."""

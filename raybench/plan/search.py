@@ -41,7 +41,7 @@ class Search:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
-        self._asked: dict[int, optuna.Trial] = {}
+        self._asked: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # under way, by point of the space
         self._random = random.Random(plan.study.seed)
         objectives = plan.study.search.objectives
         directions = [
@@ -61,7 +61,10 @@ class Search:
             self._optuna.enqueue_trial(parameters)
 
     def ask(self) -> Suggestion | None:
-        """The next suggestion that is not known and may fit; None when every combination is."""
+        """The next suggestion that is not known and may fit; None when every other one is known or under way.
+
+        It may be asked before earlier ones are told: these are not suggested again.
+        """
         for attempt in range(10_000):
             if next(self._unseen(), None) is None:
                 return None
@@ -71,9 +74,13 @@ class Search:
             parameters = {
                 name: trial.suggest_categorical(name, list(c)) for name, c in self._space.values.items()
             }
-            known = self._known.get(self._space.key(parameters))
+            key = self._space.key(parameters)
+            known = self._known.get(key)
             if known is not None:
                 self._tell(trial, known)
+                continue
+            if key in self._asked:
+                self._asked[key].append(trial)  # told with the one that is under way
                 continue
             too_large = self._space.does_not_fit(parameters, self._known.values())
             if too_large is not None:
@@ -83,15 +90,15 @@ class Search:
                 self._write_down(trial.number)
                 continue
             suggestion = self._space.suggestion(trial.number, parameters)
-            self._asked[trial.number] = trial
+            self._asked[key] = [trial]
             return suggestion
         return None
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
         """What became of a suggestion."""
-        self._known[self._space.key(self._space.parameters(suggestion))] = record
-        trial = self._asked.pop(suggestion.number, None)
-        if trial is not None:
+        key = self._space.key(self._space.parameters(suggestion))
+        self._known[key] = record
+        for trial in self._asked.pop(key, ()):
             self._tell(trial, record)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
@@ -112,7 +119,7 @@ class Search:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _unseen(self) -> Iterator[Parameters]:
-        """The combinations that are not known and may fit. Lazily: a space may have a million."""
+        """The combinations that are open, see ``_is_open``. Lazily: a space may have a million."""
         return (parameters for parameters in self._space.points() if self._is_open(parameters))
 
     def _any_unseen(self) -> Parameters:
@@ -124,8 +131,10 @@ class Search:
         return next(self._unseen())
 
     def _is_open(self, parameters: Parameters) -> bool:
+        """Whether a combination is neither known nor under way, and may fit."""
         return (
-            self._space.key(parameters) not in self._known
+            (key := self._space.key(parameters)) not in self._known
+            and key not in self._asked
             and self._space.does_not_fit(parameters, self._known.values()) is None
         )
 

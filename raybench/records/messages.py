@@ -118,6 +118,7 @@ class Task:
     request: TrialRequest
     ranks: tuple[int, ...]
     results: str | None = None  # the results directory, where rank 0 can write
+    nodes: tuple[str, ...] = ()  # where its workers are to stand, by Ray's ids; empty: anywhere
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,15 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """The workers of a trial died before it began."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Message:
     """What a worker tells the driver; ``task`` is the number of the task that it is about."""
 
     task: int
-    content: Ready | Begun | Progress | Kept | Outcome
+    content: Ready | Begun | Progress | Kept | Lost | Outcome

@@ -23,8 +23,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             )
             continue
         request = plan.confirmation(plan.suggestion_of(winner), default)
-        cost_s = session.trial_cost_s(request)
-        in_time = session.budget.in_time(request, cost_s, cost_s, session.training_reserve_s())
+        in_time = session.in_time([request], fixed_s=session.training_reserve_s())
         if session.is_open(request) and in_time is None:
             session.not_reached.append("the confirmation of the best suggestion against the default")
             return

@@ -40,13 +40,15 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
     for place, (done, trial) in enumerate(still):
+        session.make_room(trial.request)
         rest = [each for _, each in still[place:]]
         request = _in_time(session, rest)
         if request is None:
             words = "; ".join(trial_words(session.study, each.request) for each in rest)
             session.not_reached.append(f"{len(rest)} trials: {words}")
-            return
-        session.measure(replace(trial, request=request), done=done, total=len(trials))
+            break
+        session.begin(replace(trial, request=request), done=done, total=len(trials))
+    session.finish()
 
 
 def _in_time(session: Session, rest: Sequence[Trial]) -> TrialRequest | None:
@@ -55,11 +57,12 @@ def _in_time(session: Session, rest: Sequence[Trial]) -> TrialRequest | None:
     assert request.kind == "steps"
     if budget.left_s is None:
         return request
-    costs_s = [session.trial_cost_s(each.request) for each in rest if each.request.kind == "steps"]
     confirmation_s, training_s = session.confirmation_cost_s(), session.training_reserve_s()
     start_s = session.start_cost_s(request)
     starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
-    in_time = budget.in_time(request, costs_s[0], sum(costs_s) + confirmation_s, starts_s + training_s)
-    if in_time is None and budget.has(costs_s[0] + start_s + confirmation_s + training_s):
+    steps = [each.request for each in rest if each.request.kind == "steps"]
+    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s)
+    cost_s = session.trial_cost_s(request)
+    if in_time is None and budget.has(cost_s + start_s + confirmation_s + training_s):
         return request
     return in_time

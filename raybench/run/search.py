@@ -7,13 +7,17 @@ from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Candidate
 from raybench.plan.search import Search
-from raybench.plan.trials import Trial
+from raybench.plan.trials import Suggestion, Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
 
 
 def search(session: Session) -> None:
-    """As many suggestions as the study asks for, those of an earlier run included."""
+    """As many suggestions as the study asks for, those of an earlier run included.
+
+    Several are under way at once where the runner has room for them. The next is then asked for before these
+    are told: the search knows of them, so that none is measured twice, but not yet what they bring.
+    """
     plan, trials = session.plan, session.plan.study.search.trials
     optimizer = Search(plan, session.journal)
     _try_again(session)
@@ -24,22 +28,32 @@ def search(session: Session) -> None:
         best.add(record)
     best.update()
     session.watcher.stage(f"Searching for the best of {trials} suggestions at {devices_words(plan.target)}")
-    while len(tried) < trials:
+    asked = dict[str, Suggestion]()
+
+    def hear() -> None:
+        record = session.next_ended()
+        optimizer.tell(asked.pop(record.trial_id), record)
+        tried.append(record)
+        best.add(record)
+        best.announce()
+
+    while len(tried) + len(asked) < trials:
+        while asked and not session.has_room(plan.search(plan.default())):
+            hear()
         # the first one shows what trials cost: until then the reserve is the worst case of each
         reserve_s = session.search_reserve_s() if session.budget.knows else 0.0
         expected_s = session.cost_s("search", plan.target) + reserve_s + session.training_reserve_s()
         if not session.budget.has(expected_s):
-            session.not_reached.append(f"{trials - len(tried)} of {trials} suggestions")
-            return
+            session.not_reached.append(f"{trials - len(tried) - len(asked)} of {trials} suggestions")
+            break
         suggestion = optimizer.ask()
-        if suggestion is None:
-            return
-        trial = Trial(plan.search(suggestion), suggestion.number)
-        record = session.measure(trial, done=len(tried), total=trials)
-        optimizer.tell(suggestion, record)
-        tried.append(record)
-        best.add(record)
-        best.announce()
+        if suggestion is None:  # all that are not known are under way
+            break
+        request = plan.search(suggestion)
+        asked[request.trial_id] = suggestion
+        session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
+    while asked:
+        hear()
 
 
 def _searched(session: Session) -> list[TrialRecord]:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.errors import GroupLostError
+from raybench.analysis.labels import trial_words
 from raybench.launch import signals
-from raybench.launch.runner import TrialRunner
+from raybench.launch.runner import OnProgress, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import BlockStepTimes, Outcome, Progress
+from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest, TrialRequest
+from raybench.run.under_way import UnderWay
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
 UNKNOWN_BEST = 0.5  # of the default's curve, for that of a better setting that is not found yet
 RESERVED = 0.85  # of what the parts after the search would take at their full length
-MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
 class Store(Protocol):
@@ -68,9 +68,12 @@ class Session:
     best: tuple[Setting, ...] | None = None
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
-    _lost_starts: int = 0
-    _start_of: dict[int, int | None] = field(default_factory=dict)  # what each worker group serves, by number
     _retried: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._under_way = UnderWay(
+            self.runner, self.budget, group_size=self.plan.group_size, device=self.plan.device
+        )
 
     @property
     def study(self) -> Study:
@@ -86,75 +89,85 @@ class Session:
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
+    @property
+    def num_under_way(self) -> int:
+        """Trials that have begun and have no record yet."""
+        return len(self._under_way)
+
     def measure(self, trial: Trial, *, done: int, total: int | None) -> TrialRecord:
-        """The trial's record, from the disk where it is known already.
+        """The trial's record, from the disk where it is known already; nothing else is under way.
 
         ``done`` of ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError``
         when no worker group starts, ``RequestError`` for what cannot be placed or written.
         """
+        assert not self.num_under_way
+        if not self.is_open(trial.request):
+            return self.store.latest()[trial.request.trial_id]
+        self.begin(trial, done=done, total=total)
+        return self.next_ended()
+
+    def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
+        """Begin an open trial beside those under way, for ``next_ended``. Raises as ``measure``."""
         request = trial.request
-        if not self.is_open(request):
-            return self.store.latest()[request.trial_id]
         signals.check()
         self._retried.add(request.trial_id)
         left_s = self.expected_s(request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        outcome = self._outcome(request)
+        self._under_way.begin(trial, started, self._progress(request))
+
+    def next_ended(self) -> TrialRecord:
+        """The record of the trial under way that ends first, on disk. Raises as ``measure``."""
+        ended, outcome = self._under_way.next_ended()
+        request, trial = ended.trial.request, ended.trial
         record = outcome.to_record(
-            request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=started
+            request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
         self.store.append(record, outcome.step_times)
+        if ended.submitted.processes_s:
+            self.budget.processes_took(ended.submitted.processes_s)
         if request.kind == "steps" and record.steps is not None:
-            # without the start of a worker group, and as if its rounds had not been cut short
+            # without the start of its processes, and as if its rounds had not been cut short
             cut_s = self.plan.study.measure.max_seconds - request.measure.max_seconds
             was_cut = record.steps.stopped_by == "max_seconds"
             self.budget.took(request, outcome.wall_time_s + (cut_s if was_cut else 0.0))
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         return record
 
-    def _outcome(self, request: TrialRequest) -> Outcome:
-        asked = [request.config.setting]
-        if request.kind == "steps" and request.versus is not None:
-            asked.append(request.versus)
-        fault = next(filter(None, (setting.fault(self.plan.device) for setting in asked)), None)
-        if fault is not None:
-            return Outcome("invalid", 0.0, fault)
-        while True:
-            try:
-                self._start_group(request)
-                outcome = self.runner.run(request, self.watcher.progress)
-            except GroupLostError:
-                self._lost_starts += 1
-                if self._lost_starts >= MAX_LOST_STARTS:
-                    raise
-                continue
-            self._lost_starts = 0
-            return outcome
+    def has_room(self, request: TrialRequest) -> bool:
+        """Whether ``request`` may begin beside the trials under way."""
+        return self._under_way.has_room(request)
 
-    def _start_group(self, request: TrialRequest) -> None:
-        """A worker group for ``request``; of the curve one group serves one start only."""
-        size, environment = self.plan.group_size, request.config.environment
-        began_s = self.budget.now_s
-        number = self.runner.start(size, environment).number
-        is_new = number not in self._start_of
-        served, asked = self._start_of.setdefault(number, None), _start_asked(request)
-        if served is not None and asked is not None and served != asked:
-            number, is_new = self.runner.start(size, environment, anew=True).number, True
-        if is_new:
-            self.budget.started(self.budget.now_s - began_s)
-        if asked is not None:
-            self._start_of[number] = asked
+    def make_room(self, request: TrialRequest) -> None:
+        """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""
+        while not self.has_room(request):
+            self.next_ended()
+
+    def finish(self) -> None:
+        """Wait for every trial under way. Raises as ``measure``."""
+        while self.num_under_way:
+            self.next_ended()
+
+    def _progress(self, request: TrialRequest) -> OnProgress:
+        """Where the trial tells what it does; beside others only its epochs, which then name it."""
+
+        def told(progress: Progress) -> None:
+            if self.num_under_way <= 1:
+                self.watcher.progress(progress)
+            elif progress.phase == "epoch":
+                words = f"{trial_words(self.study, request)}: {progress.detail}"
+                self.watcher.progress(replace(progress, detail=words))
+
+        return told
 
     def start_cost_s(self, request: TrialRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
-        served = next(reversed(self._start_of.values()), None)
-        asked = _start_asked(request)
-        return self.budget.start_s if served is not None and asked not in (None, served) else 0.0
+        return self._under_way.start_cost_s(request)
 
     def cost_s(self, role: StepsRole, world_size: int, *settings: Setting) -> float:
         """Expected seconds of a trial of steps; ``settings``: what it measures, as far as that is known."""
-        return self.budget.cost(role, world_size, self.plan.study.measure.max_seconds, settings)
+        rounds_s = self.budget.cost(role, world_size, self.plan.study.measure.max_seconds, settings)
+        return rounds_s + self.budget.processes_s
 
     def trial_cost_s(self, request: StepsRequest) -> float:
         """Expected seconds of this one."""
@@ -162,7 +175,29 @@ class Session:
 
     def training_cost_s(self, request: TrainingRequest) -> float:
         """Expected seconds of a training trial; 0 if unknown."""
-        return self.budget.training_cost(request, self.records())
+        epochs_s = self.budget.training_cost(request, self.records())
+        return epochs_s + self.budget.processes_s if epochs_s else 0.0
+
+    def in_time(
+        self, rest: Sequence[StepsRequest], *, fixed_s: float, steps_s: float = 0.0
+    ) -> StepsRequest | None:
+        """The first of ``rest`` with the time for its rounds that it may take; see ``Budget.in_time``.
+
+        After them come trials of steps that are expected to take ``steps_s``, and ``fixed_s`` of what cannot
+        be cut short; processes of the trials' own are known here.
+        """
+        under_way = self._under_way.requests
+        asked = [*rest, *(each for each in under_way if each.kind == "steps")]
+        processes_s = self.budget.processes_s
+        costs_s = [self.trial_cost_s(each) - processes_s for each in asked]
+        steps_s += self._side_by_side_s(costs_s, asked)
+        fixed_s += self._side_by_side_s([processes_s] * len(asked), asked)
+        return self.budget.in_time(rest[0], costs_s[0], steps_s, fixed_s)
+
+    def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[TrialRequest]) -> float:
+        """Seconds that ``requests`` take, of which each takes its part of ``costs_s``."""
+        at_once = min((self._under_way.capacity(each) for each in requests), default=1)
+        return max(sum(costs_s) / at_once, max(costs_s, default=0.0))
 
     def training_reserve_s(self) -> float:
         """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
@@ -172,7 +207,8 @@ class Session:
         left_s = self.budget.left_s
         if left_s is None:
             return 0.0
-        needed_s = sum(self.training_cost_s(each) for each in self.plan.training() if self.is_open(each))
+        open_ = [each for each in self.plan.training() if self.is_open(each)]
+        needed_s = self._side_by_side_s([self.training_cost_s(each) for each in open_], open_)
         return min(needed_s, left_s / 2)
 
     def search_reserve_s(self) -> float:
@@ -187,6 +223,7 @@ class Session:
         if not self.best:
             curves_s += UNKNOWN_BEST * self._curve_s(*default)
             confirmation_s = self.cost_s("confirmation", self.plan.target, *default)
+        curves_s /= self.runner.capacity("steps", self.plan.target)
         return RESERVED * (curves_s + confirmation_s) + (starts - 1) * self.budget.start_s
 
     def _curve_s(self, *settings: Setting) -> float:
@@ -209,23 +246,19 @@ class Session:
     def expected_s(self, request: TrialRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
         if request.kind == "training":
-            return trials * self.training_cost_s(request) or None
+            return trials * self.training_cost_s(request) / self._under_way.capacity(request) or None
         if not self.budget.knows:
             return None
         if request.kind == "steps":
             left_s = trials * self.trial_cost_s(request)
         else:
             left_s = trials * self.cost_s(request.role, request.config.world_size)
+        left_s /= self._under_way.capacity(request)
         if request.role == "search":
             left_s += self.search_reserve_s()
         elif request.role == "scaling":
             left_s += (self.plan.study.measure.starts - 1 - request.start) * self.budget.start_s
         return left_s if self.budget.left_s is None else min(left_s, self.budget.left_s)
-
-
-def _start_asked(request: TrialRequest) -> int | None:
-    """In which start of the workers a trial of the curve is to be; None: any serves."""
-    return request.start if request.kind == "steps" and request.role == "scaling" else None
 
 
 def winners(session: Session) -> list[TrialRecord]:

@@ -12,11 +12,21 @@ def train(session: Session) -> None:
     requests = session.plan.training()
     if any(session.is_open(request) for request in requests):
         session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
-    late = list[str]()
+    late, at_once = list[str](), 0
     for done, request in enumerate(requests):
-        if session.is_open(request) and not session.budget.has(session.training_cost_s(request)):
+        if not session.is_open(request):
+            continue
+        session.make_room(request)
+        if not session.budget.has(session.training_cost_s(request)):
             late.append(trial_words(session.study, request))
         else:
-            session.measure(Trial(request), done=done, total=len(requests))
+            session.begin(Trial(request), done=done, total=len(requests))
+            at_once = max(at_once, session.num_under_way)
+    session.finish()
+    if at_once > 1:
+        session.notes.append(
+            f"up to {at_once} trainings ran side by side: that changes nothing of what they learned, but "
+            "their times are those of a machine that is shared"
+        )
     if late:
         session.not_reached.append(f"{len(late)} training trials: {'; '.join(late)}")

@@ -8,10 +8,11 @@ clock is simulated. ``truth`` gives back what a good analysis must find.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from raybench.launch.runner import OnProgress, Submitted
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.records.measurements import ProbeResult
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
@@ -49,6 +50,7 @@ class FakeRunner:
         fail: FailureModel | None = None,
         max_block_steps: int = 20,
         learning: FakeLearning | None = None,
+        capacity: int = 1,
     ) -> None:
         self.costs = costs or FakeHardware().costs
         self.noise = noise or Noise()
@@ -64,6 +66,10 @@ class FakeRunner:
         self._group: GroupInfo | None = None
         self._group_of: tuple[int, dict[str, str]] | None = None
         self._slowness = 1.0  # of this start of the workers, where the noise has some
+        self.most_at_once = 0
+        self._capacity = capacity
+        self._now_s = 0.0
+        self._under_way: dict[Submitted, tuple[float, Outcome]] = {}  # and when it ends
 
     def resources(self) -> Resources:
         """The simulated devices."""
@@ -85,7 +91,28 @@ class FakeRunner:
             return 1.0
         return math.exp(self.noise.start * self.random.standard_normal())
 
-    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+    def capacity(self, kind: str, world_size: int) -> int:
+        """As planted, whatever is asked."""
+        return self._capacity
+
+    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+        """Begin a trial at the simulated moment; more than ``capacity`` at once is an error."""
+        submitted = Submitted(request, on_progress)
+        outcome = self.run(request, on_progress)
+        self._under_way[submitted] = (self._now_s + outcome.wall_time_s, outcome)
+        self.most_at_once = max(self.most_at_once, len(self._under_way))
+        assert len(self._under_way) <= self._capacity
+        return submitted
+
+    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
+        """Let simulated time pass until the first of these has ended."""
+        ended = next((each for each in submitted if each.ended is not None), None)
+        if ended is None:
+            ended = min(submitted, key=lambda each: self._under_way[each][0])
+            self._now_s, ended.ended = self._under_way.pop(ended)
+        return ended
+
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         """Measure ``request`` in simulated time; failures are outcomes."""
         self.requests.append(request)
         on_progress(Progress("set up"))
@@ -135,9 +162,7 @@ class FakeRunner:
         )
         return self._complete(result, ranks, result.warmup_s)
 
-    def _train(
-        self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: Callable[[Progress], None]
-    ) -> Outcome:
+    def _train(self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: OnProgress) -> Outcome:
         """Epochs in simulated time, as ``learning`` has them."""
         costs = self.costs(request.config, request.config.setting)
         result = self.learning.train(request, costs, self.noise, self.random)

@@ -134,7 +134,11 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "grid with trials": (["--grid", "--trials", "3"], "--grid", "--trials 3"),
     "resume nothing": (["--resume"], "--resume", "--output DIR"),
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
-    "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
+    "tune and ranks": (
+        ["--runner", "tune", "--set", "scaling.placement=[[0, 1]]"],
+        "scaling.placement",
+        "--runner tune",
+    ),
     "profile": (["--profile"], "--profile", "not there yet"),
     "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
     "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),

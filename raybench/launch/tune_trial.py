@@ -1,0 +1,98 @@
+"""What runs inside a Tune trial: a worker group of the trial's own, which serves this trial alone.
+
+Same workers, same measuring code, same outcome as in the group that serves a whole study; only its size and
+its life are the trial's. So this is the driver's part for one trial, in a process of Tune's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import ray
+
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.errors import GroupLostError
+from raybench.launch.worker_group import WorkerGroup
+from raybench.machine.resources import WorkerNeeds
+from raybench.records.messages import Lost, Message, Outcome, Progress, Task
+from raybench.records.record import TrialRecord
+
+Metrics = dict[str, float | str]
+
+
+def measure(
+    config: dict[str, Any],
+    *,
+    mailbox: Any,
+    needs: WorkerNeeds,
+    storage: str,
+    sys_path: list[str],
+) -> Metrics:
+    """Measure the task that ``config["number"]`` names; what Tune is to show of it.
+
+    The outcome itself, step times included, goes to the driver by ``mailbox``.
+    """
+    sys.path[:0] = [path for path in sys_path if path not in sys.path]
+    number: int = config["number"]
+    ray.get(mailbox.register.remote(number, ray.get_runtime_context().current_actor))
+    task: Task = ray.get(mailbox.pick_up.remote(number))
+
+    def tell(content: Progress | Outcome | Lost) -> Any:
+        return mailbox.tell.remote(Message(number, content))
+
+    began = monotonic()
+    try:
+        outcome = _outcome(task, tell, needs=needs, storage=Path(storage))
+    except GroupLostError as lost:
+        ray.get(tell(Lost(str(lost))))
+        return {"state": "lost"}
+    ray.get(tell(outcome))
+    record = outcome.to_record(task.request, study="", suggestion=None, started_at="")
+    return {**metrics(record), "processes_s": monotonic() - began - outcome.wall_time_s}
+
+
+def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path) -> Outcome:
+    """Start the workers, measure, and end them. Raises ``GroupLostError`` where the trial never began."""
+    config = task.request.config
+    group, whole = None, False
+    try:
+        group = WorkerGroup(
+            config.world_size,
+            config.environment,
+            task.number,
+            needs=needs,
+            storage=storage,
+            strategy="SPREAD" if config.placement == "spread" else "PACK",
+            nodes=task.nodes,
+        )
+        everyone = tuple(member.rank for member in group.await_ready().members)
+        group.post(task.request, everyone, Path(task.results) if task.results else None, tell)
+        outcome = group.outcome()
+        whole = not outcome.ends_group
+        return outcome
+    finally:
+        if group is not None:
+            group.stop(at_once=not whole)
+
+
+def metrics(record: TrialRecord) -> Metrics:
+    """What Tune shows of a trial: its state, and the numbers that it has."""
+    found: Metrics = {"state": record.state, "wall_time_s": record.wall_time_s}
+    if record.steps is not None:
+        scaled = scaling(record)
+        found["step_time_s"] = scaled.step_time_s.value
+        found["throughput_samples_per_s"] = scaled.throughput_samples_per_s.value
+        if scaled.efficiency is not None:
+            found["efficiency"] = scaled.efficiency.value
+            found["efficiency_low"] = scaled.efficiency.low
+            found["efficiency_high"] = scaled.efficiency.high
+    elif record.training is not None and record.training.epochs:
+        last = record.training.epochs[-1]
+        found["epoch"] = last.epoch
+        found["train_s"] = last.train_s
+        if last.test_accuracy is not None:
+            found["test_accuracy"] = last.test_accuracy
+    return found

@@ -1,0 +1,120 @@
+"""The trials of a run that have begun, as many at once as the runner has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybench.errors import GroupLostError
+from raybench.launch.runner import OnProgress, Submitted, TrialRunner
+from raybench.plan.budget import Budget
+from raybench.plan.trials import Trial
+from raybench.records.messages import Outcome
+from raybench.records.requests import TrialRequest
+
+MAX_LOST_STARTS = 3  # groups in a row that do not start for a trial, before the study gives up
+
+
+@dataclass(eq=False)
+class Begun:
+    """A trial that has begun."""
+
+    trial: Trial
+    started_at: str  # ISO 8601
+    submitted: Submitted
+    num_lost: int = 0  # in a row, of its processes before it began
+
+
+class UnderWay:
+    """Begins trials and waits for them; ``group_size``: of the worker group that serves a whole study."""
+
+    def __init__(self, runner: TrialRunner, budget: Budget, *, group_size: int, device: str) -> None:
+        self._runner, self._budget = runner, budget
+        self._group_size, self._device = group_size, device
+        self._begun: list[Begun] = []
+        self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    @property
+    def requests(self) -> list[TrialRequest]:
+        """What was asked of the trials under way."""
+        return [each.trial.request for each in self._begun]
+
+    def capacity(self, request: TrialRequest) -> int:
+        """How many trials like ``request`` the runner has room for."""
+        return self._runner.capacity(request.kind, request.config.world_size)
+
+    def has_room(self, request: TrialRequest) -> bool:
+        """Whether ``request`` may begin beside these: the largest decides how many there may be."""
+        asked = [request, *self.requests]
+        return len(asked) <= min(self.capacity(each) for each in asked)
+
+    def begin(self, trial: Trial, started_at: str, on_progress: OnProgress) -> None:
+        """Begin a trial. Raises ``GroupLostError`` when no worker group starts."""
+        begun = Begun(trial, started_at, Submitted(trial.request, on_progress))
+        self._submit(begun)
+        self._begun.append(begun)
+
+    def next_ended(self) -> tuple[Begun, Outcome]:
+        """The trial that ends first. Raises ``Interrupted``, ``GroupLostError`` when no group starts."""
+        while True:
+            submitted = self._runner.wait([each.submitted for each in self._begun])
+            ended = next(each for each in self._begun if each.submitted is submitted)
+            try:
+                outcome = submitted.outcome()
+            except GroupLostError as lost:
+                _count(ended, lost)
+                self._submit(ended)
+                continue
+            self._begun.remove(ended)
+            return ended, outcome
+
+    def start_cost_s(self, request: TrialRequest) -> float:
+        """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
+        served = next(reversed(self._start_of.values()), None)
+        asked = _start_asked(request)
+        return self._budget.start_s if served is not None and asked not in (None, served) else 0.0
+
+    def _submit(self, begun: Begun) -> None:
+        request, on_progress = begun.trial.request, begun.submitted.on_progress
+        asked = [request.config.setting]
+        if request.kind == "steps" and request.versus is not None:
+            asked.append(request.versus)
+        fault = next(filter(None, (setting.fault(self._device) for setting in asked)), None)
+        if fault is not None:
+            begun.submitted.ended = Outcome("invalid", 0.0, fault)
+            return
+        while True:
+            try:
+                self._start_group(request)
+                begun.submitted = self._runner.submit(request, on_progress)
+                return
+            except GroupLostError as lost:
+                _count(begun, lost)
+
+    def _start_group(self, request: TrialRequest) -> None:
+        """A worker group for ``request``; of the curve one group serves one start only."""
+        size, environment = self._group_size, request.config.environment
+        began_s = self._budget.now_s
+        number = self._runner.start(size, environment).number
+        is_new = number not in self._start_of
+        served, asked = self._start_of.setdefault(number, None), _start_asked(request)
+        if served is not None and asked is not None and served != asked:
+            number, is_new = self._runner.start(size, environment, anew=True).number, True
+        if is_new:
+            self._budget.started(self._budget.now_s - began_s)
+        if asked is not None:
+            self._start_of[number] = asked
+
+
+def _count(begun: Begun, lost: GroupLostError) -> None:
+    """Raise ``lost`` where it is one too many in a row."""
+    begun.num_lost += 1
+    if begun.num_lost >= MAX_LOST_STARTS:
+        raise lost
+
+
+def _start_asked(request: TrialRequest) -> int | None:
+    """In which start of the workers a trial of the curve is to be; None: any serves."""
+    return request.start if request.kind == "steps" and request.role == "scaling" else None
