@@ -163,7 +163,7 @@ def test_several_objectives_confirm_each_of_the_front():
     assert curve == {32, 128, 512}
 
 
-def test_process_knobs_have_groups_of_their_own_and_are_not_confirmed():
+def test_process_knobs_have_groups_of_their_own_and_are_not_interleaved():
     plan = planned(
         knobs={"batch_size": 64}, environment={"FAST": ["0", "1"]}, search={"method": "optuna", "trials": 2}
     )
@@ -174,7 +174,7 @@ def test_process_knobs_have_groups_of_their_own_and_are_not_confirmed():
     executed, store, runner = run(plan, FakeRunner(costs, QUIET_ENOUGH))
     assert roles(store) == ["search", "scaling"]
     assert len(executed.notes) == 1
-    assert "not confirmed" in executed.notes[0]
+    assert "not interleaved" in executed.notes[0]
     by_variable = {r.config.environment["FAST"] for r in store.records if r.request.role == "scaling"}
     assert by_variable == {"0", "1"}
     assert runner.num_starts == 4  # 0 and 1 of the search, 0 and 1 of the curves
