@@ -118,7 +118,7 @@ def running(kind: type[Runner], device: DeviceKind) -> Iterator[Runner]:
     """A runner on a cluster of its own."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cluster, needs = Cluster(), WorkerNeeds(device, 1)
-        cluster.prepare(needs, on_connect=lambda words: None)
+        cluster.prepare(needs, tell=lambda words: None)
         runner = kind(cluster, needs=needs, storage=Path(folder))
         try:
             yield runner

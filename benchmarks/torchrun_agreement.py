@@ -52,7 +52,7 @@ def main() -> None:
     ratios, medians = list[float](), list[float]()
     with TemporaryDirectory() as folder:
         needs, cluster = WorkerNeeds(device, 1), Cluster()
-        cluster.prepare(needs, on_connect=lambda words: None)
+        cluster.prepare(needs, tell=lambda words: None)
         runner = WorkerGroupRunner(cluster, needs=needs, storage=Path(folder))
         try:
             for start in range(options.starts):

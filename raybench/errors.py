@@ -18,6 +18,17 @@ class RequestError(RaybenchError):
         super().__init__("\n".join(problems))
 
 
+class NoRoomError(RequestError):
+    """Workers do not fit on the nodes that there are: before a study, or since nodes were lost."""
+
+    def __init__(self, problem: str, places: int) -> None:
+        self.places = places  # for workers, in all
+        super().__init__(problem)
+
+    def __reduce__(self) -> tuple[type[NoRoomError], tuple[str, int]]:
+        return NoRoomError, (self.problems[0], self.places)
+
+
 class NotYetError(RequestError):
     """docs/contract.md names it, this version does not have it: refused with that word, never ignored."""
 

@@ -23,7 +23,7 @@ from raybench.commands.scaling_request import (
     request_of,
     results_directory,
 )
-from raybench.errors import GroupLostError, Interrupted, RequestError, StoreError
+from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload, refuse_unseen
@@ -92,7 +92,7 @@ def _run(
             except Interrupted as signal:
                 ended = INTERRUPTED
                 display.line(f"{signal}: the workers are gone, what was measured is kept")
-            except GroupLostError as lost:
+            except (GroupLostError, NoRoomError) as lost:
                 notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
             except StoreError as error:
                 ended = CANNOT_WRITE
@@ -125,7 +125,7 @@ def _measure(
         display.line(weights)
     display.stage(_what_starts(plan, options))
     workers = plan.group_size if plan.oversubscribed else 0
-    cluster.prepare(needs_of(plan.study), oversubscribed_workers=workers, on_connect=display.line)
+    cluster.prepare(needs_of(plan.study), oversubscribed_workers=workers, tell=display.line)
     for words in unlike_nodes(store.environment()):
         display.line(f"the nodes differ in {words}")
     for words in left_out_words(plan):
@@ -170,7 +170,13 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
 def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.group_runner import WorkerGroupRunner
 
-    return WorkerGroupRunner(cluster, needs=needs_of(plan.study), storage=storage, results=results)
+    return WorkerGroupRunner(
+        cluster,
+        needs=needs_of(plan.study),
+        storage=storage,
+        results=results,
+        wait_s=plan.study.resources.wait_seconds,
+    )
 
 
 def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import RequestError
+from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, on_each_node
 from raybench.launch.travel import runtime_environment
@@ -58,7 +58,7 @@ class Cluster:
         self._working_dir, self._workload = working_dir, workload
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
-        self._on_connect: Callable[[str], None] = lambda words: None
+        self._tell: Callable[[str], None] = lambda words: None
         self._connected = False
         self._dashboard = ""
         self._environments: dict[WorkerNeeds, list[Environment]] = {}
@@ -115,14 +115,15 @@ class Cluster:
         return [cast(Answer, each.value) for each in answers]
 
     def await_places(
-        self, wanted: int, needs: WorkerNeeds, limit_s: float, tell: Callable[[str], None]
+        self, wanted: int, needs: WorkerNeeds, limit_s: float, tell: Callable[[str], None] | None = None
     ) -> None:
-        """Wait until ``wanted`` workers fit, for nodes that come late; no longer than ``limit_s``.
+        """Wait until ``wanted`` workers fit, for nodes that come late or back; no longer than ``limit_s``.
 
-        Whoever goes on says what is missing.
+        Whoever goes on says what is missing. Without ``tell`` it is said where the dashboard was.
         """
         if self.is_local:
             return
+        tell = tell or self._tell
         until, told = monotonic() + limit_s, False
         while (there := sum(self.places(needs).values())) < wanted and monotonic() < until:
             if not told:
@@ -137,16 +138,16 @@ class Cluster:
         return {node.node_id: node.places(needs) for node in self._alive()}
 
     def prepare(
-        self, needs: WorkerNeeds, *, oversubscribed_workers: int = 0, on_connect: Callable[[str], None]
+        self, needs: WorkerNeeds, *, oversubscribed_workers: int = 0, tell: Callable[[str], None]
     ) -> None:
         """What a plan asks of a local cluster, once it is made.
 
-        ``oversubscribed_workers``: so many, however few cores there are. ``on_connect`` is told where the
-        dashboard is: now, or when Ray has started.
+        ``oversubscribed_workers``: so many, however few cores there are. ``tell`` hears where the dashboard
+        is, now or when Ray has started, and of nodes that are waited for.
         """
-        self._needs, self._oversubscribed, self._on_connect = needs, oversubscribed_workers, on_connect
+        self._needs, self._oversubscribed, self._tell = needs, oversubscribed_workers, tell
         if self._connected:
-            on_connect(self._dashboard)
+            tell(self._dashboard)
 
     def connect(self) -> None:
         """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
@@ -173,18 +174,19 @@ class Cluster:
             ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
-        self._on_connect(self._dashboard)
+        self._tell(self._dashboard)
 
     def refuse_unplaceable(self, world_size: int, needs: WorkerNeeds) -> None:
-        """Raise ``RequestError`` where the workers cannot stand: Ray would try for ever."""
+        """Raise ``NoRoomError`` where the workers cannot stand: Ray would try for ever."""
         nodes = self._alive()
         places = sum(node.places(needs) for node in nodes)
         if world_size > places:
             cuda = needs.device == "cuda"
             shape = "+".join(f"{node.gpus if cuda else node.cpus:g}" for node in nodes)
-            raise RequestError(
+            raise NoRoomError(
                 f"scaling.world_sizes: at most {places} workers of {needs} fit into {len(nodes)} nodes "
-                f"of {shape} {'GPUs' if cuda else 'cores'} (received {world_size})"
+                f"of {shape} {'GPUs' if cuda else 'cores'} (received {world_size})",
+                places,
             )
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from raybench.errors import GroupLostError
+from raybench.errors import GroupLostError, NoRoomError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -24,8 +24,9 @@ class WorkerGroupRunner:
         needs: WorkerNeeds,
         storage: Path,
         results: Path | None = None,  # the results directory, where rank 0 can write
+        wait_s: float = 0.0,  # for nodes that are gone and may come back
     ) -> None:
-        self._cluster, self._needs = cluster, needs
+        self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
         self._storage, self.results = storage, results
         self._group: WorkerGroup | None = None
         self._started = 0
@@ -37,14 +38,19 @@ class WorkerGroupRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A running group of exactly this size with these variables; of new processes with ``anew``.
 
-        Raises ``RequestError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
+        Raises ``NoRoomError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
         """
         group = self._group
         if not anew and group is not None and group.alive and group.wants == (world_size, environment):
             return group.info
         self._stop_group()
         self._cluster.connect()
-        self._cluster.refuse_unplaceable(world_size, self._needs)
+        self._cluster.await_places(world_size, self._needs, self._wait_s)
+        try:
+            self._cluster.refuse_unplaceable(world_size, self._needs)
+        except NoRoomError:
+            self._wait_s = 0.0  # once is enough: what is left of the study goes on without them
+            raise
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
@@ -55,10 +61,15 @@ class WorkerGroupRunner:
             storage=self._storage,
         )
         try:
-            return self._group.await_ready()
+            return self._group.await_ready(self._still_fits)
         except GroupLostError:
             self._group = None  # Ray may still try to start it; it must not be taken for a running one
             raise
+
+    def _still_fits(self) -> bool:
+        """Whether Ray can still place the group that starts: it waits for ever for a node that is gone."""
+        assert self._group is not None
+        return sum(self._cluster.places(self._needs).values()) >= self._group.wants[0]
 
     def capacity(self, kind: str, world_size: int) -> int:
         """One: the workers of the group serve one trial after the other."""

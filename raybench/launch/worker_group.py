@@ -33,6 +33,7 @@ DRIVER_GRACE_S = 5.0  # after the workers' own deadline
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
 OTHERS_FAIL_S = 0.5
 STOP_S = 5.0
+LOOK_AGAIN_S = 2.0  # whether the nodes are still there
 
 
 class WorkerGroup:
@@ -78,11 +79,12 @@ class WorkerGroup:
         """Whether the run goes on."""
         return self._thread.is_alive()
 
-    def await_ready(self) -> GroupInfo:
-        """Wait for the workers. Raises ``GroupLostError`` where they do not answer."""
+    def await_ready(self, still_fits: Callable[[], bool] = lambda: True) -> GroupInfo:
+        """Wait for the workers. Raises ``GroupLostError`` where they do not answer, or fit no more."""
         deadline = monotonic() + START_TIMEOUT_S
-        while (message := self._message(deadline)) is not None:
-            if isinstance(message.content, Ready):
+        while self.alive and monotonic() < deadline and still_fits():
+            message = self._message(min(deadline, monotonic() + LOOK_AGAIN_S))
+            if message is not None and isinstance(message.content, Ready):
                 self._info = GroupInfo(message.content.members, self._number)
                 here = ray.get_runtime_context().get_node_id()
                 self._pids = [member.pid for member in self._info.members if member.node == here]

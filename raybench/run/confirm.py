@@ -28,4 +28,5 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             session.not_reached.append("the confirmation of the best suggestion against the default")
             return
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
-        session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)
+        with session.as_far_as_it_fits("the confirmation of the best suggestion against the default"):
+            session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)

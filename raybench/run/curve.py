@@ -47,7 +47,8 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
             words = "; ".join(trial_words(session.study, each.request) for each in rest)
             session.not_reached.append(f"{len(rest)} trials: {words}")
             break
-        session.begin(replace(trial, request=request), done=done, total=len(trials))
+        with session.as_far_as_it_fits(trial_words(session.study, request)):
+            session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Protocol
 from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.labels import trial_words
+from raybench.errors import NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
 from raybench.plan.budget import Budget
@@ -133,6 +135,14 @@ class Session:
             self.budget.took(request, outcome.wall_time_s + (cut_s if was_cut else 0.0))
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         return record
+
+    @contextmanager
+    def as_far_as_it_fits(self, what: str) -> Iterator[None]:
+        """Inside, trials that do not fit on the nodes any more are left out; a note names ``what``."""
+        try:
+            yield
+        except NoRoomError as lost:
+            self.notes.append(f"not measured, since nodes are gone: {what} ({lost})")
 
     def has_room(self, request: TrialRequest) -> bool:
         """Whether ``request`` may begin beside the trials under way."""

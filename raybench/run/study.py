@@ -23,7 +23,8 @@ def run_study(session: Session) -> None:
     if session.plan.study.search.method == "optuna":
         from raybench.run.search import search  # brings Optuna
 
-        search(session)
+        with session.as_far_as_it_fits("the rest of the search"):
+            search(session)
         measure_curves(session, winners(session))
     else:
         measure_all(session, session.plan.trials())

@@ -20,7 +20,8 @@ def train(session: Session) -> None:
         if not session.budget.has(session.training_cost_s(request)):
             late.append(trial_words(session.study, request))
         else:
-            session.begin(Trial(request), done=done, total=len(requests))
+            with session.as_far_as_it_fits(trial_words(session.study, request)):
+                session.begin(Trial(request), done=done, total=len(requests))
             at_once = max(at_once, session.num_under_way)
     session.finish()
     if at_once > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.errors import GroupLostError
+from raybench.errors import GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
@@ -51,7 +51,7 @@ class UnderWay:
         return len(asked) <= min(self.capacity(each) for each in asked)
 
     def begin(self, trial: Trial, started_at: str, on_progress: OnProgress) -> None:
-        """Begin a trial. Raises ``GroupLostError`` when no worker group starts."""
+        """Begin a trial. Raises ``GroupLostError`` when no group starts, ``NoRoomError`` where none fits."""
         begun = Begun(trial, started_at, Submitted(trial.request, on_progress))
         self._submit(begun)
         self._begun.append(begun)
@@ -95,13 +95,18 @@ class UnderWay:
 
     def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
-        size, environment = self._group_size, request.config.environment
-        began_s = self._budget.now_s
-        number = self._runner.start(size, environment).number
+        environment, began_s = request.config.environment, self._budget.now_s
+        try:
+            number = self._runner.start(self._group_size, environment).number
+        except NoRoomError as lost:  # nodes are gone: a smaller group, where it is large enough
+            if lost.places < _least_size(request):
+                raise
+            self._group_size = lost.places
+            number = self._runner.start(self._group_size, environment).number
         is_new = number not in self._start_of
         served, asked = self._start_of.setdefault(number, None), _start_asked(request)
         if served is not None and asked is not None and served != asked:
-            number, is_new = self._runner.start(size, environment, anew=True).number, True
+            number, is_new = self._runner.start(self._group_size, environment, anew=True).number, True
         if is_new:
             self._budget.started(self._budget.now_s - began_s)
         if asked is not None:
@@ -113,6 +118,12 @@ def _count(begun: Begun, lost: GroupLostError) -> None:
     begun.num_lost += 1
     if begun.num_lost >= MAX_LOST_STARTS:
         raise lost
+
+
+def _least_size(request: TrialRequest) -> int:
+    """The workers of the smallest group that can serve ``request``: with every rank that it names."""
+    placement = request.config.placement
+    return request.config.world_size if isinstance(placement, str) else max(placement) + 1
 
 
 def _start_asked(request: TrialRequest) -> int | None:

@@ -26,7 +26,7 @@ class Group:
     def info(self) -> GroupInfo:
         return GroupInfo((), self.number)
 
-    def await_ready(self) -> GroupInfo:
+    def await_ready(self, still_fits: Any) -> GroupInfo:
         return self.info
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -36,7 +36,11 @@ class Group:
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WorkerGroupRunner:
     monkeypatch.setattr(group_runner, "WorkerGroup", Group)
-    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size, needs: None)
+    cluster = SimpleNamespace(
+        connect=lambda: None,
+        refuse_unplaceable=lambda world_size, needs: None,
+        await_places=lambda wanted, needs, limit_s: None,
+    )
     return WorkerGroupRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
 
 
@@ -53,7 +57,7 @@ def test_just_the_same_group_serves_on_unless_it_is_asked_for_anew(runner: Worke
 class NeverReady(Group):
     """A group whose workers do not answer, and whose Ray Train run goes on waiting for a place."""
 
-    def await_ready(self) -> GroupInfo:
+    def await_ready(self, still_fits: Any) -> GroupInfo:
         raise GroupLostError("no worker answered in 180 s")
 
 

@@ -1,0 +1,54 @@
+"""Nodes that are gone in mid-study: what still fits is measured, what does not is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.errors import NoRoomError
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.messages import GroupInfo
+from raybench.testing import FakeRunner
+from tests.unit.runs import run
+from tests.unit.studies import study
+
+
+class Losing(FakeRunner):
+    """Four places, of which two are gone after some trials."""
+
+    def __init__(self, trials: int) -> None:
+        super().__init__(num_devices=4)
+        self._trials = trials
+
+    def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+        if len(self.requests) >= self._trials and world_size > 2:
+            raise NoRoomError("at most 2 workers fit", 2)
+        return super().start(world_size, environment, anew=anew)
+
+
+def planned(method: str) -> Plan:
+    knobs = {"batch_size": [32, 64], "precision": ["fp32", "bf16"]}
+    spec = study(knobs=knobs, search={"method": method, "trials": 4}, scaling={"world_sizes": [1, 2, 4]})
+    return make_plan(spec, Resources("cpu", 4, "a CPU"))
+
+
+@pytest.mark.parametrize("lost_after", [0, 2, 5])
+def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
+    executed, store, _ = run(planned("grid"), Losing(lost_after))
+    sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]
+    assert sizes.count(4) == min(lost_after, 4)
+    assert (sizes.count(2), sizes.count(1)) == (4, 4)
+    assert {record.state for record in store.records} == {"complete"}
+    left_out = [note for note in executed.notes if note.startswith("not measured, since nodes are gone")]
+    assert len(left_out) == 4 - sizes.count(4) + (0 if lost_after == 0 else 1)  # and the confirmation
+    assert all("at most 2 workers fit" in note for note in left_out)
+
+
+def test_a_search_ends_and_the_curves_go_on() -> None:
+    executed, store, _ = run(planned("optuna"), Losing(3))
+    roles = [record.request.role for record in store.records]
+    assert roles.count("search") == 3
+    sizes = {record.config.world_size for record in store.records if record.request.role == "scaling"}
+    assert sizes == {1, 2}
+    assert "the rest of the search" in executed.notes[0]
