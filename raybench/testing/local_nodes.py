@@ -38,7 +38,15 @@ BURST_S = 0.002  # what a token bucket lets through at once, at its rate
 LEAST_BURST_BYTES = 256 * 1024  # some packets as large as the kernel makes them
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "tc", "mount")
 # a node needs no program that looks for updates, and no token where nobody else can reach it
-OF_RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
+OF_RAY = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    # that a node is gone is known after some 15 s; Ray's own times add up to a minute
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "4",
+}
 
 _JOINED = """
 import sys, time, ray
