@@ -13,12 +13,15 @@ from raybench.commands.console import own_output
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.gauges import StudyGauges
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling_request import Options, cluster_of, results_directory, study_of
+from raybench.commands.watchers import Watchers
 from raybench.errors import GroupLostError, Interrupted, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
+from raybench.launch.metrics import RayMetrics
 from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
@@ -100,17 +103,19 @@ def _measure(
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
     runner = _runner(plan, cluster, Path(storage.name), store.path)
+    metrics = RayMetrics()
     session = Session(
         plan=plan,
         runner=runner,
         store=store,
-        watcher=StudyProgress(plan.study, display),
+        watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
         budget=Budget(_deadline(options, plan.study), _epoch_samples(plan.study)),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
     )
     try:
-        run_study(session)
+        with metrics:  # ends before Ray does
+            run_study(session)
         runner.close()
     except Interrupted:
         runner.abandon()
