@@ -14,13 +14,13 @@ import pytest
 
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.plan.search import Search
-from raybench.records.record import TrialRecord
+from raybench.records.record import State, TrialRecord
 from tests.unit.plan.test_search import mixed_runner, plan, searched
 
 pytestmark = pytest.mark.slow
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-DRAWN_MS = 15_000  # of the page's own time, after which it has drawn what it asked the server for
+DRAWN_MS = 20_000  # of the page's own time, after which it has drawn what it asked the server for
 SERVER = "from optuna_dashboard._cli import main; main()"
 
 
@@ -84,17 +84,41 @@ def page(browser: str, address: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_table_has_efficiency_throughput_knobs_and_failures(
+def number(records: list[TrialRecord], state: State) -> int:
+    """The first suggestion that ended so."""
+    return next(place for place, record in enumerate(records) if record.state == state)
+
+
+def test_the_study_has_its_objective_its_knobs_and_all_states(
+    browser: str, shown: tuple[str, list[TrialRecord]], tmp_path: Path
+) -> None:
+    address, _ = shown
+    drawn = page(browser, f"{address}/studies/0", tmp_path)
+    for words in ("throughput (samples/s)", "Best Trial", "Complete", "Fail", "Pruned"):
+        assert words in drawn, words
+    for knob in ("batch_size", "bucket_cap_mb", "precision"):  # their importance is drawn
+        assert knob in drawn, knob
+    assert "world_size" in drawn
+
+
+def test_a_trial_has_its_efficiency_its_throughput_and_its_knobs(
     browser: str, shown: tuple[str, list[TrialRecord]], tmp_path: Path
 ) -> None:
     address, records = shown
-    drawn = page(browser, f"{address}/studies/0/trialTable", tmp_path)
-    for words in ("throughput (samples/s)", "efficiency", "batch_size", "bucket_cap_mb", "precision"):
-        assert words in drawn, words
-    for words in ("Complete", "Fail", "bad bucket"):
-        assert words in drawn, words
-    (first, *_) = [record for record in records if record.steps]
-    estimate = scaling(first)
+    place = number(records, "complete")
+    drawn = page(browser, f"{address}/studies/0/trials?numbers={place}", tmp_path)
+    estimate, setting = scaling(records[place]), records[place].config.setting
     assert estimate.efficiency is not None
-    assert str(estimate.throughput_samples_per_s.value) in drawn
-    assert str(estimate.efficiency.value) in drawn
+    assert f"efficiency {estimate.efficiency.value}" in drawn
+    assert f"efficiency_low {estimate.efficiency.low}" in drawn
+    assert f"throughput_samples_per_s {estimate.throughput_samples_per_s.value}" in drawn
+    assert f"batch_size {setting.batch_size}" in drawn
+    assert f"precision {setting.precision}" in drawn
+
+
+def test_a_failed_trial_says_why(browser: str, shown: tuple[str, list[TrialRecord]], tmp_path: Path) -> None:
+    address, records = shown
+    drawn = page(browser, f"{address}/studies/0/trials?numbers={number(records, 'crashed')}", tmp_path)
+    assert "reason bad bucket" in drawn
+    assert "state crashed" in drawn
+    assert "efficiency" not in drawn
