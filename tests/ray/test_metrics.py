@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -53,6 +54,7 @@ class Watched:
     prometheus: str | None  # its address
     began: float
     ended: float
+    there: dict[str, bool]  # each path below /tmp/ray that the README names
 
     def in_time(self) -> list[TrialRecord]:
         """All but the last trials, which may have ended with Ray."""
@@ -101,7 +103,9 @@ def watched() -> Iterator[Watched]:
             assert "no metrics are sent" not in (folder / "out" / "ray.log").read_text(errors="replace")
             with ResultsDirectory.open_readonly(folder / "out") as store:
                 records = store.records()
-            yield Watched(list(records), scraped, newest, newest_at, prometheus, began, ended)
+            named = re.findall(r"/tmp/ray/([\w./]+)", (ROOT / "README.md").read_text())
+            there = {path: (folder / "ray" / path).exists() for path in named}
+            yield Watched(list(records), scraped, newest, newest_at, prometheus, began, ended, there)
 
 
 def ended_at(record: TrialRecord) -> float:
@@ -200,6 +204,11 @@ def test_what_was_set_long_ago_is_still_there_at_the_end(watched: Watched) -> No
             assert set(watched.expected(metric)) <= set(watched.newest[metric.exported]), metric.name
     first = watched.in_time()[0]
     assert watched.newest_at - ended_at(first) > 2 * REPORT_S + LATE_S
+
+
+def test_what_the_readme_hands_to_grafana_is_there(watched: Watched) -> None:
+    folder = "session_latest/metrics/grafana"
+    assert watched.there == {f"{folder}/dashboards/": True, f"{folder}/grafana.ini": True}
 
 
 def test_failed_trials_are_counted_beside_complete_ones(watched: Watched) -> None:
