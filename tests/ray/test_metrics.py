@@ -76,7 +76,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched() -> Iterator[Watched]:
-    """A study of a minute on a local cluster whose temporary directory is its own."""
+    """A study of half a minute on a local cluster whose temporary directory is its own."""
     with (
         tempfile.TemporaryDirectory(prefix="rb-", dir="/tmp", ignore_cleanup_errors=True) as temporary,
         pytest.MonkeyPatch.context() as patch,
@@ -84,13 +84,13 @@ def watched() -> Iterator[Watched]:
         folder = Path(temporary)
         patch.setenv("RAY_TMPDIR", str(folder))
         patch.setenv("RAY_metrics_report_interval_ms", str(1000 * REPORT_S))
-        write_study(folder, BATCHES, "[1, 2]", workload="seconds = 0.04")
+        write_study(folder, BATCHES, "[1, 2]", workload="seconds = 0.03")
         with running_prometheus(folder) as prometheus:
             began, newest_at = time.time(), 0.0
             scraped, newest = dict[str, Series](), dict[str, Series]()
             command = Command("scaling", f"{STUDY}.toml", "--output", "out", folder=folder)
             while command.process.poll() is None:
-                assert time.time() < began + 200, command.output
+                assert time.time() < began + 250, command.output
                 found = scrape(folder / "ray" / DISCOVERY)
                 if found:
                     newest, newest_at = found, time.time()
