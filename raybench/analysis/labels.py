@@ -50,10 +50,23 @@ def trial_words(study: Study, request: TrialRequest) -> str:
     if request.kind == "probe":
         knobs = ["batch_size", *_explored_memory_knobs(study)]
     knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
+    words = setting_words(config.setting, knobs, _explored_variables(study, config))
+    return _named(study, request, words)
+
+
+def short_trial_words(study: Study, request: TrialRequest) -> str:
+    """The same in fewer words where there are: the knobs alone in which it is not the default."""
+    if request.kind != "steps" or study.knobs.has_max:  # until "max" is known there is no default
+        return trial_words(study, request)
+    words = difference_words(study, request.config).replace(" MiB buckets", " MiB")
+    return _named(study, request, words)
+
+
+def _named(study: Study, request: TrialRequest, words: str) -> str:
+    config = request.config
     place = "" if len(study.scaling.placement) == 1 else f" {placement_words(config.placement)}"
     seeds = study.training.seeds if study.training else ()
     seed = f", seed {config.seed}" if request.kind == "training" and len(seeds) > 1 else ""
-    words = setting_words(config.setting, knobs, _explored_variables(study, config))
     start = ""
     if request.kind == "steps" and request.role == "scaling" and study.measure.starts > 1:
         start = f", start {request.start + 1}"

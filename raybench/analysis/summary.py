@@ -22,6 +22,7 @@ from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
+from raybench.spec.workloads import WorkloadSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +151,11 @@ def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def model_name(record: TrialRecord) -> str:
     """What reports call the model: torchvision's name, the workload's, or the factory's path."""
-    workload = record.config.workload
+    return model_name_of(record.config.workload)
+
+
+def model_name_of(workload: WorkloadSpec) -> str:
+    """The same of a workload."""
     return str(getattr(workload, "model", None) or workload.name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -13,6 +14,7 @@ from rich.text import Text
 from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
+LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
 @dataclass
@@ -84,9 +86,18 @@ class Display:
         self._state.phase = f"{progress.phase} {progress.detail}".strip()
         self._refresh()
 
-    def trial_done(self, words: str) -> None:
-        """A trial has ended; one line that stays."""
-        self.line(words)
+    def trial_done(self, names: Sequence[str], outcome: str) -> None:
+        """A trial has ended; one line that stays.
+
+        Of its names, the shortest last, the first one that leaves room for the outcome on a line of the
+        terminal; where none does, the end of the last is cut. An outcome that needs a line for itself, such
+        as why a trial failed, takes several.
+        """
+        room = self.console.width - len(f"  : {outcome}")
+        name = names[0]
+        if self.console.is_terminal and room >= LEAST_NAME:
+            name = next((each for each in names if len(each) <= room), f"{names[-1][: room - 1]}…")
+        self.line(f"  {name}: {outcome}")
 
     def best(self, words: str) -> None:
         """The best so far."""

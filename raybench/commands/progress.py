@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
-from raybench.report.wording import times
+from raybench.report.wording import factor, percent
 from raybench.spec.study import Study
 
 GIBIBYTE = 2**30
@@ -35,19 +35,20 @@ class StudyProgress:
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
-        self._display.trial_done(f"  {result_words(self._study, record, scaling)}")
+        request = record.request
+        names = trial_words(self._study, request), short_trial_words(self._study, request)
+        self._display.trial_done(names, outcome_words(record, scaling))
 
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         """The best so far."""
         self._display.best(f"{trial_words(self._study, record.request)}: {rate_words(scaling)}")
 
 
-def result_words(study: Study, record: TrialRecord, scaling: Scaling | None) -> str:
-    """The trial and what came out; ``scaling`` is that of a complete trial of steps."""
-    return f"{trial_words(study, record.request)}: {_outcome_words(record, scaling)}"
+def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
+    """What came out of a trial; ``scaling`` is that of a complete trial of steps.
 
-
-def _outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
+    The interval beside a speed-up is its efficiency's: one is the other times a whole number.
+    """
     if record.state != "complete":
         return f"{record.state}: {record.reason}"
     if record.request.kind == "probe":
@@ -58,11 +59,11 @@ def _outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
-    if record.config.world_size == 1:
-        return f"{rate}, {rounds}"
-    if record.request.role == "confirmation" or scaling.speedup is None:
+    if record.request.role == "confirmation":
         return f"{rate} beside the default, {rounds}"
-    return f"{rate}, {times(scaling.speedup)}, {rounds}"
+    if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
+        return f"{rate}, {rounds}"
+    return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
 
 
 def rate_words(scaling: Scaling) -> str:

@@ -14,6 +14,7 @@ from raybench.commands.console import own_output
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.gauges import StudyGauges
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling_request import (
@@ -23,9 +24,11 @@ from raybench.commands.scaling_request import (
     request_of,
     results_directory,
 )
+from raybench.commands.watchers import Watchers
 from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
+from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.launch.runner import TrialRunner
 from raybench.machine.comparing import unlike_nodes
@@ -134,17 +137,19 @@ def _measure(
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
     make_runner = _tune_runner if options.runner == "tune" else _runner
     runner = make_runner(plan, cluster, Path(storage.name), store.path)
+    metrics = RayMetrics()
     session = Session(
         plan=plan,
         runner=runner,
         store=store,
-        watcher=StudyProgress(plan.study, display),
+        watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
         budget=Budget(_deadline(options, plan.study), epoch_samples),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
     )
     try:
-        run_study(session)
+        with metrics:  # ends before Ray does
+            run_study(session)
         runner.close()
     except Interrupted:
         runner.abandon()

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED
+from raybench.plan.journal import attributes, journal_of
 from raybench.plan.sampler import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
@@ -50,13 +49,7 @@ class Search:
         sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._study.seed)
         self._optuna = optuna.create_study(sampler=sampler, directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
-        self._journal = (
-            None
-            if journal is None
-            else optuna.create_study(
-                study_name=plan.study.name, storage=_storage(journal), directions=directions
-            )
-        )
+        self._journal = None if journal is None else journal_of(plan, directions, journal)
         for parameters in self._space.first_row():
             self._optuna.enqueue_trial(parameters)
 
@@ -102,10 +95,8 @@ class Search:
             self._tell(trial, record)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
-        trial.set_user_attr("trial_id", record.trial_id)
-        trial.set_user_attr("state", record.state)
-        if record.reason:
-            trial.set_user_attr("reason", record.reason)
+        for name, value in attributes(record).items():
+            trial.set_user_attr(name, value)
         values = choice.objective_values(self._study, record)
         if values is not None:
             self._optuna.tell(trial, values)
@@ -158,13 +149,5 @@ class Search:
             distributions=dict(distributions(self._space)),
             values=values,
             state=state,
-            user_attrs={"trial_id": record.trial_id, "state": record.state, "reason": record.reason or ""},
+            user_attrs=attributes(record),
         )
-
-
-def _storage(journal: Path) -> JournalStorage:
-    # rebuilt from the records, which are the truth
-    for leftover in (journal, journal.with_name(journal.name + ".lock")):
-        leftover.unlink(missing_ok=True)
-    # a lock by open(O_EXCL): symbolic links are not to be had on every shared file system
-    return JournalStorage(JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal))))

@@ -64,13 +64,22 @@ def figures(value: float) -> str:
 
 def times(estimate: Estimate) -> str:
     """A speed-up: "1.66x [1.64, 1.69]"."""
-    digits = 2 if estimate.value < 10 else 1
-    return f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    digits = _factor_digits(estimate)
+    return f"{factor(estimate)} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def factor(estimate: Estimate) -> str:
+    """A speed-up where its interval stands beside it, as that of the efficiency: "1.66x"."""
+    return f"{estimate.value:.{_factor_digits(estimate)}f}x"
+
+
+def _factor_digits(estimate: Estimate) -> int:
+    return 2 if estimate.value < 10 else 1
 
 
 def times_over_seeds(estimate: Estimate) -> str:
     """A speed-up over seeds; of a single one without an interval: it has none."""
-    return times(estimate) if estimate.n > 1 else f"{estimate.value:.2f}x"
+    return times(estimate) if estimate.n > 1 else factor(estimate)
 
 
 def interval(estimate: Estimate, suffix: str = "") -> str:

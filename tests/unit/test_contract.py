@@ -21,7 +21,9 @@ from raybench import study as command_line
 from raybench.analysis.estimates import efficiency
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import NotYetError, RequestError, StoreError
+from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
+from raybench.plan.journal import SHOWN
 from raybench.records import measurements, requests, store, trainings
 from raybench.records.epochs_csv import COLUMNS
 from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialResult
@@ -455,3 +457,17 @@ def test_units_are_those_of_the_names() -> None:
             assert unit == by_ending[ending], name
         else:
             assert unit not in ("s", "bytes", "J"), name
+
+
+# --- what is watched
+
+
+def test_gauges() -> None:
+    listed = {row["gauge"].strip("`"): tuple(CODE.findall(row["labels"])) for row in rows("gauge", "Metrics")}
+    assert listed == {metric.name: metric.tags for metric in METRICS}
+
+
+def test_attributes_of_a_trial_in_the_journal() -> None:
+    told = CONTRACT.read_text(encoding="utf-8").rpartition("## optuna.log")[2].rpartition(":\n\n")[2]
+    assert tuple(CODE.findall(told)) == SHOWN
+    assert set(SHOWN) <= {each.name for each in fields(TrialSummary)}

@@ -35,7 +35,7 @@ LOOSE = {"study.py", "errors.py", "__init__.py", "py.typed"}
 # Packages that only these modules import; a name that ends in a dot is a whole room.
 ONLY = {
     "ray": ("raybench.launch.", "raybench.worker.serve"),
-    "optuna": ("raybench.plan.search", "raybench.plan.sampler"),
+    "optuna": ("raybench.plan.search", "raybench.plan.sampler", "raybench.plan.journal"),
 }
 NEVER = {"analysis": {"torch", "ray"}, "report": {"torch", "ray"}, "worker": {"optuna", "pandas"}}
 

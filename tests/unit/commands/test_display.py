@@ -119,7 +119,7 @@ with own_output(Path(sys.argv[1])) as console, Display(console, quiet=len(sys.ar
         display.progress(Progress("measure", "round 7, +-3.2%"))
         print("(pid=123) Ray says something")
         display.best(LONG + ": 12,345 samples/s")
-        display.trial_done("  batch 32: 1,234 samples/s, n=10")
+        display.trial_done(["batch 32"], "1,234 samples/s, n=10")
 console = None
 print("the end")
 """

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from io import StringIO
 from typing import Any
+
+from rich.console import Console
 
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
+from raybench.report.wording import percent
 from raybench.spec import Setting
-from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, measured, study
+from raybench.spec.load import find_study, load_study
+from raybench.testing import Noise
+from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, measured, study, variants_for
 
 STUDY = study(knobs={"batch_size": [32, 512]})
 DEFAULT, LARGE = STUDY.knobs.grid()
@@ -31,8 +39,8 @@ class RecordingDisplay(Display):
     def progress(self, progress: Progress) -> None:
         self.told.append(("progress", progress))
 
-    def trial_done(self, text: str) -> None:
-        self.told.append(("trial_done", text))
+    def trial_done(self, names: Sequence[str], outcome: str) -> None:
+        self.told.append(("trial_done", *names, outcome))
 
     def best(self, text: str) -> None:
         self.told.append(("best", text))
@@ -42,9 +50,9 @@ def told(record: TrialRecord, estimate: Scaling | None) -> str:
     """The line of a trial's end."""
     display = RecordingDisplay()
     StudyProgress(STUDY, display).trial_done(record, estimate)
-    ((event, text),) = display.told
+    ((event, name, _, outcome),) = display.told
     assert event == "trial_done"
-    return str(text)
+    return f"{name}: {outcome}"
 
 
 def test_a_trial_is_named_by_its_devices_and_knobs_while_it_runs() -> None:
@@ -60,15 +68,18 @@ def test_a_trial_is_named_by_its_devices_and_knobs_while_it_runs() -> None:
     ]
 
 
-def test_the_end_of_a_trial_says_rate_speedup_and_rounds() -> None:
+def test_the_end_of_a_trial_says_rate_speedup_efficiency_and_rounds() -> None:
     record = measured(SIXTEEN_TENTHS, setting=Setting(batch_size=512))
     estimate = scaling(record)
     assert record.steps is not None
     assert estimate.speedup is not None
+    assert estimate.efficiency is not None
     rate, rounds = estimate.throughput_samples_per_s.value, len(record.steps.rounds)
-    line = told(record, estimate)
-    assert line.startswith(f"  2 devices, batch 512: {rate:,.0f} samples/s, 1.")
-    assert line.endswith(f", n={rounds}")
+    assert told(record, estimate) == (
+        f"2 devices, batch 512: {rate:,.0f} samples/s, {estimate.speedup.value:.2f}x, "
+        f"{percent(estimate.efficiency)}, n={rounds}"
+    )
+    assert estimate.efficiency.low < 0.8 < estimate.efficiency.high  # as planted
 
 
 def test_one_device_has_no_speedup() -> None:
@@ -77,7 +88,7 @@ def test_one_device_has_no_speedup() -> None:
     estimate = scaling(record)
     rate = estimate.throughput_samples_per_s.value
     line = told(record, estimate)
-    assert line == f"  1 device, batch 32: {rate:,.0f} samples/s, n={len(record.steps.rounds)}"
+    assert line == f"1 device, batch 32: {rate:,.0f} samples/s, n={len(record.steps.rounds)}"
 
 
 def test_a_confirmation_stands_beside_the_default() -> None:
@@ -89,7 +100,7 @@ def test_a_confirmation_stands_beside_the_default() -> None:
 
 def test_a_failed_trial_says_its_state_and_reason() -> None:
     record = failed(asked(STUDY, "search", LARGE, 2), "oom", "rank 1: out of memory")
-    assert told(record, None) == "  2 devices, batch 512: oom: rank 1: out of memory"
+    assert told(record, None) == "2 devices, batch 512: oom: rank 1: out of memory"
 
 
 def test_the_best_so_far_is_named_with_its_rate() -> None:
@@ -98,3 +109,60 @@ def test_the_best_so_far_is_named_with_its_rate() -> None:
     StudyProgress(STUDY, display).best(record, estimate)
     rate = estimate.throughput_samples_per_s.value
     assert display.told == [("best", f"2 devices, batch 512: {rate:,.0f} samples/s")]
+
+
+def test_a_trial_without_a_base_claims_nothing_beside_the_default() -> None:
+    """One device alone did not fit: there is a rate, and no speed-up."""
+    record = measured(SIXTEEN_TENTHS, setting=LARGE, variants=("synced",))
+    estimate = scaling(record)
+    rate = estimate.throughput_samples_per_s.value
+    assert estimate.efficiency is None
+    assert told(record, estimate).startswith(f"2 devices, batch 512: {rate:,.0f} samples/s, n=")
+
+
+def test_every_trial_of_the_default_study_takes_one_line_of_a_terminal() -> None:
+    """Whatever it suggests; what differs from the default in two knobs or fewer is named whole."""
+    default = load_study(find_study("default"), device="cpu")
+    written = StringIO()
+    display = Display(Console(file=written, force_terminal=True, width=80, color_system=None))
+    progress, settings = StudyProgress(default, display), list(default.knobs.grid())
+    for setting in settings:
+        request = asked(default, "search", setting, 2)
+        record = measured(
+            exactly(0.684, plain_s=setting.batch_size / 181_000),
+            Noise(block=0.03),  # an interval of some percent, as on two cores
+            setting=setting,
+            workload=request.config.workload,
+            variants=variants_for(2, "weak", full=False),
+            role="search",
+        )
+        progress.trial_done(record, scaling(record))
+    lines = written.getvalue().splitlines()
+    assert len(lines) == len(settings)
+    assert all(len(line) <= 80 for line in lines), max(lines, key=len)
+    outcome = r"  2 devices, .*: [\d,]+ samples/s, 1\.\d\dx, \d\d% \[\d\d, \d\d\], n=\d+"
+    assert all(re.fullmatch(outcome, line) for line in lines)
+    names = [line.partition(":")[0] for line in lines]
+    few = [each for each in settings if len(each.differences(settings[0])) <= 2]
+    assert len(set(names)) == len(names)
+    assert sum("…" not in name for name in names) >= len(few) == 18
+
+
+def test_a_name_that_is_too_long_is_cut_and_what_failed_is_said_whole() -> None:
+    written = StringIO()
+    display = Display(Console(file=written, force_terminal=True, width=80, color_system=None))
+    outcome = "181,093 samples/s, 1.36x, 68% [62, 75], n=10"
+    display.trial_done(["2 devices, batch 512, " + "a knob " * 20, "2 devices, " + "b knob " * 20], outcome)
+    (line,) = written.getvalue().splitlines()
+    assert line == f"  2 devices, b knob b knob b knob…: {outcome}"
+    assert len(line) == 80
+    reason = "crashed: " + "word " * 40
+    display.trial_done(["2 devices, batch 512", "2 devices, the default"], reason)
+    assert " ".join(written.getvalue().split("\n", 1)[1].split()) == f"2 devices, batch 512: {reason}".strip()
+
+
+def test_piped_output_has_the_whole_name() -> None:
+    written = StringIO()
+    long = "2 devices, batch 512, " + "a knob " * 20
+    Display(Console(file=written, width=80)).trial_done([long, "2 devices, the default"], "1 samples/s, n=10")
+    assert written.getvalue() == f"  {long}: 1 samples/s, n=10\n"

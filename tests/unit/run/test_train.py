@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from raybench.analysis import analyse
-from raybench.commands.progress import result_words
+from raybench.analysis.labels import trial_words
+from raybench.commands.progress import outcome_words
 from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
@@ -43,9 +44,9 @@ def test_training_comes_after_everything_else_seed_by_seed(search):
         (s, n) for s in (0, 1, 2) for n in (1, 2)
     ]
     assert executed.not_reached == []
-    assert result_words(plan.study, *executed.watcher.done[-1]).startswith(
-        "2 devices, batch 64, 25 MiB buckets, seed 2: epoch 4/4, test accura"
-    )
+    record, scaling = executed.watcher.done[-1]
+    assert trial_words(plan.study, record.request) == "2 devices, batch 64, 25 MiB buckets, seed 2"
+    assert outcome_words(record, scaling).startswith("epoch 4/4, test accura")
 
 
 def test_a_trained_study_is_not_trained_again():

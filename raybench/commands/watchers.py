@@ -1,0 +1,41 @@
+"""Several watchers of a run behind one."""
+
+from __future__ import annotations
+
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.records.messages import Progress
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrialRequest
+from raybench.run.session import Watcher
+
+
+class Watchers:
+    """The ``Watcher`` that tells all of its own, in their order."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def stage(self, text: str) -> None:
+        """What the study is at."""
+        for each in self._watchers:
+            each.stage(text)
+
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+        """A trial begins."""
+        for each in self._watchers:
+            each.trial(request, done=done, total=total, left_s=left_s)
+
+    def progress(self, progress: Progress) -> None:
+        """The trial's phase."""
+        for each in self._watchers:
+            each.progress(progress)
+
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
+        """A trial has ended."""
+        for each in self._watchers:
+            each.trial_done(record, scaling)
+
+    def best(self, record: TrialRecord, scaling: Scaling) -> None:
+        """The best so far."""
+        for each in self._watchers:
+            each.best(record, scaling)

@@ -1,0 +1,138 @@
+"""Which gauges a study sets, at which values; several watchers behind one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.waterfall import waterfall
+from raybench.commands.gauges import StudyGauges, trial_values
+from raybench.commands.watchers import Watchers
+from raybench.launch import metrics
+from raybench.launch.metrics import METRICS, Metric, RayMetrics
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.messages import Progress
+from raybench.records.record import TrialRecord
+from raybench.testing import FakeRunner, Noise
+from tests.unit.runs import QUIET_ENOUGH, Watched, run
+from tests.unit.studies import SHORT, SIXTEEN_TENTHS, asked, failed, measured, study
+
+STUDY = study(knobs={"batch_size": [32, 512]})
+DEFAULT, LARGE = STUDY.knobs.grid()
+
+
+class Kept(RayMetrics):
+    """Keeps the newest value of every series, and sends nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[tuple[Metric, tuple[str, ...]], float | None] = {}
+
+    def set(self, metric: Metric, value: float | None, **tags: str) -> None:
+        assert set(tags) >= set(metric.tags)
+        self.values[metric, tuple(tags[name] for name in metric.tags)] = value
+
+    def of(self, metric: Metric) -> dict[tuple[str, ...], float | None]:
+        """The values by the tags after the study's."""
+        return {tags[1:]: value for (each, tags), value in self.values.items() if each is metric}
+
+
+def test_a_trial_with_all_variants_has_every_gauge_as_planted() -> None:
+    """Two devices at 12.5 ms a step, 1 ms of it transfers that nothing hides: an efficiency of 0.8."""
+    record = measured(SIXTEEN_TENTHS, Noise(block=0.002, step=0.001), setting=LARGE)
+    values = trial_values(record, scaling(record))
+    of_study = {metrics.TRIALS, metrics.STAGE_DONE, metrics.STAGE_PLANNED, metrics.LEFT}
+    assert set(values) == set(METRICS) - of_study
+    assert values[metrics.STEP_TIME] == pytest.approx(0.0125, rel=0.02)
+    assert values[metrics.THROUGHPUT] == pytest.approx(2 * 512 / 0.0125, rel=0.02)
+    assert values[metrics.EXPOSED] == pytest.approx(0.001, rel=0.1)
+    assert values[metrics.EFFICIENCY_LOW] < 0.8 < values[metrics.EFFICIENCY_HIGH]
+    assert values[metrics.EFFICIENCY] == pytest.approx(0.8, rel=0.02)
+    parts = waterfall(record)
+    assert parts is not None
+    assert parts.bus_bandwidth_bytes_per_s is not None
+    assert values[metrics.BUS_BANDWIDTH] == parts.bus_bandwidth_bytes_per_s.value
+
+
+def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
+    search = measured(SIXTEEN_TENTHS, setting=LARGE, role="search", variants=SHORT)
+    values = trial_values(search, scaling(search))
+    assert metrics.EFFICIENCY in values
+    assert not {metrics.EXPOSED, metrics.BUS_BANDWIDTH} & set(values)
+    confirmation = measured(
+        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, versus=DEFAULT, variants=("synced", "versus")
+    )
+    values = trial_values(confirmation, scaling(confirmation, [search]))
+    assert set(values) == {metrics.STEP_TIME, metrics.THROUGHPUT}
+
+
+def test_trials_are_counted_by_state_and_named_by_their_setting() -> None:
+    kept = Kept()
+    gauges = StudyGauges(STUDY, kept)
+    gauges.stage("Measuring 3 trials")
+    assert kept.of(metrics.STAGE_DONE) == {(): 0}
+    records = [measured(SIXTEEN_TENTHS, setting=each) for each in (DEFAULT, LARGE)]
+    records.append(failed(asked(STUDY, "search", LARGE, 2), "oom"))
+    for done, record in enumerate(records):
+        gauges.trial(record.request, done=done, total=3, left_s=30.0 - 10 * done)
+        gauges.progress(Progress("measure", "round 7"))
+        gauges.trial_done(record, scaling(record) if record.steps else None)
+    assert kept.of(metrics.TRIALS) == {("complete",): 2, ("oom",): 1}
+    assert kept.of(metrics.STAGE_DONE) == {(): 3}
+    assert kept.of(metrics.STAGE_PLANNED) == {(): 3}
+    assert kept.of(metrics.LEFT) == {(): 10.0}
+    assert set(kept.of(metrics.EFFICIENCY)) == {("2", "ddp", "batch 32"), ("2", "ddp", "batch 512")}
+    gauges.stage("Confirming")
+    assert kept.of(metrics.STAGE_DONE) == {(): 0}
+    assert kept.of(metrics.LEFT) == kept.of(metrics.STAGE_PLANNED) == {(): None}  # not known any more
+    assert kept.of(metrics.TRIALS) == {("complete",): 2, ("oom",): 1}
+
+
+def test_a_whole_study_is_watched_by_several() -> None:
+    """What one watcher is told the other is told: every record is in the gauges' count."""
+    plan = make_plan(
+        study(knobs={"batch_size": [32, 512]}, search={"method": "optuna", "trials": 2}),
+        Resources("cpu", 2, "a CPU"),
+    )
+    kept, watched = Kept(), Watched()
+    runner = FakeRunner(noise=QUIET_ENOUGH, fail=_large_alone_fails)
+    _, store, _ = run(plan, runner, watcher=Watchers(watched, StudyGauges(plan.study, kept)))
+    assert [record.trial_id for record, _ in watched.done] == [record.trial_id for record in store.records]
+    assert watched.stages
+    assert watched.bests
+    states = [record.state for record in store.records]
+    assert kept.of(metrics.TRIALS) == {(state,): states.count(state) for state in set(states)}
+    measured_there = {(str(r.config.world_size), r.config.batch_size) for r in _complete(store.records)}
+    assert len(kept.of(metrics.STEP_TIME)) == len(measured_there)
+
+
+def _large_alone_fails(request: object) -> tuple[str, str] | None:
+    config = request.config  # type: ignore[attr-defined]
+    return ("oom", "planted") if config.world_size == 1 and config.setting.batch_size == 512 else None
+
+
+def _complete(records: list[TrialRecord]) -> Iterator[TrialRecord]:
+    return (record for record in records if record.steps)
+
+
+def test_watchers_are_told_in_their_order() -> None:
+    told: list[str] = []
+
+    class Named(Watched):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self._name = name
+
+        def stage(self, text: str) -> None:
+            told.append(f"{self._name}: {text}")
+
+        def progress(self, progress: Progress) -> None:
+            told.append(f"{self._name}: {progress.phase}")
+
+    both = Watchers(Named("first"), Named("second"))
+    both.stage("Searching")
+    both.progress(Progress("measure"))
+    assert told == ["first: Searching", "second: Searching", "first: measure", "second: measure"]

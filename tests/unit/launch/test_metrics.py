@@ -1,0 +1,145 @@
+"""What is sent through Ray, when, and what happens where it cannot be."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raybench.launch import metrics
+from raybench.launch.metrics import EFFICIENCY, LEFT, METRICS, TRIALS, Metric, RayMetrics
+
+UNITS = ("_seconds", "_ratio", "_bytes_per_second", "_samples_per_second")
+COUNTS = ("trials", "trials_done", "trials_planned")
+
+
+class Ray:
+    """Stands for Ray: keeps what it is sent while it is connected."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connected = True
+        self.made: list[str] = []
+        self.sent: list[tuple[str, float, dict[str, str]]] = []
+        self.error: Exception | None = None
+        monkeypatch.setattr(metrics, "_gauge_maker", lambda: self.make if self.connected else None)
+
+    def make(self, metric: Metric) -> Any:
+        self.made.append(metric.name)
+        return SimpleNamespace(set=lambda value, tags: self.take(metric.name, value, tags))
+
+    def take(self, name: str, value: float, tags: dict[str, str]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent.append((name, value, tags))
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    return Ray(monkeypatch)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_names_have_a_prefix_and_their_unit_as_prometheus_asks() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"raybench_[a-z_]+", metric.name)
+        assert metric.name.endswith((*UNITS, *COUNTS)), metric.name
+        assert metric.exported == f"ray_{metric.name}"
+        assert metric.tags[0] == "study"
+        assert metric.description
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    every = {value for value in vars(metrics).values() if isinstance(value, Metric)}
+    assert set(METRICS) == every
+
+
+def test_what_is_set_is_sent_at_once_and_again(ray: Ray) -> None:
+    sent = RayMetrics()
+    sent.set(TRIALS, 3, study="mine", state="complete")
+    sent.set(LEFT, 12.5, study="mine")
+    first = [
+        ("raybench_trials", 3, {"study": "mine", "state": "complete"}),
+        ("raybench_left_seconds", 12.5, {"study": "mine"}),
+    ]
+    assert ray.sent == first
+    sent.refresh()
+    assert ray.sent == [*first, *first]
+    assert sorted(ray.made) == ["raybench_left_seconds", "raybench_trials"]  # each once
+
+
+def test_before_ray_is_connected_values_are_kept(ray: Ray) -> None:
+    """A local cluster starts with the first trial, after the study has begun to tell."""
+    ray.connected, sent = False, RayMetrics()
+    sent.set(LEFT, 12.5, study="mine")
+    sent.set(LEFT, 11.5, study="mine")
+    sent.refresh()
+    assert ray.made == ray.sent == []
+    ray.connected = True
+    sent.refresh()
+    assert ray.sent == [("raybench_left_seconds", 11.5, {"study": "mine"})]
+
+
+@pytest.mark.parametrize("unknown", [None, float("nan"), float("inf")])
+def test_what_is_not_known_is_no_longer_sent(ray: Ray, unknown: float | None) -> None:
+    sent = RayMetrics()
+    sent.set(LEFT, 12.5, study="mine")
+    sent.set(LEFT, unknown, study="mine")
+    ray.sent.clear()
+    sent.refresh()
+    assert ray.sent == []
+
+
+def test_a_thread_repeats_the_values_until_the_end(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "REFRESH_S", 0.01)
+    with RayMetrics() as sent:
+        sent.set(LEFT, 12.5, study="mine")
+        wait_until(lambda: len(ray.sent) >= 4)
+    ended = len(ray.sent)
+    sent.set(LEFT, 11.5, study="mine")  # what comes late, after the end of Ray perhaps, is not sent
+    assert len(ray.sent) == ended
+    assert "raybench-metrics" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_ray_that_takes_no_metrics_fails_nothing_and_is_said_once(
+    ray: Ray, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray.error = RuntimeError("no agent answers")
+    with caplog.at_level(logging.WARNING), RayMetrics() as sent:
+        sent.set(LEFT, 12.5, study="mine")
+        sent.set(TRIALS, 1, study="mine", state="oom")
+        sent.refresh()
+    assert ray.sent == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "no metrics are sent from now on: RuntimeError('no agent answers')"
+    ]
+
+
+def test_the_newest_series_are_kept_up(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
+    sent = RayMetrics()
+    tags = {"study": "mine", "world_size": "2", "strategy": "ddp"}
+    for number in (1, 2, 3, 1, 4):
+        sent.set(EFFICIENCY, number / 10, setting=f"batch {number}", **tags)
+    ray.sent.clear()
+    sent.refresh()
+    assert [tags["setting"] for _, _, tags in ray.sent] == ["batch 3", "batch 1", "batch 4"]
+
+
+def test_ray_is_never_imported_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert metrics._gauge_maker() is None
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())  # half imported
+    assert metrics._gauge_maker() is None
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    assert metrics._gauge_maker() is None
