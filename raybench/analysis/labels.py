@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
-from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.requests import Configuration, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study, placement_words
 from raybench.spec.workloads import TextSpec
@@ -42,7 +42,7 @@ def difference_words(study: Study, config: Configuration) -> str:
     return setting_words(config.setting, different, variables)
 
 
-def trial_words(study: Study, request: TrialRequest) -> str:
+def trial_words(study: Study, request: StudyRequest) -> str:
     """A trial while the study runs: its devices and the knobs that the study explores."""
     config = request.config
     knobs = list(study.knobs.explored()) or ["batch_size"]

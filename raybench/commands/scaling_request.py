@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import psutil
 
-from raybench.errors import RequestError, StoreError
+from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.machine.environment import capture
 from raybench.machine.gpus import gpu_names
 from raybench.records.record import State
-from raybench.records.store import STUDY, ResultsDirectory
+from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
 
@@ -44,7 +42,7 @@ def study_of(options: Options) -> Study:
             raise RequestError("--resume: needs --output DIR, the directory to go on in")
         if options.study is None:
             with ResultsDirectory.open_readonly(options.output) as store:
-                path = store.path / STUDY
+                path = store.study_file
             return load_study(path, device=_device(options, None), overrides=options.overrides)
     path = find_study(options.study)
     device = _device(options, path)
@@ -57,11 +55,11 @@ def _device(options: Options, path: Path | None) -> Literal["cpu", "cuda"]:
     if asked in (None, "auto") and path is not None:
         asked = load_study(path, smoke=options.smoke, overrides=options.overrides).resources.device
     if asked in (None, "auto"):
-        return _device_here()
+        return device_here()
     return cast(Literal["cpu", "cuda"], asked)
 
 
-def _device_here() -> Literal["cpu", "cuda"]:
+def device_here() -> Literal["cpu", "cuda"]:
     """GPUs where there are any."""
     return "cuda" if gpu_names() else "cpu"
 
@@ -70,25 +68,8 @@ def cluster_of(study: Study, options: Options) -> Cluster:
     """The cluster as the request names it; nothing is started yet."""
     device = study.resources.device
     return Cluster(
-        device=_device_here() if device == "auto" else device,
+        device=device_here() if device == "auto" else device,
         cpus_per_worker=study.resources.cpus_per_worker,
         address=options.address,
         working_dir=str(options.working_dir.resolve()) if options.working_dir else None,
     )
-
-
-def results_directory(options: Options, study: Study) -> ResultsDirectory:
-    """A new directory, or the one to go on in. Raises ``StoreError`` where it cannot be used."""
-    now = capture()
-    if options.resume:
-        assert options.output is not None
-        store = ResultsDirectory.resume(options.output)
-        try:
-            store.check_same(study, now)
-            store.write_study(study)
-        except StoreError:
-            store.close()
-            raise
-        return store
-    output = options.output or Path("results") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    return ResultsDirectory.create(output, study, now)

@@ -9,14 +9,15 @@ from pathlib import Path
 from rich.console import Console
 
 from raybench.analysis.labels import weights_words
-from raybench.commands.console import own_output
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.exit_codes import DONE, INTERRUPTED
+from raybench.commands.measuring import measure_and_report, run_and_end
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import resume_command, write_and_print
-from raybench.commands.scaling_request import Options, cluster_of, results_directory, study_of
-from raybench.errors import GroupLostError, Interrupted, StoreError
+from raybench.commands.report import write_and_print
+from raybench.commands.results import open_results
+from raybench.commands.scaling_request import Options, cluster_of, study_of
+from raybench.errors import Interrupted
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
@@ -50,39 +51,20 @@ def run_scaling(options: Options, console: Console) -> int:
         return DONE
     with interrupt.raising():
         try:
-            with results_directory(options, study) as store:
+            with open_results(study, options.output, resume=options.resume) as store:
                 return _run(options, plan, cluster, store)
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
 def _run(options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory) -> int:
-    """Measure and report; a full disk and a lost group leave what was measured, and say so."""
-    notes, ended = list(store.warnings), DONE
-    with own_output(store.path / "ray.log") as own:
-        with Display(own, quiet=options.quiet) as display:
-            try:
-                with interrupt.held():
-                    notes += _measure(options, plan, cluster, store, display)
-            except Interrupted as signal:
-                ended = INTERRUPTED
-                display.line(f"{signal}: the workers are gone, what was measured is kept")
-            except GroupLostError as lost:
-                notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
-            except StoreError as error:
-                ended = CANNOT_WRITE
-                notes += error.problems
-        try:
-            with interrupt.held(second_raises=True):
-                code = write_and_print(store, own, notes, quiet=options.quiet)
-        except Interrupted:  # after the report, unless it came twice
-            code = ended = INTERRUPTED
-        except OSError as error:
-            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
-            code = ended = CANNOT_WRITE
-        if ended != DONE:
-            own.print(f"To go on: {resume_command(store.path)}", soft_wrap=True, markup=False)
-    return ended or code
+    return measure_and_report(
+        store,
+        lambda display: _measure(options, plan, cluster, store, display),
+        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet),
+        command="scaling",
+        quiet=options.quiet,
+    )
 
 
 def _measure(
@@ -110,14 +92,7 @@ def _measure(
         journal=store.path / OPTUNA_JOURNAL,
     )
     try:
-        run_study(session)
-        runner.close()
-    except Interrupted:
-        runner.abandon()
-        raise
-    except BaseException:
-        runner.close()
-        raise
+        run_and_end(runner, lambda: run_study(session))
     finally:
         storage.cleanup()
     budget = clock_words(plan.study.time_budget_seconds or 0)

@@ -14,8 +14,8 @@ from raybench.records.requests import (
     ProbeRequest,
     StepsRequest,
     StepsRole,
+    StudyRequest,
     TrainingRequest,
-    TrialRequest,
     Variant,
 )
 from raybench.spec.knobs import Knobs, Setting
@@ -41,7 +41,7 @@ class Suggestion:
 class Trial:
     """One trial to measure, and the number of the suggestion that it is of."""
 
-    request: TrialRequest
+    request: StudyRequest
     suggestion: int | None = None
 
     @property

@@ -10,20 +10,19 @@ from typing import Protocol
 
 from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.errors import GroupLostError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest, TrialRequest
+from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
+from raybench.run.asking import outcome_of
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
 UNKNOWN_BEST = 0.5  # of the default's curve, for that of a better setting that is not found yet
 RESERVED = 0.85  # of what the parts after the search would take at their full length
-MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
 class Store(Protocol):
@@ -46,7 +45,7 @@ class Watcher(Protocol):
 
     def stage(self, text: str) -> None: ...  # noqa: D102
     def trial(  # noqa: D102
-        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None
     ) -> None: ...
     def progress(self, progress: Progress) -> None: ...  # noqa: D102
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
@@ -68,7 +67,6 @@ class Session:
     best: tuple[Setting, ...] | None = None
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
-    _lost_starts: int = 0
     _start_of: dict[int, int | None] = field(default_factory=dict)  # what each worker group serves, by number
     _retried: set[str] = field(default_factory=set)
 
@@ -81,7 +79,7 @@ class Session:
         """The record that counts of each trial, in the order of their first attempts."""
         return list(self.store.latest().values())
 
-    def is_open(self, request: TrialRequest) -> bool:
+    def is_open(self, request: StudyRequest) -> bool:
         """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
@@ -113,26 +111,18 @@ class Session:
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         return record
 
-    def _outcome(self, request: TrialRequest) -> Outcome:
+    def _outcome(self, request: StudyRequest) -> Outcome:
         asked = [request.config.setting]
         if request.kind == "steps" and request.versus is not None:
             asked.append(request.versus)
         fault = next(filter(None, (setting.fault(self.plan.device) for setting in asked)), None)
         if fault is not None:
             return Outcome("invalid", 0.0, fault)
-        while True:
-            try:
-                self._start_group(request)
-                outcome = self.runner.run(request, self.watcher.progress)
-            except GroupLostError:
-                self._lost_starts += 1
-                if self._lost_starts >= MAX_LOST_STARTS:
-                    raise
-                continue
-            self._lost_starts = 0
-            return outcome
+        return outcome_of(
+            lambda: self._start_group(request), lambda: self.runner.run(request, self.watcher.progress)
+        )
 
-    def _start_group(self, request: TrialRequest) -> None:
+    def _start_group(self, request: StudyRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
         size, environment = self.plan.group_size, request.config.environment
         began_s = self.budget.now_s
@@ -146,7 +136,7 @@ class Session:
         if asked is not None:
             self._start_of[number] = asked
 
-    def start_cost_s(self, request: TrialRequest) -> float:
+    def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
         served = next(reversed(self._start_of.values()), None)
         asked = _start_asked(request)
@@ -206,7 +196,7 @@ class Session:
         is_unknown = self.plan.study.knobs.has_max and not self.plan.fits
         return () if is_unknown else (self.plan.default().setting,)
 
-    def expected_s(self, request: TrialRequest, trials: int) -> float | None:
+    def expected_s(self, request: StudyRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
         if request.kind == "training":
             return trials * self.training_cost_s(request) or None
@@ -223,7 +213,7 @@ class Session:
         return left_s if self.budget.left_s is None else min(left_s, self.budget.left_s)
 
 
-def _start_asked(request: TrialRequest) -> int | None:
+def _start_asked(request: StudyRequest) -> int | None:
     """In which start of the workers a trial of the curve is to be; None: any serves."""
     return request.start if request.kind == "steps" and request.role == "scaling" else None
 
