@@ -80,7 +80,8 @@ class ResultsDirectory:
         except OSError as error:
             raise StoreError(_cannot(path, "be written", error)) from None
         try:
-            (path / SAMPLES).mkdir(exist_ok=True)
+            if not isinstance(asked, Sweep):  # which has no steps
+                (path / SAMPLES).mkdir(exist_ok=True)
             described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
             _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
             _write(path / _file_of(asked), to_toml(asked))

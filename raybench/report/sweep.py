@@ -49,7 +49,7 @@ CHECKED = (
 )
 GLOO = (
     "gloo has no reduce_scatter of its own: torch makes it of an all_reduce of a copy (pytorch pull request "
-    "118911), so its bandwidth is about half of what the link would give it."
+    "118911), so its bus bandwidth is at most half of all_reduce's."
 )
 
 

@@ -39,6 +39,7 @@ class Residual:
 
     message_bytes: int
     relative: float
+    is_certain: bool  # the message's interval does not reach the line
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Link:
 
     @property
     def does_not_hold(self) -> tuple[Residual, ...]:
-        """The messages that are far off the line."""
-        return tuple(each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
+        """The messages that are far off the line, and by more than their noise."""
+        far = (each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
+        return tuple(each for each in far if each.is_certain)
 
     def time_s(self, message_bytes: float) -> float:
         """What the line says of a message, in s."""
@@ -108,7 +110,8 @@ def _fitted(group: Sequence[Message]) -> Link:
     sizes = np.array([each.message_bytes for each in group], dtype=np.float64)
     times = np.array([each.time_s.value for each in group])
     logs = _least_squares(sizes, times)
-    residuals = np.log(times) - _log_line(logs, sizes)
+    line_s = np.exp(_log_line(logs, sizes))
+    residuals = np.log(times / line_s)
     halves = _half_widths(
         _derivatives(logs, sizes), residuals, np.array([each.time_s.log_half_width for each in group])
     )
@@ -125,8 +128,8 @@ def _fitted(group: Sequence[Message]) -> Link:
         inverse(s_per_byte) if s_per_byte else None,
         (float(np.exp(logs[0])), float(np.exp(logs[1]))),
         tuple(
-            Residual(each.message_bytes, float(np.expm1(residual)))
-            for each, residual in zip(group, residuals, strict=True)
+            Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
+            for each, value_s in zip(group, line_s.tolist(), strict=True)
         ),
     )
 

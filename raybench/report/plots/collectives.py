@@ -87,8 +87,9 @@ def draw_messages(plot: MessagesPlot) -> Figure:
             left.plot(x, y * 1e6, color=COLORS[index % len(COLORS)], linewidth=3.5, alpha=0.25)
     draw_lines(left, plot.times, scale=1e6, log_x=True)
     draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
-    values = [point.estimate.value * 1e6 for line in plot.times for point in line.points]
-    log_y(left, [*values, *(y * 1e6 for path in plot.fitted for _, y in path)])
+    points = [point.estimate for line in plot.times for point in line.points]
+    ends = [end for each in points for end in (each.low, each.high)]
+    log_y(left, [end * 1e6 for end in (*ends, *(y for path in plot.fitted for _, y in path))])
     _bandwidth_axis(right, plot.bandwidths)
     left.set_ylabel("time (µs)")
     for axes in (left, right):
