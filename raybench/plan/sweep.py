@@ -76,6 +76,8 @@ class SweepPlan:
 def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     """Resolve ``sweep`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
+    if resources.device == "cuda" and not devices:
+        raise RequestError("--device: cuda needs GPUs, there are none (received 'cuda')")
     if sweep.world_sizes == "all":
         sizes = tuple(size for size in powers_of_two(max(devices, 1)) if size > 1)
         if not sizes:

@@ -57,10 +57,9 @@ class SweepSession:
         Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when
         no worker group starts.
         """
-        sweep, places = self.plan.sweep, len(self.plan.places)
+        sweep = self.plan.sweep
         self.watcher.stage(
-            f"Sweeping {len(sweep.collectives)} collectives over {len(sweep.message_bytes)} sizes, "
-            f"at {places} world size{'' if places == 1 else 's and placements'}"
+            f"Sweeping {len(sweep.collectives)} collectives over {len(sweep.message_bytes)} sizes"
         )
         for done, place in enumerate(self.plan.places):
             self._measure(place, done)
