@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import typer
 
+from raybench.commands.communication import communication
 from raybench.commands.compare import compare
 from raybench.commands.doctor import doctor
 from raybench.commands.exit_codes import WRONG_REQUEST
@@ -27,6 +28,7 @@ EXAMPLE = "Example: python -m raybench.study"
 app.command(epilog=f"{EXAMPLE} scaling --batch-sizes 256,4096 --time-budget 10m")(scaling)
 app.command(epilog=f"{EXAMPLE} report results/default-20260101-120000")(report)
 app.command(epilog=f"{EXAMPLE} compare results/monday results/tuesday")(compare)
+app.command(epilog=f"{EXAMPLE} communication --world-sizes 2 --sizes 1KiB,...,64MiB")(communication)
 app.command("list", epilog=f"{EXAMPLE} list")(list_)
 app.command(epilog=f"{EXAMPLE} show resnet18_cifar10 --smoke")(show)
 app.command(epilog=f"{EXAMPLE} doctor")(doctor)
@@ -36,12 +38,6 @@ app.command(epilog=f"{EXAMPLE} doctor")(doctor)
 def predict() -> None:
     """Not there yet."""
     raise NotYetError("predict")
-
-
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, hidden=True)
-def communication() -> None:
-    """Not there yet."""
-    raise NotYetError("communication")
 
 
 def main() -> NoReturn:

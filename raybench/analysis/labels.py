@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
-from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.requests import Configuration, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
 from raybench.spec.study import Study
@@ -43,7 +43,7 @@ def difference_words(study: Study, config: Configuration) -> str:
     return setting_words(config.setting, different, variables)
 
 
-def trial_words(study: Study, request: TrialRequest) -> str:
+def trial_words(study: Study, request: StudyRequest) -> str:
     """A trial while the study runs: its devices and the knobs that the study explores."""
     config = request.config
     knobs = list(study.knobs.explored()) or ["batch_size"]
@@ -54,7 +54,7 @@ def trial_words(study: Study, request: TrialRequest) -> str:
     return _named(study, request, words)
 
 
-def short_trial_words(study: Study, request: TrialRequest) -> str:
+def short_trial_words(study: Study, request: StudyRequest) -> str:
     """The same in fewer words where there are: the knobs alone in which it is not the default."""
     if request.kind != "steps" or study.knobs.has_max:  # until "max" is known there is no default
         return trial_words(study, request)
@@ -62,7 +62,7 @@ def short_trial_words(study: Study, request: TrialRequest) -> str:
     return _named(study, request, words)
 
 
-def _named(study: Study, request: TrialRequest, words: str) -> str:
+def _named(study: Study, request: StudyRequest, words: str) -> str:
     config = request.config
     place = "" if len(study.scaling.placement) == 1 else f" {placement_words(config.placement)}"
     seeds = study.training.seeds if study.training else ()

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 from raybench.errors import RequestError
 from raybench.spec.faults import nearest
 from raybench.spec.knobs import MAX, Setting
+from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.toml import received
 
 T = TypeVar("T")
@@ -20,6 +21,8 @@ _DURATION = re.compile(
 )
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
@@ -113,6 +116,18 @@ def parse_percent(text: str, option: str) -> float:
     return share
 
 
+def parse_whole(option: str) -> Callable[[str], int]:
+    """A parser that says what it received; typer's does not."""
+
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise RequestError(f"{option}: a whole number (received {received(text)})") from None
+
+    return parse
+
+
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
     """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
 
@@ -122,6 +137,56 @@ def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ..
         return word
 
     return parse_list(text, convert, option, ", ".join(known))
+
+
+def parse_states(text: str) -> Any:
+    """The states that ``--retry`` takes."""
+    return parse_words(text, ("oom", "timeout", "crashed", "invalid"), "--retry") if text else ()
+
+
+def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
+    """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
+    sizes, goes_on = list[int](), False
+    for part in (part.strip() for part in text.split(",")):
+        if part == "..." and sizes and not goes_on:
+            goes_on = True
+            continue
+        size = _size(part, option)
+        if goes_on:
+            sizes += _between(sizes, size, option)
+            goes_on = False
+        if size in sizes:
+            raise RequestError(f"{option}: each value once (received {received(part)} twice)")
+        sizes.append(size)
+    if goes_on:
+        raise RequestError(f"{option}: a size after the dots (received {received(text)})")
+    return tuple(sizes)
+
+
+def _between(sizes: list[int], last: int, option: str) -> list[int]:
+    """What the dots between ``sizes`` and ``last`` stand for."""
+    ratio = sizes[-1] / sizes[-2] if len(sizes) > 1 else 2.0
+    if ratio < 2 or ratio != int(ratio) or last <= sizes[-1]:
+        raise RequestError(
+            f"{option}: dots that go on by a whole ratio from 2 on to a larger size "
+            f"(received {sizes[-1]} times {ratio:g} to {last} bytes)"
+        )
+    filled, size = list[int](), sizes[-1] * int(ratio)
+    while size < last:
+        filled.append(size)
+        size *= int(ratio)
+    return filled
+
+
+def _size(text: str, option: str) -> int:
+    match = _SIZE.fullmatch(text)
+    number = float(match["number"]) * _BYTES[match["unit"] or "B"] if match else math.nan
+    if not (ELEMENT_BYTES <= number < math.inf and number % ELEMENT_BYTES == 0):
+        raise RequestError(
+            f"{option}: sizes such as 65536, 4KiB or 1MiB, each a multiple of {ELEMENT_BYTES} bytes above 0 "
+            f"(received {received(text)})"
+        )
+    return int(number)
 
 
 def _whole_above_0(text: str) -> int:

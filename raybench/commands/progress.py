@@ -8,7 +8,7 @@ from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import StudyRequest
 from raybench.report.wording import factor, percent
 from raybench.spec.study import Study
 
@@ -25,7 +25,7 @@ class StudyProgress:
         """What the study is at."""
         self._display.stage(text)
 
-    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
         self._display.trial(trial_words(self._study, request), done=done, total=total, left_s=left_s)
 
@@ -35,13 +35,13 @@ class StudyProgress:
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
-        request = record.request
+        request = record.study_request
         names = trial_words(self._study, request), short_trial_words(self._study, request)
         self._display.trial_done(names, outcome_words(record, scaling))
 
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         """The best so far."""
-        self._display.best(f"{trial_words(self._study, record.request)}: {rate_words(scaling)}")
+        self._display.best(f"{trial_words(self._study, record.study_request)}: {rate_words(scaling)}")
 
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from raybench.commands import options as parsed
+from raybench.commands.exit_codes import leave
+from raybench.commands.options import parse_whole as _whole
 from raybench.errors import NotYetError, RequestError
-from raybench.spec.toml import received
 
 StudyName = Annotated[
     str | None,
     typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file."),
 ]
-
-
-def _whole(option: str) -> Callable[[str], int]:
-    """A parser that says what it received; typer's does not."""
-
-    def parse(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise RequestError(f"{option}: a whole number (received {received(text)})") from None
-
-    return parse
 
 
 def scaling(
@@ -107,7 +93,6 @@ def scaling(
         "seed": seed,
     }
     from raybench.commands.console import make_console
-    from raybench.commands.exit_codes import INTERRUPTED
     from raybench.commands.scaling_request import Options
     from raybench.commands.scaling_run import run_scaling
 
@@ -115,7 +100,7 @@ def scaling(
         study=study,
         output=output,
         resume=resume,
-        retry=_states(retry),
+        retry=parsed.parse_states(retry),
         smoke=smoke,
         device=device,
         overrides=(
@@ -128,20 +113,10 @@ def scaling(
         dry_run=dry_run,
         quiet=quiet,
     )
-    code = run_scaling(options, make_console())
-    if code == INTERRUPTED:  # threads of an abandoned Ray would wait for it, or abort
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    raise typer.Exit(code)
+    leave(run_scaling(options, make_console()))
 
 
 def _refuse_not_yet(asked: dict[str, bool]) -> None:
     for what, is_asked in asked.items():
         if is_asked:
             raise NotYetError(what)
-
-
-def _states(text: str) -> Any:
-    known = ("oom", "timeout", "crashed", "invalid")
-    return parsed.parse_words(text, known, "--retry") if text else ()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from raybench.errors import RequestError, StoreError
+from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.machine.environment import Environment
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.record import State
-from raybench.records.store import STUDY, ResultsDirectory
+from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study
-from raybench.spec.study import Study
+from raybench.spec.study import ResourcesSpec, Study
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,13 @@ def _study_path(options: Options) -> tuple[Path, bool]:
     if options.study is not None:
         return find_study(options.study), options.smoke
     with ResultsDirectory.open_readonly(options.output) as store:
-        return store.path / STUDY, False
+        return store.study_file, False
 
 
-def needs_of(study: Study) -> WorkerNeeds:
-    """What each of the study's workers takes."""
-    device, cpus = study.resources.device, study.resources.cpus_per_worker
-    assert device != "auto", "request_of has resolved it"
-    return WorkerNeeds(device, cpus)
+def needs_of(resources: ResourcesSpec) -> WorkerNeeds:
+    """What each worker takes; the kind of device is known."""
+    assert resources.device != "auto"
+    return WorkerNeeds(resources.device, resources.cpus_per_worker)
 
 
 def places_named(study: Study) -> int:
@@ -81,19 +78,3 @@ def places_named(study: Study) -> int:
     sizes = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
     named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
     return max([1, *sizes, *named])
-
-
-def results_directory(options: Options, study: Study, now: Environment) -> ResultsDirectory:
-    """A new directory, or the one to go on in. Raises ``StoreError`` where it cannot be used."""
-    if options.resume:
-        assert options.output is not None
-        store = ResultsDirectory.resume(options.output)
-        try:
-            store.check_same(study, now)
-            store.write_study(study)
-        except StoreError:
-            store.close()
-            raise
-        return store
-    output = options.output or Path("results") / f"{study.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    return ResultsDirectory.create(output, study, now)

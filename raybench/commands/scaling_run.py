@@ -10,22 +10,17 @@ from pathlib import Path
 from rich.console import Console
 
 from raybench.analysis.labels import weights_words
-from raybench.commands.console import own_output
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.exit_codes import DONE, INTERRUPTED
 from raybench.commands.gauges import StudyGauges
+from raybench.commands.measuring import measure_and_report, run_and_end
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import resume_command, write_and_print
-from raybench.commands.scaling_request import (
-    Options,
-    needs_of,
-    places_named,
-    request_of,
-    results_directory,
-)
+from raybench.commands.report import write_and_print
+from raybench.commands.results import open_results
+from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
-from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
+from raybench.errors import Interrupted, RequestError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -60,7 +55,7 @@ def run_scaling(options: Options, console: Console) -> int:
 
 
 def _planned(options: Options, cluster: Cluster, study: Study, console: Console) -> int:
-    needs = needs_of(study)
+    needs = needs_of(study.resources)
     cluster.await_places(places_named(study), needs, study.resources.wait_seconds, _teller(options, console))
     plan = make_plan(study, cluster.resources(needs))
     if options.runner == "tune":
@@ -69,7 +64,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
     if options.dry_run:
         print_plan(plan, console)
         return DONE
-    with results_directory(options, plan.study, of_nodes(cluster.environments(needs))) as store:
+    now = of_nodes(cluster.environments(needs))
+    with open_results(plan.study, options.output, now, resume=options.resume) as store:
         if plan.study.training is not None:
             refuse_unseen(cluster, store.path, needs)
         return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
@@ -85,33 +81,14 @@ def _teller(options: Options, console: Console) -> Callable[[str], None]:
 def _run(
     options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
 ) -> int:
-    """Measure and report; a full disk and a lost group leave what was measured, and say so."""
-    notes, ended = list(store.warnings), DONE
-    with own_output(store.path / "ray.log") as own:
-        with Display(own, quiet=options.quiet) as display:
-            try:
-                with interrupt.held():
-                    notes += _measure(options, plan, cluster, store, display, epoch_samples)
-            except Interrupted as signal:
-                ended = INTERRUPTED
-                display.line(f"{signal}: the workers are gone, what was measured is kept")
-            except (GroupLostError, NoRoomError) as lost:
-                notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
-            except StoreError as error:
-                ended = CANNOT_WRITE
-                notes += error.problems
-        try:
-            with interrupt.held(second_raises=True):
-                code = write_and_print(store, own, notes, quiet=options.quiet)
-        except Interrupted:  # after the report, unless it came twice
-            code = ended = INTERRUPTED
-        except OSError as error:
-            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
-            code = ended = CANNOT_WRITE
-        if ended != DONE:
-            with_runner = "" if options.runner == "group" else f" --runner {options.runner}"
-            own.print(f"To go on: {resume_command(store.path)}{with_runner}", soft_wrap=True, markup=False)
-    return ended or code
+    runner = "" if options.runner == "group" else f" --runner {options.runner}"
+    return measure_and_report(
+        store,
+        lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
+        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet),
+        command=f"scaling{runner}",
+        quiet=options.quiet,
+    )
 
 
 def _measure(
@@ -128,7 +105,7 @@ def _measure(
         display.line(weights)
     display.stage(_what_starts(plan, options))
     workers = plan.group_size if plan.oversubscribed else 0
-    cluster.prepare(needs_of(plan.study), oversubscribed_workers=workers, tell=display.line)
+    cluster.prepare(needs_of(plan.study.resources), oversubscribed_workers=workers, tell=display.line)
     for words in unlike_nodes(store.environment()):
         display.line(f"the nodes differ in {words}")
     for words in left_out_words(plan):
@@ -147,16 +124,13 @@ def _measure(
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
     )
-    try:
+
+    def run() -> None:
         with metrics:  # ends before Ray does
             run_study(session)
-        runner.close()
-    except Interrupted:
-        runner.abandon()
-        raise
-    except BaseException:
-        runner.close()
-        raise
+
+    try:
+        run_and_end(runner, run)
     finally:
         storage.cleanup()
     budget = clock_words(plan.study.time_budget_seconds or 0)
@@ -177,7 +151,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
 
     return WorkerGroupRunner(
         cluster,
-        needs=needs_of(plan.study),
+        needs=needs_of(plan.study.resources),
         storage=storage,
         results=results,
         wait_s=plan.study.resources.wait_seconds,
@@ -187,7 +161,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
 def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.tune_runner import TuneRunner
 
-    return TuneRunner(cluster, needs=needs_of(plan.study), storage=storage, results=results)
+    return TuneRunner(cluster, needs=needs_of(plan.study.resources), storage=storage, results=results)
 
 
 def _refuse_ranks(study: Study) -> None:

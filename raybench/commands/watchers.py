@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import StudyRequest
 from raybench.run.session import Watcher
 
 
@@ -20,7 +20,7 @@ class Watchers:
         for each in self._watchers:
             each.stage(text)
 
-    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
         for each in self._watchers:
             each.trial(request, done=done, total=total, left_s=left_s)

@@ -41,7 +41,7 @@ class Submission:
         if self.places.num_nodes > 1:
             self.task = replace(self.task, nodes=self.taken.nodes)
         ray.get(self.mailbox.leave.remote(self.task))
-        knobs = config.setting.model_dump(mode="json")
+        knobs = {} if request.kind == "collectives" else request.config.setting.model_dump(mode="json")
         about = {"trial": request.trial_id, "role": request.role, "world_size": config.world_size}
         return {"number": self.task.number, **about, **knobs, **config.environment}
 

@@ -15,8 +15,8 @@ from raybench.records.requests import (
     ProbeRequest,
     StepsRequest,
     StepsRole,
+    StudyRequest,
     TrainingRequest,
-    TrialRequest,
     Variant,
 )
 from raybench.spec.knobs import Knobs, Setting
@@ -43,7 +43,7 @@ class Suggestion:
 class Trial:
     """One trial to measure, and the number of the suggestion that it is of."""
 
-    request: TrialRequest
+    request: StudyRequest
     suggestion: int | None = None
 
     @property

@@ -28,8 +28,10 @@ def epochs_csv(records: Iterable[TrialRecord]) -> str:
 
 
 def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
+    if record.training is None:
+        return
     config, elapsed_s = record.config, 0.0
-    for epoch in record.training.epochs if record.training else ():
+    for epoch in record.training.epochs:
         elapsed_s += epoch.elapsed_s
         row = {
             "study": record.study,

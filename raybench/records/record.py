@@ -4,6 +4,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 
 History of the schema, newest first; a raybench reads its own version only:
 
+4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
+   every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data).
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
    ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
    ``start``, part of the id from 1 on.
@@ -20,14 +22,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from raybench.records.base import Frozen
+from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
-from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.trainings import TrainingResult
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
-TrialResult = Annotated[StepsResult | ProbeResult | TrainingResult, Field(discriminator="kind")]
+TrialResult = Annotated[
+    StepsResult | ProbeResult | TrainingResult | CollectivesResult, Field(discriminator="kind")
+]
 
 
 class TrialRecord(Frozen):
@@ -50,9 +55,15 @@ class TrialRecord(Frozen):
     result: TrialResult | None = None
 
     @property
+    def study_request(self) -> StudyRequest:
+        """What a study asked; a sweep's requests are no study's."""
+        assert self.request.kind != "collectives"
+        return self.request
+
+    @property
     def config(self) -> Configuration:
-        """What was run, and where."""
-        return self.request.config
+        """What was trained, and where; a record of a sweep has no more than a place."""
+        return self.study_request.config
 
     @property
     def steps(self) -> StepsResult | None:
@@ -63,6 +74,11 @@ class TrialRecord(Frozen):
     def probe(self) -> ProbeResult | None:
         """The result of a complete probe; None for every other record."""
         return self.result if isinstance(self.result, ProbeResult) else None
+
+    @property
+    def collectives(self) -> CollectivesResult | None:
+        """The result of a complete part of a sweep; None for every other record."""
+        return self.result if isinstance(self.result, CollectivesResult) else None
 
     @property
     def training(self) -> TrainingResult | None:

@@ -1,8 +1,8 @@
 """What is asked of a trial: one class for each kind of question, told apart by ``kind``.
 
-``steps``: rounds of variants. ``probe``: does this batch fit in memory? ``training``: whole epochs. They hold
-one part in common, ``config``: what is run, and where. A further kind is a further class here, with a result
-of the same kind.
+``steps``: rounds of variants. ``probe``: does this batch fit in memory? ``training``: whole epochs.
+``collectives``: rounds of messages. All hold ``config``: where something is run, and, of a study, what. A
+further kind is a further class here, with a result of the same kind.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from raybench.records.base import Frozen
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.sweep import Collective, SweepMeasureSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
-Role = Literal["search", "scaling", "confirmation", "training", "verification"]
+Role = Literal["search", "scaling", "confirmation", "training", "verification", "communication"]
 StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 # plain: one device alone, no wrapper. base: the same at the global batch (strong scaling).
 # crowd: all devices, no communication. local: DDP without transfers. synced: the real thing.
@@ -28,21 +29,26 @@ StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
 
 
-class Configuration(Frozen):
-    """What is run, and where: the part that requests of every kind hold."""
+class Place(Frozen):
+    """Where something is run, whatever it is: the part that requests of every kind hold."""
 
-    workload: WorkloadSpec
-    optimizer: OptimizerSpec
-    setting: Setting
     environment: dict[str, str] = Field(default_factory=dict)
-    scaling: Literal["weak", "strong"] = "weak"
     world_size: int
     placement: Placement = "pack"
-    data: str | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     cpus_per_worker: int = 1
     oversubscribed: bool = False
     seed: int = 0
+
+
+class Configuration(Place):
+    """What is trained, and where: of the requests of a study."""
+
+    workload: WorkloadSpec
+    optimizer: OptimizerSpec
+    setting: Setting
+    scaling: Literal["weak", "strong"] = "weak"
+    data: str | None = None
 
     @property
     def batch_size(self) -> int:
@@ -83,12 +89,12 @@ class Configuration(Frozen):
 
 
 class _Request(Frozen):
-    """What requests of every kind have: a configuration, and an id made of what is asked."""
+    """What requests of every kind have: a place, and an id made of what is asked."""
 
     # How long it may take, how often, and how many cores there are: not part of the question.
     NOT_ASKED: ClassVar[dict[str, Any]] = {}
 
-    config: Configuration
+    config: Place
 
     @property
     def trial_id(self) -> str:
@@ -111,6 +117,7 @@ class StepsRequest(_Request):
     # A study that goes on with more starts keeps those that it has.
     NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds", "starts"}}
 
+    config: Configuration
     kind: Literal["steps"] = "steps"
     role: StepsRole
     variants: tuple[Variant, ...]
@@ -146,6 +153,7 @@ class ProbeRequest(_Request):
 
     NOT_ASKED: ClassVar[dict[str, Any]] = {"timeout_seconds": True}
 
+    config: Configuration
     kind: Literal["probe"] = "probe"
     role: Literal["search"] = "search"
     timeout_seconds: float
@@ -161,6 +169,7 @@ class TrainingRequest(_Request):
 
     NOT_ASKED: ClassVar[dict[str, Any]] = {"training": {"timeout_seconds", "save_model"}}
 
+    config: Configuration
     kind: Literal["training"] = "training"
     role: Literal["training"] = "training"
     training: TrainingSpec
@@ -180,4 +189,28 @@ class TrainingRequest(_Request):
         return setting.batch_size * (setting.gradient_accumulation if weak else 1)
 
 
-TrialRequest = Annotated[StepsRequest | ProbeRequest | TrainingRequest, Field(discriminator="kind")]
+class CollectivesRequest(_Request):
+    """Rounds of blocks of collectives, a block of each collective and message in every round.
+
+    The rounds of one place are asked for in parts, each a trial and a record of its own: what was measured is
+    on the disk while more is measured, and an interrupt costs one part.
+    """
+
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds"}, "left_s": True}
+
+    kind: Literal["collectives"] = "collectives"
+    role: Literal["communication"] = "communication"
+    collectives: tuple[Collective, ...]
+    message_bytes: tuple[int, ...]  # ascending
+    measure: SweepMeasureSpec
+    part: int = 0
+    left_s: float  # for the rounds of this part, of ``measure.max_seconds``
+
+    @property
+    def timeout_s(self) -> float:
+        """After this the trial is ended, in s."""
+        return self.measure.timeout_seconds
+
+
+StudyRequest = StepsRequest | ProbeRequest | TrainingRequest
+TrialRequest = Annotated[StudyRequest | CollectivesRequest, Field(discriminator="kind")]

@@ -1,6 +1,6 @@
 """A results directory: one line a record, on disk as soon as it is known; one process at a time.
 
-study.toml       the resolved study
+study.toml       the resolved study; of a sweep of collectives sweep.toml
 environment.json the machine, when the study began
 trials.jsonl     the records, one JSON line each
 samples/         step times, one parquet file a record
@@ -30,25 +30,25 @@ from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
-from raybench.spec.load import load_study
+from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
+from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 
 if TYPE_CHECKING:
     from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
 
-STUDY, ENVIRONMENT, TRIALS, SAMPLES = "study.toml", "environment.json", "trials.jsonl", "samples"
+STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
+    "study.toml", "sweep.toml", "environment.json", "trials.jsonl", "samples",
+)  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
-# How long to wait and how often, not what to measure: a study that goes on may have them changed.
-MAY_CHANGE_ON_RESUME = (
-    "measure.timeout_seconds", "measure.starts", "training.timeout_seconds", "time_budget_seconds",
-)  # fmt: skip
+Asked = Study | Sweep  # what a results directory answers
 
 
 class ResultsDirectory:
-    """The results of one study, open for writing (``create``, ``resume``) or for reading only.
+    """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
 
     A context manager: leaving it releases the lock, which the kernel also does when the process dies.
     ``warnings`` has a line for each thing that was survived, such as a torn last line.
@@ -63,8 +63,8 @@ class ResultsDirectory:
         self._good_end = 0  # bytes of trials.jsonl that hold whole records
 
     @classmethod
-    def create(cls, path: Path, study: Study, environment: Environment) -> Self:
-        """A new directory for ``study``.
+    def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
+        """A new directory for ``asked``.
 
         Raises:
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
@@ -81,13 +81,14 @@ class ResultsDirectory:
         except OSError as error:
             raise StoreError(_cannot(path, "be written", error)) from None
         try:
-            (path / SAMPLES).mkdir(exist_ok=True)
+            if not isinstance(asked, Sweep):  # which has no steps
+                (path / SAMPLES).mkdir(exist_ok=True)
             described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
             _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            _write(path / STUDY, to_toml(study))
+            _write(path / _file_of(asked), to_toml(asked))
             _write(path / TRIALS, "")
         except OSError as error:
-            for name in (TRIALS, STUDY, ENVIRONMENT):  # so that the next attempt finds it empty
+            for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
                 (path / name).unlink(missing_ok=True)
             if (path / SAMPLES).is_dir():
                 (path / SAMPLES).rmdir()
@@ -139,15 +140,37 @@ class ResultsDirectory:
             (self.path / _OWNER).unlink(missing_ok=True)
             self._lock.release()
 
-    def study(self) -> Study:
-        """The study as it was resolved; raises ``RequestError`` where the file was damaged."""
-        return load_study(self.path / STUDY)
+    @property
+    def is_sweep(self) -> bool:
+        """Whether these are results of a sweep of collectives, and not of a study."""
+        return (self.path / SWEEP).is_file()
 
-    def write_study(self, study: Study) -> None:
-        """``study`` in the place of the one that is here, for a run that goes on with other time-outs."""
-        path = self.path / STUDY
+    @property
+    def study_file(self) -> Path:
+        """Where the study is written; raises ``StoreError`` where there is none."""
+        if self.is_sweep:
+            raise StoreError(f"{self.path}: a sweep of collectives (communication), not a study")
+        return self.path / STUDY
+
+    def study(self) -> Study:
+        """The study as it was resolved; raises ``RequestError`` where there is none, or it was damaged."""
+        return load_study(self.study_file)
+
+    def sweep(self) -> Sweep:
+        """The sweep as it was resolved; raises ``RequestError`` where there is none, or it was damaged."""
+        if not self.is_sweep:
+            raise StoreError(f"{self.path}: a study, not a sweep of collectives (communication)")
+        path = self.path / SWEEP
         try:
-            _replace(path, to_toml(study))
+            return Sweep.model_validate(read_toml(path))
+        except ValidationError as error:
+            raise StoreError(f"{path}: damaged: {_first_fault(error)}") from None
+
+    def write_asked(self, asked: Asked) -> None:
+        """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
+        path = self.path / _file_of(asked)
+        try:
+            _replace(path, to_toml(asked))
         except OSError as error:
             raise StoreError(_cannot(path, "be written", error)) from None
 
@@ -253,20 +276,21 @@ class ResultsDirectory:
                 f"{len(lines)} whole records"
             )
 
-    def check_same(self, study: Study, environment: Environment) -> None:
-        """Whether ``study`` on this machine goes on with what is here.
+    def check_same(self, asked: Asked, environment: Environment) -> None:
+        """Whether ``asked`` on this machine goes on with what is here.
 
         What may differ without making measurements incomparable (commit, kernel) becomes a warning.
 
         Raises:
-            StoreError: a line for each field of the study and each part of the machine that differs, with
-                both values. What ``MAY_CHANGE_ON_RESUME`` names may differ.
+            StoreError: a line for each field of the study or sweep and each part of the machine that differs,
+                with both values. What ``MAY_CHANGE_ON_RESUME`` names may differ.
         """
-        before, now = dict(flat(self.study().model_dump())), dict(flat(study.model_dump()))
+        here = self.sweep() if isinstance(asked, Sweep) else self.study()
+        before, now = dict(flat(here.model_dump())), dict(flat(asked.model_dump()))
         lines = [
             f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
             for name in [*before, *(name for name in now if name not in before)]
-            if before.get(name) != now.get(name) and name not in MAY_CHANGE_ON_RESUME
+            if before.get(name) != now.get(name) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
         machine_before = self.environment()
         lines += differences(machine_before, environment)
@@ -286,9 +310,17 @@ def _record(path: Path, number: int, line: bytes) -> TrialRecord:
     try:
         return TrialRecord.from_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise StoreError(f"{path}: line {number} is damaged: {place}: {first['msg']}") from None
+        raise StoreError(f"{path}: line {number} is damaged: {_first_fault(error)}") from None
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+def _file_of(asked: Asked) -> str:
+    return SWEEP if isinstance(asked, Sweep) else STUDY
 
 
 def _refuse_other_version(path: Path, version: Any) -> None:
@@ -315,7 +347,8 @@ def _refuse_foreign(path: Path) -> None:
 
 def _foreign(path: Path) -> str | None:
     """Why a directory is not one of raybench's, or None."""
-    absent = [name for name in (STUDY, TRIALS) if not (path / name).is_file()]
+    names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
+    absent = [name for name in names if not (path / name).is_file()]
     return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
 
 

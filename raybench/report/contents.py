@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from raybench.analysis.results import StudyResults
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
-from raybench.report.plots.drawing import to_png, to_svg
+from raybench.report.plots.drawn import DrawnPlot, drawn
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
@@ -31,50 +28,21 @@ from raybench.report.tables.strategies import compression_table, strategies_tabl
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Value = TypeVar("Value")  # what a plot shows
-
-
-@dataclass(frozen=True)
-class DrawnPlot:
-    """One plot, drawn."""
-
-    name: str
-    title: str
-    png: bytes
-    svg: bytes
-
-    @property
-    def svg_base64(self) -> str:
-        """For a data URI: an image of its own, so that ids of two plots do not meet."""
-        return base64.b64encode(self.svg).decode()
-
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
     """Every plot that the records allow; step times from the parquet files of ``samples_dir``."""
     batch_scaling = "Throughput and speed-up for each batch"
     step_times = step_time_plot(results, samples_dir)
     return [
-        *_drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
-        *_drawn("batches", "Efficiency against batch", batch_plot(results), draw_batches),
-        *_drawn("batch_scaling", batch_scaling, batch_scaling_plot(results), draw_batch_scaling),
-        *_drawn("configurations", "Configurations", configurations_plot(results), draw_configurations),
-        *_drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
-        *_drawn("step_times", "Distribution of step times", step_times, draw_step_times),
-        *_drawn("training", "Training", training_plot(results), draw_training),
-        *_drawn("epoch_times", "Epoch times", epoch_time_plot(results), draw_epoch_times),
+        *drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
+        *drawn("batches", "Efficiency against batch", batch_plot(results), draw_batches),
+        *drawn("batch_scaling", batch_scaling, batch_scaling_plot(results), draw_batch_scaling),
+        *drawn("configurations", "Configurations", configurations_plot(results), draw_configurations),
+        *drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
+        *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
+        *drawn("training", "Training", training_plot(results), draw_training),
+        *drawn("epoch_times", "Epoch times", epoch_time_plot(results), draw_epoch_times),
     ]
-
-
-def _drawn(
-    name: str, title: str, value: Value | None, draw: Callable[[Value], Figure]
-) -> Iterator[DrawnPlot]:
-    """The plot of ``value``; none where the records do not allow it."""
-    if value is not None:
-        figure = draw(value)
-        yield DrawnPlot(name, title, to_png(figure), to_svg(figure))
 
 
 @dataclass(frozen=True)

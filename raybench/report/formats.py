@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
 from raybench.report.tables.base import Table
@@ -25,7 +25,11 @@ def to_markdown(table: Table) -> str:
 
 def summary_csv(summaries: Sequence[TrialSummary]) -> str:
     """``summary.csv``: the columns of docs/contract.md, empty where unknown or inapplicable."""
-    rows = [summary.row() for summary in summaries]
+    return rows_csv([summary.row() for summary in summaries])
+
+
+def rows_csv(rows: Sequence[Mapping[str, KnobValue]]) -> str:
+    """Rows that have the same columns, the names of these first; empty cells where unknown."""
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

@@ -98,6 +98,32 @@ def mebibytes(amount_bytes: int | None) -> str:
     return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
 
 
+def timing(estimate: Estimate) -> str:
+    """A time in s with its interval, in the unit that suits it: "61.3 µs [60.9, 61.8]"."""
+    unit, factor = time_unit(estimate.value)
+    return interval(estimate.scaled(factor), f" {unit}")
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a time is said, and how many of them a second has."""
+    if seconds >= 1:
+        return "s", 1.0
+    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+
+
+def gigabytes_per_s(estimate: Estimate) -> str:
+    """A bandwidth in bytes/s as GB/s (10^9 bytes/s, as nccl-tests has them), with its interval."""
+    return interval(estimate.scaled(1e-9))
+
+
+def size_words(size_bytes: int) -> str:
+    """The size of a message: 256 MiB, 1.5 KiB, 1,020 B."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size_bytes >= unit and size_bytes * 8 % unit == 0:
+            return f"{size_bytes / unit:g} {name}"
+    return f"{size_bytes:,} B"
+
+
 def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
     """The three numbers with one number of decimals: three figures of the largest."""
     size = max(abs(value), abs(high), abs(low))

@@ -9,7 +9,7 @@ from raybench.analysis import choice
 from raybench.analysis.labels import trial_words
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
 
 
@@ -52,7 +52,7 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     session.finish()
 
 
-def _in_time(session: Session, rest: Sequence[Trial]) -> TrialRequest | None:
+def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
     """The first of ``rest`` with the time for its rounds that it may take; None where it has no time."""
     budget, request = session.budget, rest[0].request
     assert request.kind == "steps"

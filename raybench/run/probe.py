@@ -49,5 +49,5 @@ def _probes(session: Session, combination: Setting) -> list[TrialRecord]:
         for record in session.records()
         if record.request.kind == "probe"
         and record.config.setting.memory_key(target) == key
-        and not session.is_open(record.request)
+        and not session.is_open(record.study_request)
     ]

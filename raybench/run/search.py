@@ -66,7 +66,7 @@ def _searched(session: Session) -> list[TrialRecord]:
 
 def _try_again(session: Session) -> None:
     """The suggestions that --retry names: Optuna does not suggest what it knows."""
-    again = [record for record in _searched(session) if session.is_open(record.request)]
+    again = [record for record in _searched(session) if session.is_open(record.study_request)]
     if again:
         session.watcher.stage(f"Trying {len(again)} suggestions again")
     for done, record in enumerate(again):

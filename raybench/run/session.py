@@ -19,7 +19,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest, TrialRequest
+from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
 from raybench.run.under_way import UnderWay
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
@@ -48,7 +48,7 @@ class Watcher(Protocol):
 
     def stage(self, text: str) -> None: ...  # noqa: D102
     def trial(  # noqa: D102
-        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None
     ) -> None: ...
     def progress(self, progress: Progress) -> None: ...  # noqa: D102
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
@@ -86,7 +86,7 @@ class Session:
         """The record that counts of each trial, in the order of their first attempts."""
         return list(self.store.latest().values())
 
-    def is_open(self, request: TrialRequest) -> bool:
+    def is_open(self, request: StudyRequest) -> bool:
         """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
@@ -144,11 +144,11 @@ class Session:
         except NoRoomError as lost:
             self.notes.append(f"not measured, since nodes are gone: {what} ({lost})")
 
-    def has_room(self, request: TrialRequest) -> bool:
+    def has_room(self, request: StudyRequest) -> bool:
         """Whether ``request`` may begin beside the trials under way."""
         return self._under_way.has_room(request)
 
-    def make_room(self, request: TrialRequest) -> None:
+    def make_room(self, request: StudyRequest) -> None:
         """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""
         while not self.has_room(request):
             self.next_ended()
@@ -158,7 +158,7 @@ class Session:
         while self.num_under_way:
             self.next_ended()
 
-    def _progress(self, request: TrialRequest) -> OnProgress:
+    def _progress(self, request: StudyRequest) -> OnProgress:
         """Where the trial tells what it does; beside others only its epochs, which then name it."""
 
         def told(progress: Progress) -> None:
@@ -170,7 +170,7 @@ class Session:
 
         return told
 
-    def start_cost_s(self, request: TrialRequest) -> float:
+    def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
         return self._under_way.start_cost_s(request)
 
@@ -204,7 +204,7 @@ class Session:
         fixed_s += self._side_by_side_s([processes_s] * len(asked), asked)
         return self.budget.in_time(rest[0], costs_s[0], steps_s, fixed_s)
 
-    def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[TrialRequest]) -> float:
+    def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[StudyRequest]) -> float:
         """Seconds that ``requests`` take, of which each takes its part of ``costs_s``."""
         at_once = min((self._under_way.capacity(each) for each in requests), default=1)
         return max(sum(costs_s) / at_once, max(costs_s, default=0.0))
@@ -253,7 +253,7 @@ class Session:
         is_unknown = self.plan.study.knobs.has_max and not self.plan.fits
         return () if is_unknown else (self.plan.default().setting,)
 
-    def expected_s(self, request: TrialRequest, trials: int) -> float | None:
+    def expected_s(self, request: StudyRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
         if request.kind == "training":
             return trials * self.training_cost_s(request) / self._under_way.capacity(request) or None

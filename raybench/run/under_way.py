@@ -9,9 +9,8 @@ from raybench.launch.runner import OnProgress, Submitted, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
 from raybench.records.messages import Outcome
-from raybench.records.requests import TrialRequest
-
-MAX_LOST_STARTS = 3  # groups in a row that do not start for a trial, before the study gives up
+from raybench.records.requests import StudyRequest
+from raybench.run.asking import MAX_LOST_STARTS
 
 
 @dataclass(eq=False)
@@ -37,15 +36,15 @@ class UnderWay:
         return len(self._begun)
 
     @property
-    def requests(self) -> list[TrialRequest]:
+    def requests(self) -> list[StudyRequest]:
         """What was asked of the trials under way."""
         return [each.trial.request for each in self._begun]
 
-    def capacity(self, request: TrialRequest) -> int:
+    def capacity(self, request: StudyRequest) -> int:
         """How many trials like ``request`` the runner has room for."""
         return self._runner.capacity(request.kind, request.config.world_size)
 
-    def has_room(self, request: TrialRequest) -> bool:
+    def has_room(self, request: StudyRequest) -> bool:
         """Whether ``request`` may begin beside these: the largest decides how many there may be."""
         asked = [request, *self.requests]
         return len(asked) <= min(self.capacity(each) for each in asked)
@@ -70,7 +69,7 @@ class UnderWay:
             self._begun.remove(ended)
             return ended, outcome
 
-    def start_cost_s(self, request: TrialRequest) -> float:
+    def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
         served = next(reversed(self._start_of.values()), None)
         asked = _start_asked(request)
@@ -93,7 +92,7 @@ class UnderWay:
             except GroupLostError as lost:
                 _count(begun, lost)
 
-    def _start_group(self, request: TrialRequest) -> None:
+    def _start_group(self, request: StudyRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
         environment, began_s = request.config.environment, self._budget.now_s
         try:
@@ -120,12 +119,12 @@ def _count(begun: Begun, lost: GroupLostError) -> None:
         raise lost
 
 
-def _least_size(request: TrialRequest) -> int:
+def _least_size(request: StudyRequest) -> int:
     """The workers of the smallest group that can serve ``request``: with every rank that it names."""
     placement = request.config.placement
     return request.config.world_size if isinstance(placement, str) else max(placement) + 1
 
 
-def _start_asked(request: TrialRequest) -> int | None:
+def _start_asked(request: StudyRequest) -> int | None:
     """In which start of the workers a trial of the curve is to be; None: any serves."""
     return request.start if request.kind == "steps" and request.role == "scaling" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -160,6 +160,11 @@ class ResourcesSpec(Model):
 
 class Study(Model):
     """One question on one workload."""
+
+    # How long to wait and how often, not what to measure: a study that goes on may have them changed.
+    MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
+        "measure.timeout_seconds", "measure.starts", "training.timeout_seconds", "time_budget_seconds",
+    )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
         description="letters, digits, dots, dashes, underscores"

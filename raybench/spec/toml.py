@@ -1,4 +1,4 @@
-"""A study as TOML text that loads back to an equal study."""
+"""A study, or a sweep, as TOML text that loads back to an equal one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raybench.spec.study import Study
+from raybench.spec.base import Model
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
-def to_toml(study: Study) -> str:
-    """The study with every default; fields that are None are left out, TOML has no word for them."""
-    return render(study.model_dump())
+def to_toml(asked: Model) -> str:
+    """A study or a sweep with every default; fields that are None are left out, TOML has no word for them."""
+    return render(asked.model_dump())
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from raybench.testing.hardware import CostModel, FakeHardware, StepCosts, truth
 from raybench.testing.learning import FakeLearning
 from raybench.testing.noise import QUIET, Noise
 from raybench.testing.runner import STARTED_AT, FailureModel, FakeRunner, run_all, to_record
+from raybench.testing.simulated_collectives import FakeLink
 
 __all__ = [
     "QUIET",
@@ -12,6 +13,7 @@ __all__ = [
     "FailureModel",
     "FakeHardware",
     "FakeLearning",
+    "FakeLink",
     "FakeRunner",
     "Noise",
     "StepCosts",

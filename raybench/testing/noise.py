@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,13 @@ class Noise:
     preemption_size: float = 0.5
     drift_per_minute: float = 0.0
     start: float = 0.0  # of the logarithm of what all devices at once take, from one start to the next
+
+    def of_block(self, clock_s: float, random: np.random.Generator) -> float:
+        """By what factor a block is slower than the truth that begins at ``clock_s``."""
+        factor = math.exp(self.block * random.standard_normal())
+        if random.random() < self.preemption:
+            factor *= 1 + self.preemption_size * random.exponential()
+        return factor * (1 + self.drift_per_minute * clock_s / 60)
 
 
 QUIET = Noise(block=0.0, step=0.0)

@@ -27,6 +27,7 @@ from raybench.records.requests import (
 from raybench.testing.hardware import CostModel, FakeHardware, truth
 from raybench.testing.learning import FakeLearning
 from raybench.testing.noise import Noise
+from raybench.testing.simulated_collectives import FakeLink, simulate_part
 from raybench.testing.simulated_steps import OUTSIDE_TORCH_BYTES, SimulatedSteps
 
 PROBE_STEPS = 5
@@ -51,6 +52,7 @@ class FakeRunner:
         max_block_steps: int = 20,
         learning: FakeLearning | None = None,
         capacity: int = 1,
+        link: FakeLink | None = None,
     ) -> None:
         self.costs = costs or FakeHardware().costs
         self.noise = noise or Noise()
@@ -59,6 +61,7 @@ class FakeRunner:
         self.fail = fail
         self.max_block_steps = max_block_steps
         self.learning = learning or FakeLearning()
+        self.link = link or FakeLink()
         self.requests: list[TrialRequest] = []
         self.num_starts = 0
         self.num_closes = 0
@@ -123,6 +126,9 @@ class FakeRunner:
         if failure is not None:
             return Outcome(failure[0], wall_time_s=0.1, reason=failure[1], group=self._group.number)
         ranks = self._group.ranks_for(request.config.world_size, request.config.placement)
+        if request.kind == "collectives":
+            result = simulate_part(request, self.link, self.noise, self.random)
+            return self._complete(result, ranks, result.measure_s)
         if request.kind == "training":
             return self._train(request, ranks, on_progress)
         if request.kind == "probe":
@@ -201,7 +207,7 @@ class FakeRunner:
 
     def _failure(self, request: TrialRequest) -> tuple[State, str] | None:
         planted = self.fail(request) if self.fail else None
-        if planted is not None or self.memory_limit_bytes is None:
+        if planted is not None or self.memory_limit_bytes is None or request.kind == "collectives":
             return planted
         wanted = self.costs(request.config, request.config.setting).memory_bytes
         if wanted <= self.memory_limit_bytes:

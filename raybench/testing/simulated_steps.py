@@ -81,10 +81,7 @@ class SimulatedSteps:
             true_s = true_s[alone : alone + 1]
         if alone is None or len(self._ranks) == 1:
             true_s = true_s * self._slowness
-        factor = math.exp(noise.block * random.standard_normal())
-        if random.random() < noise.preemption:
-            factor *= 1 + noise.preemption_size * random.exponential()
-        factor *= 1 + noise.drift_per_minute * self.clock_s / 60
+        factor = noise.of_block(self.clock_s, random)
         return true_s * factor * np.exp(noise.step * random.standard_normal(num_steps))
 
     def _true_s(self, variant: Variant, costs: StepCosts, num_steps: int) -> NDArray[np.float64]:

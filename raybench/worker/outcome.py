@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.messages import BlockStepTimes, Progress
-from raybench.records.record import State
-from raybench.records.trainings import TrainingResult
+from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
@@ -24,7 +22,7 @@ class RankResult:
 
     state: State
     reason: str | None = None
-    result: StepsResult | ProbeResult | TrainingResult | None = None
+    result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raybench.records.requests import ProbeRequest, StepsRequest, TrialRequest
+from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
 from raybench.worker.cache import GroupCache
+from raybench.worker.collectives.trial import CollectivesTrial
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
 from raybench.worker.outcome import Keep, OnProgress, RankResult, RunnableTrial, run_and_release
@@ -42,6 +43,8 @@ def run_trial(
             return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
             return ProbeTrial(request, team, device, cache)
+        if isinstance(request, CollectivesRequest):
+            return CollectivesTrial(request, team, device)
         places = (checkpoints, results) if team.leads else (None, None)
         return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.collectives.messages import messages
 from raybench.analysis.loss_parity import loss_parity
 from raybench.records.messages import Outcome
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import CollectivesRequest, Place, TrialRequest
+from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
 from raybench.testing import to_record
 from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
@@ -78,3 +80,23 @@ def test_energy_of_two_devices_is_more_than_that_of_one(two):
         pytest.skip("NVML tells no energy here")
     assert found.plain_energy_joules is not None
     assert found.energy_joules > found.plain_energy_joules
+
+
+def test_messages_over_nccl_are_right_and_timed():
+    """Torch's NCCL has all four collectives: none is missing, and every link carries something."""
+    request = CollectivesRequest(
+        config=Place(world_size=2, device="cuda"),
+        collectives=COLLECTIVES,
+        message_bytes=(1024, 64 * MIB),
+        measure=SweepMeasureSpec(min_rounds=4),
+        left_s=20.0,
+    )
+    (found, _) = run_ranks(run_all, 2, {"messages": request}, timeout_s=200)[0]
+    outcome = Outcome(found["messages"].state, 1.0, found["messages"].reason, found["messages"].result)
+    record = to_record(request, outcome)
+    assert record.collectives is not None, record.reason
+    assert record.collectives.backend == "nccl"
+    assert record.collectives.missing == ()
+    large = [each for each in messages([record]) if each.message_bytes == 64 * MIB]
+    assert len(large) == len(COLLECTIVES)
+    assert all(each.bus_bandwidth_bytes_per_s.value > 1e7 for each in large)

@@ -24,15 +24,17 @@ from raybench.errors import NotYetError, RequestError, StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
 from raybench.plan.journal import SHOWN
-from raybench.records import measurements, requests, store, trainings
+from raybench.records import collectives, measurements, requests, store, trainings
 from raybench.records.epochs_csv import COLUMNS
 from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialResult
 from raybench.records.store import ResultsDirectory
+from raybench.report.sweep import write_sweep_report
 from raybench.spec import describe
 from raybench.spec.faults import RESERVED_VARIABLES
 from raybench.workloads import protocol
 from tests.conftest import ROOT
 from tests.unit.studies import grid, study
+from tests.unit.sweeps import swept
 
 CONTRACT = ROOT / "docs" / "contract.md"
 PACKAGE = ROOT / "raybench"
@@ -41,7 +43,9 @@ RESULTS = {
     "steps": measurements.StepsResult,
     "probe": measurements.ProbeResult,
     "training": trainings.TrainingResult,
+    "collectives": collectives.CollectivesResult,
 }
+COLUMN_OF_A_SWEEP = "column of `communication.csv`"
 PARTS: dict[str, type[BaseModel]] = {
     "field of a record": TrialRecord,
     "field of `config`": requests.Configuration,
@@ -50,6 +54,9 @@ PARTS: dict[str, type[BaseModel]] = {
     "field of a block of phases": measurements.PhaseBlock,
     "field of `parity`": measurements.LossParity,
     "field of an epoch": trainings.Epoch,
+    "field of a round of messages": collectives.MessageRound,
+    "field of a block of messages": collectives.MessageBlock,
+    "field of a message not measured": collectives.NotMeasured,
 } | {f"field of a `{kind}` result": model for kind, model in RESULTS.items()}
 
 Row = dict[str, str]  # a table's cell by the heading of its column
@@ -446,15 +453,18 @@ def test_columns_of_summary_csv(results: Path) -> None:
     assert f"After `{VARYING_AFTER}`" in CONTRACT.read_text(encoding="utf-8")
 
 
-def test_units_are_those_of_the_names() -> None:
-    by_ending = {"_per_s": "/s", "_bytes": "bytes", "_joules": "J", "_s": "s"}
-    for row in rows("column", "summary.csv"):
-        name, unit = row["column"].strip("`"), row["unit"]
-        ending = next((end for end in by_ending if name.endswith(end)), None)
+UNITS_BY_ENDING = {"_per_s": "/s", "_bytes": "bytes", "_joules": "J", "_s": "s"}
+
+
+@pytest.mark.parametrize("heading", ["column", COLUMN_OF_A_SWEEP])
+def test_units_are_those_of_the_names(heading: str) -> None:
+    for row in rows(heading, "summary.csv" if heading == "column" else None):
+        name, unit = row[heading].strip("`"), row["unit"]
+        ending = next((end for end in UNITS_BY_ENDING if name.endswith(end)), None)
         if ending == "_per_s":
             assert unit.endswith("/s"), name
         elif ending is not None:
-            assert unit == by_ending[ending], name
+            assert unit == UNITS_BY_ENDING[ending], name
         else:
             assert unit not in ("s", "bytes", "J"), name
 
@@ -471,3 +481,24 @@ def test_attributes_of_a_trial_in_the_journal() -> None:
     told = CONTRACT.read_text(encoding="utf-8").rpartition("## optuna.log")[2].rpartition(":\n\n")[2]
     assert tuple(CODE.findall(told)) == SHOWN
     assert set(SHOWN) <= {each.name for each in fields(TrialSummary)}
+
+
+def test_files_of_the_report_of_a_sweep(tmp_path: Path) -> None:
+    _, results = swept(world_sizes=(2, 4), message_bytes=(1024, 65536, 1 << 20))
+    write_sweep_report(tmp_path, results, {})
+    folder = tmp_path / "report"
+    there = {path.name + "/" * path.is_dir() for path in folder.iterdir()}
+    assert set(names("file of a sweep's report")) == there
+    (plots,) = (
+        row for row in rows("file of a sweep's report") if row["file of a sweep's report"] == "`plots/`"
+    )
+    assert set(CODE.findall(plots["what it is"])) == {path.stem for path in (folder / "plots").iterdir()}
+    written = (folder / "communication.csv").read_text(encoding="utf-8").partition("\n")[0]
+    assert written.split(",") == names(COLUMN_OF_A_SWEEP)
+
+
+def test_why_a_message_is_not_measured() -> None:
+    heading = "field of a message not measured"
+    (row,) = (row for row in rows(heading) if row[heading] == "`why`")
+    told = [word for word in CODE.findall(row["meaning"]) if "." not in word]
+    assert told == list(get_args(collectives.WhyNot))

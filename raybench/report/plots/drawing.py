@@ -140,9 +140,9 @@ def log2_axis(axes: Axes, values: Sequence[int]) -> None:
     axes.set_xlim(min(values) / 2**0.3, max(values) * 2**0.3)
 
 
-def far_apart(values: Sequence[int]) -> list[int]:
-    """The values whose labels have room beside each other, the largest among them."""
-    least = np.log2(max(values) / min(values)) / 10
+def far_apart(values: Sequence[int], most: int = 10) -> list[int]:
+    """The values whose labels have room beside each other, ``most`` on an axis, the largest among them."""
+    least = np.log2(max(values) / min(values)) / most
     shown: list[int] = []
     for value in sorted(values, reverse=True):
         if not shown or np.log2(shown[-1] / value) >= least:

@@ -213,7 +213,7 @@ def test_a_wrong_option_as_it_is_typed():
     )
 
 
-@pytest.mark.parametrize("name", ["predict", "communication"])
+@pytest.mark.parametrize("name", ["predict"])
 def test_commands_of_later_versions_say_so(name):
     found = refused(command(name, "results/x", "--world-sizes", "16"))
     assert found == f"{name}: not there yet in this version\n"
@@ -429,7 +429,7 @@ def test_answers_without_torch_or_ray(name):
     assert not CONTROL.search(done.stdout)
 
 
-@pytest.mark.parametrize("name", ["scaling", "report", "list", "show", "doctor"])
+@pytest.mark.parametrize("name", ["scaling", "report", "communication", "list", "show", "doctor"])
 def test_every_command_has_help_with_an_example(name):
     done = command(name, "--help")
     assert done.returncode == 0

@@ -444,7 +444,7 @@ def test_the_same_goes_on(path):
         )
         results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
         assert results.warnings == []
-        results.write_study(longer)
+        results.write_asked(longer)
     with ResultsDirectory.open_readonly(path) as results:
         assert results.study() == longer
 

@@ -27,13 +27,16 @@ FURTHER = {
 }
 
 METHODS = {  # of values
-    "comparison",  # look-ups
+    "at",  # look-ups
+    "comparison",
     "label",
+    "line",
     "present",
     "row",
     "scaling",
     "excludes",  # whether a number lies outside of an interval
     "scaled",  # the same estimate in another unit
+    "time_s",  # a fitted line itself: the curve between messages
 }
 
 

@@ -19,7 +19,7 @@ from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
-from raybench.run.under_way import MAX_LOST_STARTS
+from raybench.run.asking import MAX_LOST_STARTS
 from raybench.spec import Setting
 from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run

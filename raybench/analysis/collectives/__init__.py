@@ -1,0 +1,1 @@
+"""Messages: their times and bandwidths, and the line of latency and bandwidth through them."""

@@ -1,0 +1,160 @@
+"""``communication`` from the request to the report."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from raybench.analysis.collectives.messages import messages
+from raybench.analysis.labels import devices_words
+from raybench.commands.display import Display
+from raybench.commands.exit_codes import INTERRUPTED
+from raybench.commands.measuring import measure_and_report, run_and_end
+from raybench.commands.report import write_and_print
+from raybench.commands.results import open_results
+from raybench.commands.scaling_request import needs_of
+from raybench.errors import Interrupted, RequestError
+from raybench.launch import signals as interrupt
+from raybench.launch.cluster import Cluster
+from raybench.launch.runner import TrialRunner
+from raybench.machine.environment import of_nodes
+from raybench.plan.sweep import SweepPlan, make_sweep_plan
+from raybench.records.messages import Progress
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import CollectivesRequest
+from raybench.records.store import ResultsDirectory
+from raybench.report.wording import share
+from raybench.run.sweep import SweepSession
+from raybench.spec.sweep import Sweep
+from raybench.spec.toml import received
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What was typed."""
+
+    output: Path | None = None
+    resume: bool = False
+    retry: tuple[State, ...] = ()
+    overrides: tuple[tuple[str, Any], ...] = ()  # dotted fields of the sweep
+    address: str | None = None
+    quiet: bool = False
+
+
+def run_communication(options: SweepOptions, console: Console) -> int:
+    """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+    sweep = sweep_of(options)
+    with interrupt.raising():
+        try:
+            cluster = Cluster(address=options.address)
+            try:
+                return _planned(options, sweep, cluster)
+            finally:
+                cluster.close()
+        except Interrupted:  # before there was anything to keep, or for the second time
+            return INTERRUPTED
+
+
+def _planned(options: SweepOptions, sweep: Sweep, cluster: Cluster) -> int:
+    device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
+    resources = sweep.resources.model_copy(update={"device": device})
+    needs = needs_of(resources)
+    plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), cluster.resources(needs))
+    now = of_nodes(cluster.environments(needs))
+    with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
+        return measure_and_report(
+            store,
+            lambda display: _measure(options, plan, cluster, store, display),
+            lambda own, notes: write_and_print(store, own, notes, quiet=options.quiet),
+            command=Sweep.name,
+            quiet=options.quiet,
+        )
+
+
+def sweep_of(options: SweepOptions) -> Sweep:
+    """The sweep as it was typed; with ``--resume`` that of the directory, changed by what was typed."""
+    data: dict[str, Any] = {}
+    if options.resume:
+        assert options.output is not None
+        with ResultsDirectory.open_readonly(options.output) as store:
+            data = store.sweep().model_dump()
+    for field, value in options.overrides:
+        table, _, name = field.rpartition(".")
+        (data.setdefault(table, {}) if table else data)[name] = value
+    try:
+        return Sweep.model_validate(data)
+    except ValidationError as error:
+        raise RequestError(
+            *(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']} (received {received(each['input'])})"
+                for each in error.errors(include_url=False)
+            )
+        ) from None
+
+
+def _measure(
+    options: SweepOptions, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
+) -> list[str]:
+    """Run the sweep and end every process; what to tell beside the results."""
+    backend = "NCCL" if plan.device == "cuda" else "gloo"
+    kind = "GPU" if plan.device == "cuda" else "CPU"
+    display.stage(f"raybench {Sweep.name}: starting Ray and {plan.group_size} {kind} workers on {backend}")
+    workers, needs = plan.group_size if plan.oversubscribed else 0, needs_of(plan.sweep.resources)
+    cluster.prepare(needs, oversubscribed_workers=workers, tell=display.line)
+    # what Ray Train keeps of a run is of no use afterwards
+    with tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True) as storage:
+        runner = _runner(plan, cluster, Path(storage), store.path)
+        session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
+        run_and_end(runner, session.run)
+    return plan.notes
+
+
+def _runner(plan: SweepPlan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+    from raybench.launch.group_runner import WorkerGroupRunner
+
+    needs = needs_of(plan.sweep.resources)
+    return WorkerGroupRunner(cluster, needs=needs, storage=storage, results=results)
+
+
+class SweepProgress:
+    """The ``SweepWatcher`` of a run: puts its events into words, and shows them."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def stage(self, text: str) -> None:
+        """What the sweep is at."""
+        self._display.stage(text)
+
+    def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
+        """A part of a place's rounds begins."""
+        self._display.trial(_place_words(request), done=done, total=total, left_s=left_s)
+
+    def progress(self, progress: Progress) -> None:
+        """What it is doing."""
+        self._display.progress(progress)
+
+    def part_done(self, records: Sequence[TrialRecord]) -> None:
+        """A part has ended."""
+        record = records[-1]
+        assert record.request.kind == "collectives"
+        words = _place_words(record.request)
+        if record.state != "complete":
+            self._display.trial_done([words], f"{record.state}: {record.reason}")
+            return
+        found = messages(records)
+        rounds = sum(len(each.collectives.rounds) for each in records if each.collectives)
+        widest = max(each.time_s.log_half_width for each in found)
+        outcome = f"{len(found)} messages, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
+        self._display.trial_done([words], outcome)
+
+
+def _place_words(request: CollectivesRequest) -> str:
+    config = request.config
+    return f"{devices_words(config.world_size)}, {config.placement}"

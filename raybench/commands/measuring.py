@@ -1,0 +1,70 @@
+"""What every command that measures does: survives interrupts and full disks, and ends with a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+
+from raybench.commands.console import own_output
+from raybench.commands.display import Display
+from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.report import resume_command
+from raybench.errors import GroupLostError, Interrupted, NoRoomError, StoreError
+from raybench.launch import signals as interrupt
+from raybench.launch.runner import TrialRunner
+from raybench.records.store import ResultsDirectory
+
+Report = Callable[[Console, list[str]], int]  # writes it and prints its summary, and notes; the exit code
+
+
+def measure_and_report(
+    store: ResultsDirectory,
+    measure: Callable[[Display], list[str]],
+    report: Report,
+    *,
+    command: str,
+    quiet: bool,
+) -> int:
+    """Measure and report; a full disk and a lost group leave what was measured, and say so.
+
+    ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
+    """
+    notes, ended = list(store.warnings), DONE
+    with own_output(store.path / "ray.log") as own:
+        with Display(own, quiet=quiet) as display:
+            try:
+                with interrupt.held():
+                    notes += measure(display)
+            except Interrupted as signal:
+                ended = INTERRUPTED
+                display.line(f"{signal}: the workers are gone, what was measured is kept")
+            except (GroupLostError, NoRoomError) as lost:
+                notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
+            except StoreError as error:
+                ended = CANNOT_WRITE
+                notes += error.problems
+        try:
+            with interrupt.held(second_raises=True):
+                code = report(own, notes)
+        except Interrupted:  # after the report, unless it came twice
+            code = ended = INTERRUPTED
+        except OSError as error:
+            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
+            code = ended = CANNOT_WRITE
+        if ended != DONE:
+            own.print(f"To go on: {resume_command(store.path, command)}", soft_wrap=True, markup=False)
+    return ended or code
+
+
+def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:
+    """Run, then end every process that the runner started, however the run ends."""
+    try:
+        run()
+        runner.close()
+    except Interrupted:
+        runner.abandon()
+        raise
+    except BaseException:
+        runner.close()
+        raise

@@ -1,0 +1,56 @@
+"""What a sweep of collectives brings: raw times of messages; bandwidths are made on reading."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raybench.records.base import Frozen
+from raybench.records.measurements import StopReason
+from raybench.spec.sweep import Collective
+
+# oom: no memory for its buffers. time: its rounds would not fit into the time. unsupported: the backend has
+# no such collective. wrong: its result is. uneven: the ranks cannot have equal shares of it.
+WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
+
+
+class MessageBlock(Frozen):
+    """Operations of one collective on one message, one after the other, after those thrown away."""
+
+    collective: Collective
+    message_bytes: int  # as nccl-tests counts it: of all_gather's output, of reduce_scatter's input
+    time_s: tuple[float, ...]  # of one operation: the mean over the block, one for each rank of the team
+    num_operations: int
+
+    @property
+    def slowest_s(self) -> float:
+        """Of the slowest rank: the time of the operation."""
+        return max(self.time_s)
+
+
+class MessageRound(Frozen):
+    """One block of each collective and message, in the order in which they ran."""
+
+    blocks: tuple[MessageBlock, ...]
+    at_s: float  # since the first round began
+
+
+class NotMeasured(Frozen):
+    """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
+
+    collective: Collective
+    message_bytes: int | None = None
+    why: WhyNot
+    reason: str
+
+
+class CollectivesResult(Frozen):
+    """What a complete part of a sweep has."""
+
+    kind: Literal["collectives"] = "collectives"
+    backend: str  # that carried the messages
+    rounds: tuple[MessageRound, ...]
+    stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
+    missing: tuple[NotMeasured, ...] = ()
+    setup_s: float
+    warmup_s: float
+    measure_s: float

@@ -1,0 +1,76 @@
+"""A report's pages, whatever it reports: one HTML file that needs nothing else, and the same in Markdown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raybench.report import formats
+from raybench.report.environment import environment_lines
+from raybench.report.files import remove_old_plots, write_whole
+from raybench.report.plots.drawn import DrawnPlot
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def make_pages(
+    directory: Path,
+    environment: Mapping[str, Any],
+    *,
+    asked_by: str,
+    **named: Any,
+) -> dict[str, str | bytes]:
+    """``report.html`` and ``report.md``.
+
+    ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
+    command that measures the same again. ``named`` is by the names that the templates know: name, answer,
+    plots, tables, method, findings (None: there is nothing to find).
+    """
+    more = {
+        "environment": environment_lines(environment),
+        "command": asked_by,
+        "again": f"python -m raybench.study report {quoted(directory)}",
+        "markdown": formats.to_markdown,
+    }
+    return {
+        "report.html": _template("template.html.j2").render(named | more),  # no script, no network
+        "report.md": _template("template.md.j2").render(named | more),  # the same words and tables
+    }
+
+
+def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequence[DrawnPlot]) -> list[Path]:
+    """Write ``contents`` and the plots' files; their paths in this order.
+
+    Every file is whole at any moment: it is written beside its place and moved there. Raises ``OSError``
+    where the directory cannot be written.
+    """
+    drawn: dict[str, str | bytes] = {}
+    for plot in plots:
+        drawn[f"{plot.name}.png"] = plot.png
+        drawn[f"{plot.name}.svg"] = plot.svg
+    remove_old_plots(folder / "plots", set(drawn))
+    files = dict(contents) | {f"plots/{name}": content for name, content in drawn.items()}
+    return [write_whole(folder / name, content) for name, content in files.items()]
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=name.endswith("html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(name)

@@ -1,0 +1,30 @@
+"""A table for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raybench.report.tables.base import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+def rich_table(table: Table, width: int) -> RichTable:
+    """``table`` with its title, ``width`` columns wide."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        title=Text(table.title) if table.title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        width=width,
+        pad_edge=False,
+    )
+    for column in table.columns:
+        drawn.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn

@@ -1,0 +1,88 @@
+"""A sweep of collectives: which of them, over which messages, on how many devices, where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from raybench.spec.base import Fraction, Model, NonNegativeInt, PositiveFloat, no_repeats
+from raybench.spec.study import ResourcesSpec, WorldSizes
+
+Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+# Where workers stand on nodes; lists of ranks are a study's: they fit one world size only.
+NodePlacement = Literal["pack", "spread"]
+NODE_PLACEMENTS: tuple[NodePlacement, ...] = get_args(NodePlacement)
+
+ELEMENT_BYTES = 4  # of float32, which messages are made of
+DEFAULT_SIZES = tuple(2**10 * 4**power for power in range(10))  # 1 KiB to 256 MiB
+MessageBytes = Annotated[int, Field(ge=ELEMENT_BYTES, multiple_of=ELEMENT_BYTES, strict=True)]
+
+
+def message_in_shares(message_bytes: int, world_size: int) -> int:
+    """The largest message of at most so many bytes of which every rank has an equal share; 0: there is none.
+
+    Shares are whole float32. All collectives of a world size are measured at the same messages.
+    """
+    smallest = ELEMENT_BYTES * world_size
+    return message_bytes // smallest * smallest
+
+
+class SweepMeasureSpec(Model):
+    """How long and how exactly the messages of one world size and placement are measured."""
+
+    half_width: Fraction | None = Field(
+        None, description="of each time's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
+    )
+    max_seconds: PositiveFloat = Field(
+        60.0, description="rounds of one world size and placement end after this, in s"
+    )
+    timeout_seconds: PositiveFloat = Field(
+        600.0, description="a part of the rounds is ended after this, in s"
+    )
+    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds of a part")
+
+    @model_validator(mode="after")
+    def _timeout_is_longer(self) -> SweepMeasureSpec:
+        if self.timeout_seconds <= self.max_seconds:
+            raise ValueError(
+                f"timeout_seconds must exceed max_seconds ({self.timeout_seconds} <= {self.max_seconds})"
+            )
+        return self
+
+
+class Sweep(Model):
+    """What ``communication`` measures."""
+
+    name: ClassVar[str] = "communication"  # what records and directories have for the name of a study
+    # as of a study: how long it may take, not what is measured
+    MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = ("measure.max_seconds", "measure.timeout_seconds")
+
+    collectives: Annotated[tuple[Collective, ...], Field(min_length=1), AfterValidator(no_repeats)] = Field(
+        COLLECTIVES, description="as torch.distributed names them"
+    )
+    message_bytes: Annotated[tuple[MessageBytes, ...], Field(min_length=1), AfterValidator(no_repeats)] = (
+        Field(DEFAULT_SIZES, description="sizes of the messages in bytes, as nccl-tests counts them")
+    )
+    world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
+        "all", description='numbers of devices, from 2 on; "all": 2, 4, ... and every device'
+    )
+    placement: Annotated[tuple[NodePlacement, ...], Field(min_length=1), AfterValidator(no_repeats)] = Field(
+        ("pack",), description="pack fills nodes, spread takes one per node"
+    )
+    measure: SweepMeasureSpec = Field(SweepMeasureSpec(), description="how long and how exactly")
+    resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
+    seed: NonNegativeInt = Field(0, description="of the order of blocks")
+
+    @field_validator("message_bytes", "world_sizes")
+    @classmethod
+    def _ascending(cls, value: Any) -> Any:
+        return value if isinstance(value, str) else tuple(sorted(value))
+
+    @field_validator("world_sizes")
+    @classmethod
+    def _several_devices(cls, value: Any) -> Any:
+        if not isinstance(value, str) and value[0] < 2:
+            raise ValueError("at least 2: one device has nobody to talk to")
+        return value

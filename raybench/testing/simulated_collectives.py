@@ -1,0 +1,82 @@
+"""A part of a sweep of collectives in simulated time, over a link whose latency and rate are planted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from raybench.analysis.collectives.messages import bus_factor
+from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound, NotMeasured
+from raybench.records.requests import CollectivesRequest
+from raybench.spec.sweep import Collective, message_in_shares
+from raybench.testing.noise import Noise
+
+BLOCK_S = 0.05
+MOST_OPERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class FakeLink:
+    """Every collective takes ``latency_s``, and sends what it must over each device's link at its bandwidth.
+
+    ``kinks`` slow down the messages from a size (bytes) on, as a change of algorithm or a cache does.
+    """
+
+    latency_s: float = 60e-6
+    bandwidth_bytes_per_s: float = 2.0e9  # of the bus, of every device's link
+    kinks: tuple[tuple[int, float], ...] = ()  # from so many bytes on, by this factor
+    memory_bytes: int = 1 << 34  # the largest message
+    unsupported: tuple[Collective, ...] = ()
+
+    def time_s(self, collective: Collective, message_bytes: int, world_size: int) -> float:
+        """The truth, in s."""
+        sent = message_bytes * bus_factor(collective, world_size)
+        slower = math.prod(factor for size, factor in self.kinks if message_bytes >= size)
+        return (self.latency_s + sent / self.bandwidth_bytes_per_s) * slower
+
+
+def simulate_part(
+    request: CollectivesRequest, link: FakeLink, noise: Noise, random: np.random.Generator
+) -> CollectivesResult:
+    """The rounds of one part, by the simulated clock; every rank is as slow as the slowest but for a hair."""
+    size, clock_s, missing = request.config.world_size, 0.0, list[NotMeasured]()
+    cases = list[tuple[Collective, int]]()
+    for collective in request.collectives:
+        if collective in link.unsupported:
+            reason = f"ProcessGroupFake does not support {collective}"
+            missing.append(NotMeasured(collective=collective, why="unsupported", reason=reason))
+            continue
+        for asked in request.message_bytes:
+            message = message_in_shares(asked, size)
+            if message <= link.memory_bytes:
+                cases.append((collective, message))
+            else:
+                missing.append(
+                    NotMeasured(collective=collective, message_bytes=message, why="oom", reason="no memory")
+                )
+    rounds = list[MessageRound]()
+    while len(rounds) < request.measure.min_rounds and (len(rounds) < 3 or clock_s < request.left_s):
+        at_s, blocks = clock_s, list[MessageBlock]()
+        for place in random.permutation(len(cases)):
+            collective, message = cases[place]
+            time_s = link.time_s(collective, message, size) * noise.of_block(clock_s, random)
+            number = min(max(round(BLOCK_S / time_s), 1), MOST_OPERATIONS)
+            clock_s += number * time_s
+            of_ranks = tuple(time_s * (1 - 1e-3 * rank) for rank in range(size))
+            blocks.append(
+                MessageBlock(
+                    collective=collective, message_bytes=message, time_s=of_ranks, num_operations=number
+                )
+            )
+        rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))
+    return CollectivesResult(
+        backend="fake",
+        rounds=tuple(rounds),
+        stopped_by="steps" if len(rounds) == request.measure.min_rounds else "max_seconds",
+        missing=tuple(missing),
+        setup_s=0.1,
+        warmup_s=0.5,
+        measure_s=clock_s,
+    )

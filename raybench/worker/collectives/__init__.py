@@ -1,0 +1,1 @@
+"""A part of a sweep of collectives."""

@@ -1,0 +1,188 @@
+"""Which messages are measured: each checked, warmed up and timed roughly; which not, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from raybench.analysis.estimates.stopping import LEAST_ROUNDS, PATIENCE
+from raybench.records.collectives import NotMeasured, WhyNot
+from raybench.records.requests import CollectivesRequest
+from raybench.spec.sweep import Collective, message_in_shares
+from raybench.worker.collectives.memory import allocate
+from raybench.worker.collectives.operations import Operation
+from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
+from raybench.worker.failures import describe
+
+BLOCK_S = 0.05  # at least, of a block: the ranks leave a barrier within a hundredth of that
+MOST_OPERATIONS = 1000  # of a block
+WARM_S, FURTHER_LOOKS = 0.01, 2  # of the operations whose time is taken for a block's number
+
+
+@dataclass(frozen=True)
+class Case:
+    """One collective on one message, ready for the rounds."""
+
+    operation: Operation
+    operation_s: float  # roughly, on the slowest rank
+
+    @property
+    def timed(self) -> int:
+        """Operations of a block that count."""
+        return min(max(round(BLOCK_S / self.operation_s), 1), MOST_OPERATIONS)
+
+    @property
+    def discarded(self) -> int:
+        """Operations before them: one, as the ranks come from a barrier, where that is more than nothing."""
+        return 1 if self.operation_s < BLOCK_S else 0
+
+    @property
+    def block_s(self) -> float:
+        """A block, in s."""
+        return (self.timed + self.discarded) * self.operation_s
+
+
+@dataclass
+class Cases:
+    """What is measured, and what is not."""
+
+    ready: list[Case] = field(default_factory=list)
+    missing: list[NotMeasured] = field(default_factory=list)
+
+    @property
+    def round_s(self) -> float:
+        """A block of each, in s."""
+        return sum(case.block_s for case in self.ready)
+
+
+class Preparation:
+    """From what is asked for to what is measured, on one rank. Every method is a collective call."""
+
+    def __init__(
+        self, request: CollectivesRequest, team: Team, device: Device, on_message: Callable[[str], None]
+    ) -> None:
+        """``on_message`` hears which message is warmed up."""
+        self._request, self._team, self._device, self._on_message = request, team, device, on_message
+        self._cases = Cases()
+        self._open: list[Collective] = list(request.collectives)
+        self._last: dict[Collective, Case] = {}  # the largest message so far
+
+    def prepare(self) -> Cases:
+        """Every message that can be measured, the smallest first."""
+        sizes = self._sizes_with_shares()
+        buffers, too_large = allocate(sizes, self._team, self._device)
+        for size, reason in sorted(too_large.items()):
+            self._leave_out(self._open, size, "oom", reason)
+        for size in sizes:
+            for collective in tuple(self._open):
+                if buffers is not None and size <= buffers.message_bytes:
+                    self._on_message(f"{collective} of {size:,} bytes")
+                    self._add(Operation(collective, size, buffers, self._team))
+        return self._cases
+
+    def _sizes_with_shares(self) -> list[int]:
+        """In bytes, ascending: those of which every rank has a share."""
+        sizes = dict[int, None]()
+        for asked in self._request.message_bytes:
+            size = message_in_shares(asked, self._team.size)
+            if size:
+                sizes[size] = None
+            else:
+                reason = f"{asked} bytes have no float32 for each of {self._team.size} ranks"
+                self._leave_out(self._open, asked, "uneven", reason)
+        return list(sizes)
+
+    def _add(self, operation: Operation) -> None:
+        if self._takes_too_long(operation) or not self._is_right(operation):
+            return
+        case = Case(operation, self._time_of(operation))
+        self._last[operation.collective] = case
+        self._cases.ready.append(case)
+
+    def _takes_too_long(self, operation: Operation) -> bool:
+        """Whether a few rounds with this message would not fit, by the time of the next smaller one."""
+        before = self._last.get(operation.collective)
+        if before is None:
+            return False
+        growth = operation.message_bytes / before.operation.message_bytes
+        expected = Case(operation, before.operation_s * growth)
+        most_s = PATIENCE * self._request.measure.max_seconds
+        if LEAST_ROUNDS * (self._cases.round_s + expected.block_s) <= most_s:
+            return False
+        reason = (
+            f"takes some {expected.operation_s:.2g} s, so that {LEAST_ROUNDS} rounds with it "
+            f"take more than {most_s:g} s, twice measure.max_seconds"
+        )
+        self._leave_out([operation.collective], operation.message_bytes, "time", reason)
+        return True
+
+    def _is_right(self, operation: Operation) -> bool:
+        """Whether the result is what it should be; run by the first part, and once at the least.
+
+        Of what the backend does not have every rank's first call is refused, before anything is sent.
+        """
+        fault, refused = None, None
+        operation.fill()
+        self._device.synchronize()
+        self._team.barrier()
+        try:
+            operation.run()
+            self._device.synchronize()
+            fault = operation.fault() if self._request.part == 0 else None
+        except (RuntimeError, NotImplementedError) as error:
+            if not _is_refusal(error):
+                raise
+            refused = describe(error)
+        operation.clear()
+        answers: list[tuple[str | None, str | None]] = self._team.gather((refused, fault))
+        refusals = [refusal for refusal, _ in answers if refusal]
+        faults = [
+            f"rank {rank}: {each[1]}" for rank, each in zip(self._team.ranks, answers, strict=True) if each[1]
+        ]
+        if refusals:
+            self._leave_out([operation.collective], None, "unsupported", refusals[0])
+        elif faults:
+            self._leave_out([operation.collective], operation.message_bytes, "wrong", faults[0])
+        if refusals:
+            self._open.remove(operation.collective)
+        return not (refusals or faults)
+
+    def _time_of(self, operation: Operation) -> float:
+        """Of one operation in s, on the slowest rank, when it is warm; of several looks the shortest.
+
+        A look that another process disturbed would make every block of the message too short.
+        """
+        number = 1
+        while (seconds := self._look(operation, number)) < WARM_S and number < MOST_OPERATIONS:
+            number = min(4 * number, MOST_OPERATIONS)
+        if seconds < BLOCK_S:
+            seconds = min(seconds, *(self._look(operation, number) for _ in range(FURTHER_LOOKS)))
+        return seconds / number
+
+    def _look(self, operation: Operation, number: int) -> float:
+        """Seconds of so many operations, on the slowest rank."""
+        self._team.barrier()
+        began = perf_counter()
+        for _ in range(number):
+            operation.run()
+        self._device.synchronize()
+        slowest_s: float = max(self._team.gather(perf_counter() - began))
+        return slowest_s
+
+    def _leave_out(
+        self, collectives: Sequence[Collective], message_bytes: int | None, why: WhyNot, reason: str
+    ) -> None:
+        self._cases.missing += [
+            NotMeasured(collective=each, message_bytes=message_bytes, why=why, reason=reason)
+            for each in collectives
+        ]
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a backend says that it does not have a collective, rather than that one failed."""
+    words = str(error).lower()
+    return isinstance(error, NotImplementedError) or any(
+        sign in words for sign in ("does not support", "not supported", "not implemented", "unsupported")
+    )
