@@ -13,7 +13,7 @@ from tests.ray import faulty
 from tests.ray.commands import Command
 from tests.ray.test_faults import read_records, write_study
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 SCALING = ("scaling", "--runner", "tune", "--output", "out")
 
 
@@ -21,7 +21,7 @@ def test_ctrl_c_then_resume_to_the_report_and_a_crash_costs_its_own_trial(tmp_pa
     batches = [12, faulty.KILLED, faulty.FINE]  # the default is the fastest: no confirmation
     write_study(tmp_path, batches, "[2]")
     command = Command(*SCALING, "faulty.toml", folder=tmp_path)
-    command.wait_for("samples/s")  # the first trial is on disk
+    command.wait_for("samples/s", timeout_s=240)  # the first trial is on disk
     time.sleep(3)  # and the next one's processes are starting
     command.send(signal.SIGINT)
     began = time.monotonic()
