@@ -75,7 +75,9 @@ def scaling(
     data: Annotated[
         Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")
     ] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Traces of torch.profiler.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Traces of the default and the best trial.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of weights, batches and search.")
     ] = None,
@@ -84,7 +86,7 @@ def scaling(
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
 ) -> None:
     """Plan, run, analyse and report a scaling study."""
-    _refuse_not_yet({"--runner tune": runner == "tune", "--profile": profile})
+    _refuse_not_yet({"--runner tune": runner == "tune"})
     if retry and not resume:
         raise RequestError(f"--retry: goes with --resume (received {retry!r})")
     if grid and trials is not None:
@@ -103,6 +105,7 @@ def scaling(
         "resources.oversubscribe": True if oversubscribe else None,
         "measure.steps": steps,
         "measure.warmup_steps": warmup_steps,
+        "measure.profile": True if profile else None,
         "data": str(data.expanduser().resolve()) if data else None,
         "seed": seed,
     }

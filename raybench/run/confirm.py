@@ -23,6 +23,9 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             )
             continue
         request = plan.confirmation(plan.suggestion_of(winner), default)
+        if winner.request.role == "scaling":  # its curve was measured before it was chosen
+            request = plan.profiled(request)
+            session.note_without_profile([request])
         cost_s = session.trial_cost_s(request)
         in_time = session.budget.in_time(request, cost_s, cost_s, session.training_reserve_s())
         if session.is_open(request) and in_time is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +10,13 @@ from typing import Protocol
 
 from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.labels import trial_words
 from raybench.errors import GroupLostError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import BlockStepTimes, Outcome, Progress
+from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest, TrialRequest
 from raybench.spec.knobs import Setting
@@ -31,6 +32,10 @@ class Store(Protocol):
 
     def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Keep one record and its step times."""
+        ...
+
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
+        """Keep what the ranks of a trial made for people to open."""
         ...
 
     def latest(self) -> dict[str, TrialRecord]:
@@ -86,6 +91,18 @@ class Session:
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
+    def note_without_profile(self, requests: Iterable[TrialRequest]) -> None:
+        """Say which of ``requests`` were measured before a profile was asked for."""
+        for request in requests:
+            if request.kind != "steps" or not request.measure.profile or self.is_open(request):
+                continue
+            steps = self.store.latest()[request.trial_id].steps
+            if steps is not None and not steps.profile and "profile" not in steps.missing:
+                self.notes.append(
+                    f"no profile of trial {request.trial_id} ({trial_words(self.study, request)}): it was "
+                    "measured before one was asked for, and nothing is measured twice"
+                )
+
     def measure(self, trial: Trial, *, done: int, total: int | None) -> TrialRecord:
         """The trial's record, from the disk where it is known already.
 
@@ -105,6 +122,8 @@ class Session:
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=started
         )
         self.store.append(record, outcome.step_times)
+        if outcome.files:
+            self.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
             # without the start of a worker group, and as if its rounds had not been cut short
             cut_s = self.plan.study.measure.max_seconds - request.measure.max_seconds

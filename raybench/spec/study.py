@@ -140,6 +140,14 @@ class MeasureSpec(Model):
     warmup_steps: NonNegativeInt | None = Field(
         None, description="steps before the first round; none: until the step time is steady"
     )
+    profile: Switch = Field(
+        False,
+        description="traces of torch.profiler, of a few steps of the default and of what is best, at the "
+        "target world size, when their rounds are done",
+    )
+    memory_snapshot: Switch = Field(
+        False, description="of the same trials what the memory of a GPU is given for, in one step"
+    )
 
     @model_validator(mode="after")
     def _timeout_is_longer(self) -> MeasureSpec:

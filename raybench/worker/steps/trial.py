@@ -95,7 +95,7 @@ class StepsTrial:
             has_plain="plain" not in variants.missing,
         )
         result = self._with_parts_beside(result, loop, beside)
-        return RankResult("complete", result=result, step_times=tuple(loop.step_times))
+        return RankResult("complete", result=result, step_times=tuple(loop.step_times), files=beside.files)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""

@@ -135,7 +135,6 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "resume nothing": (["--resume"], "--resume", "--output DIR"),
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune": (["--runner", "tune"], "--runner tune", "not there yet"),
-    "profile": (["--profile"], "--profile", "not there yet"),
     "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
     "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),
     "fsdp excludes": (
