@@ -164,7 +164,7 @@ def apart(tmp_path: Path) -> Iterator[dict[str, list[str]]]:
             hosts.write_text(f"127.0.0.1 localhost\n10.213.7.{number + 1} node{number}\n")
             # the first process of a node is a shell, which takes leave of those that nobody waits for
             become = f"mount --bind {hosts} /etc/hosts && hostname node{number}"
-            inside = f'{become} && "$@"; code=$?; echo "node{number} ended with $code"; exit $code'
+            inside = f'{become} && "$@"; code=$?; echo "node{number} ended with $code" >&2; exit $code'
             enter = [
                 "nsenter",
                 f"--net=/run/netns/{name}",
