@@ -21,6 +21,7 @@ from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
+from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.strategies import StrategyRow, compare_strategies
@@ -46,6 +47,7 @@ class StudyResults(MeasuredStudy):
     hiding: tuple[Hiding, ...]
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
+    profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
     extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
@@ -84,6 +86,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         hiding=hidden,
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
+        profiled=profiled(base),
         work=work,
         costs=costs(base, work),
         extra_device_time=extra_device_time(base),

@@ -10,7 +10,7 @@ import typer
 from raybench.commands import options as parsed
 from raybench.commands.exit_codes import leave
 from raybench.commands.options import parse_whole as _whole
-from raybench.errors import NotYetError, RequestError
+from raybench.errors import RequestError
 
 StudyName = Annotated[
     str | None,
@@ -61,7 +61,9 @@ def scaling(
     data: Annotated[
         Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")
     ] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Traces of torch.profiler.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Traces of the default and the best trial.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of weights, batches and search.")
     ] = None,
@@ -70,7 +72,6 @@ def scaling(
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
 ) -> None:
     """Plan, run, analyse and report a scaling study."""
-    _refuse_not_yet({"--profile": profile})
     if retry and not resume:
         raise RequestError(f"--retry: goes with --resume (received {retry!r})")
     if grid and trials is not None:
@@ -89,6 +90,7 @@ def scaling(
         "resources.oversubscribe": True if oversubscribe else None,
         "measure.steps": steps,
         "measure.warmup_steps": warmup_steps,
+        "measure.profile": True if profile else None,
         "data": str(data.expanduser().resolve()) if data else None,
         "seed": seed,
     }
@@ -114,9 +116,3 @@ def scaling(
         quiet=quiet,
     )
     leave(run_scaling(options, make_console()))
-
-
-def _refuse_not_yet(asked: dict[str, bool]) -> None:
-    for what, is_asked in asked.items():
-        if is_asked:
-            raise NotYetError(what)

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
@@ -192,18 +193,31 @@ class Plan:
         """The suggestion at the target world size."""
         return self._steps(suggestion, "search", self.target, self._placement(self.target))
 
-    def curve(self, suggestion: Suggestion) -> list[StepsRequest]:
+    def curve(self, suggestion: Suggestion, *, in_answer: bool = False) -> list[StepsRequest]:
         """The suggestion at every world size and placement, the largest first; ``single`` on one device.
 
-        All of one start of the workers, then all of the next.
+        All of one start of the workers, then all of the next. ``in_answer``: it is the default, or the best.
         """
-        return [
+        requests = [
             self._steps(suggestion, "scaling", size, placement, start)
             for start in range(self.study.measure.starts)
             for size in reversed(self.world_sizes)
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
+        return [self.profiled(each) if in_answer and self._speaks(each) else each for each in requests]
+
+    def _speaks(self, request: StepsRequest) -> bool:
+        """Whether a trial of a curve is the one that its setting is compared by."""
+        config = request.config
+        there = (self.target, self._placement(self.target))
+        return (config.world_size, config.placement) == there and request.start == 0
+
+    def profiled(self, request: StepsRequest) -> StepsRequest:
+        """``request`` with the traces and the snapshot of memory that the study asks for of chosen trials."""
+        asked = self.study.measure
+        chosen = {"profile": asked.profile, "memory_snapshot": asked.memory_snapshot}
+        return request.model_copy(update={"measure": request.measure.model_copy(update=chosen)})
 
     def confirmation(self, winner: Suggestion, default: Suggestion) -> StepsRequest:
         """The winner and the default in the same rounds."""
@@ -259,10 +273,14 @@ class Plan:
         the worker groups of different process knobs come in shuffled order: what changes with time, or with
         the group before, must not look like a variable's effect.
         """
+        first = self.default()
+        default = (first.setting, first.environment)
         asked = [
             Trial(request, suggestion.number)
             for suggestion in self.suggestions()
-            for request in self.curve(suggestion)
+            for request in self.curve(
+                suggestion, in_answer=(suggestion.setting, suggestion.environment) == default
+            )
         ]
         unique: dict[str, Trial] = {}
         for trial in asked:
@@ -313,10 +331,11 @@ class Plan:
         )
 
     def _measure(self, role: StepsRole) -> MeasureSpec:
-        half_width = self.study.search.half_width
-        if role != "search" or half_width is None:
-            return self.study.measure
-        return self.study.measure.model_copy(update={"half_width": half_width})
+        """As the study says; a search may be coarser, and few trials are profiled."""
+        changed: dict[str, Any] = {"profile": False, "memory_snapshot": False}
+        if role == "search" and self.study.search.half_width is not None:
+            changed["half_width"] = self.study.search.half_width
+        return self.study.measure.model_copy(update=changed)
 
     def _variants(self, role: StepsRole, world_size: int, strategy: str) -> tuple[Variant, ...]:
         if role == "confirmation":

@@ -12,7 +12,9 @@ from raybench.records.requests import Variant
 StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
-Beside = Literal["phases", "matrix_peak", "parity", "compression_error", "restarts"]
+Beside = Literal[
+    "phases", "matrix_peak", "parity", "compression_error", "restarts", "memory_snapshot", "profile"
+]
 
 
 class Block(Frozen):
@@ -87,6 +89,22 @@ class LossParity(Frozen):
     may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
 
 
+class TracedRank(Frozen):
+    """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
+
+    rank: int  # of the worker group
+    num_steps: int
+    steps_s: float  # from the first step's begin to the last one's end
+    compute_s: float
+    communication_s: float  # waiting for other ranks within a transfer is part of it
+    both_s: float  # communication while this rank computes
+
+    @property
+    def alone_s(self) -> float:
+        """Communication while this rank does not compute, in s."""
+        return self.communication_s - self.both_s
+
+
 class StepsResult(Frozen):
     """What a complete trial of steps has."""
 
@@ -108,6 +126,7 @@ class StepsResult(Frozen):
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
     restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
+    profile: tuple[TracedRank, ...] = ()  # of each rank that has a trace, where a profile was asked for
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
     flops_per_step: float | None = None  # of one device
     matrix_peak_flops_per_s: float | None = None  # measured, of one device alone

@@ -64,6 +64,14 @@ class BlockStepTimes:
 
 
 @dataclass(frozen=True)
+class RankFile:
+    """A file that a rank made for people to open: a trace, a snapshot of memory."""
+
+    name: str  # within the trial's directory
+    content: bytes
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How one trial ended."""
 
@@ -72,6 +80,7 @@ class Outcome:
     reason: str | None = None
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
+    files: tuple[RankFile, ...] = ()  # of all ranks
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``

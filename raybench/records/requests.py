@@ -101,7 +101,7 @@ class _Request(Frozen):
         """Twelve hexadecimal digits of SHA-256 over what is asked, ``kind`` and ``role`` included.
 
         How long it may take is left out: a study resumed with longer time-outs measures nothing twice. So is
-        whether a trained model is kept.
+        what is kept beside the numbers: a trained model, a profile.
         """
         text = json.dumps(self._asked(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -114,8 +114,10 @@ class _Request(Frozen):
 class StepsRequest(_Request):
     """Rounds of blocks of steps, a block of each variant in every round; with ``versus`` a confirmation."""
 
-    # A study that goes on with more starts keeps those that it has.
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds", "starts"}}
+    # A study that goes on with more starts keeps those that it has; a profile changes nothing of the rounds.
+    NOT_ASKED: ClassVar[dict[str, Any]] = {
+        "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"}
+    }
 
     config: Configuration
     kind: Literal["steps"] = "steps"

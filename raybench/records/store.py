@@ -7,6 +7,7 @@ samples/         step times, one parquet file a record
 epochs.csv       training trials: one row an epoch and seed, made of the records
 checkpoints/     of training trials, one directory a trial
 models/          trained models, one directory a trial, where the study keeps them
+traces/          of profiled trials: one directory a trial, with files of every rank
 .lock, .lock-owner  who is writing here
 """
 
@@ -36,12 +37,16 @@ from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 
 if TYPE_CHECKING:
-    from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
+    from raybench.records.messages import (
+        BlockStepTimes,
+        RankFile,
+    )  # brings numpy, which reading does not need
 
 STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
     "study.toml", "sweep.toml", "environment.json", "trials.jsonl", "samples",
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
+TRACES = "traces"
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 Asked = Study | Sweep  # what a results directory answers
@@ -228,6 +233,19 @@ class ResultsDirectory:
                 f"the record of trial {record.trial_id} is kept, its step times are not"
             ) from None
 
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
+        """Write what the ranks of a trial made for people to open; raises ``StoreError`` as ``append``."""
+        folder = self.path / TRACES / trial_id
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                _replace(folder / file.name, file.content)
+        except OSError as error:
+            raise StoreError(
+                f"{_cannot(folder, 'be written', error)}: "
+                f"the record of trial {trial_id} is kept, its traces are not"
+            ) from None
+
     def _write_epochs(self) -> None:
         """epochs.csv, made anew of the records that count; whole or as it was."""
         path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
@@ -370,18 +388,22 @@ def _locked(path: Path) -> FileLock:
     return lock
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
+def _write(path: Path, content: str | bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | bytes) -> None:
     """Whole, or as it was."""
     unfinished = path.with_suffix(".unfinished")
-    _write(unfinished, text)
-    unfinished.replace(path)
+    try:
+        _write(unfinished, content)
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _cannot(path: Path, what: str, error: OSError) -> str:

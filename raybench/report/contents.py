@@ -20,6 +20,7 @@ from raybench.report.tables.cost import cost_table
 from raybench.report.tables.failures import failures_table
 from raybench.report.tables.goodput import goodput_table
 from raybench.report.tables.hiding import hiding_table
+from raybench.report.tables.overlap import overlap_table
 from raybench.report.tables.phases import phases_table
 from raybench.report.tables.published import contradictions_table, departures_table, published_table
 from raybench.report.tables.scaling import overheads_table, scaling_table
@@ -65,6 +66,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         compression_table(results),
         waterfall_table(results),
         communication_table(results),
+        overlap_table(results),
         overheads_table(results),
         hiding_table(results),
         phases_table(results),

@@ -24,7 +24,7 @@ def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
     trials = [
         Trial(request, suggestion.number)
         for suggestion in suggestions
-        for request in session.plan.curve(suggestion)
+        for request in session.plan.curve(suggestion, in_answer=True)
     ]
     unique = {trial.request.trial_id: trial for trial in trials}
     measure_all(session, sorted(unique.values(), key=lambda trial: trial.start))
@@ -34,6 +34,7 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     """The trials in their order, as far as the time allows; what it leaves out is named."""
     if not trials:
         return
+    session.note_without_profile(trial.request for trial in trials)
     sizes, starts = ", ".join(str(size) for size in session.plan.world_sizes), session.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
     session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")

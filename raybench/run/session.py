@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import BlockStepTimes, Progress
+from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
 from raybench.run.under_way import UnderWay
@@ -33,6 +33,10 @@ class Store(Protocol):
 
     def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Keep one record and its step times."""
+        ...
+
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
+        """Keep what the ranks of a trial made for people to open."""
         ...
 
     def latest(self) -> dict[str, TrialRecord]:
@@ -91,6 +95,18 @@ class Session:
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
+    def note_without_profile(self, requests: Iterable[StudyRequest]) -> None:
+        """Say which of ``requests`` were measured before a profile was asked for."""
+        for request in requests:
+            if request.kind != "steps" or not request.measure.profile or self.is_open(request):
+                continue
+            steps = self.store.latest()[request.trial_id].steps
+            if steps is not None and not steps.profile and "profile" not in steps.missing:
+                self.notes.append(
+                    f"no profile of trial {request.trial_id} ({trial_words(self.study, request)}): it was "
+                    "measured before one was asked for, and nothing is measured twice"
+                )
+
     @property
     def num_under_way(self) -> int:
         """Trials that have begun and have no record yet."""
@@ -128,6 +144,8 @@ class Session:
         self.store.append(record, outcome.step_times)
         if ended.submitted.processes_s:
             self.budget.processes_took(ended.submitted.processes_s)
+        if outcome.files:
+            self.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
             # without the start of its processes, and as if its rounds had not been cut short
             cut_s = self.plan.study.measure.max_seconds - request.measure.max_seconds

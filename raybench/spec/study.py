@@ -128,6 +128,14 @@ class MeasureSpec(Model):
     warmup_steps: NonNegativeInt | None = Field(
         None, description="steps before the first round; none: until the step time is steady"
     )
+    profile: Switch = Field(
+        False,
+        description="traces of torch.profiler, of a few steps of the default and of what is best, at the "
+        "target world size, when their rounds are done",
+    )
+    memory_snapshot: Switch = Field(
+        False, description="of the same trials what the memory of a GPU is given for, in one step"
+    )
 
     @model_validator(mode="after")
     def _timeout_is_longer(self) -> MeasureSpec:
@@ -163,7 +171,8 @@ class Study(Model):
 
     # How long to wait and how often, not what to measure: a study that goes on may have them changed.
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
-        "measure.timeout_seconds", "measure.starts", "training.timeout_seconds", "time_budget_seconds",
+        "measure.timeout_seconds", "measure.starts", "measure.profile", "measure.memory_snapshot",
+        "training.timeout_seconds", "time_budget_seconds",
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(

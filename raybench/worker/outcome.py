@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import BlockStepTimes, Progress
+from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
@@ -18,12 +18,13 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class RankResult:
-    """How the trial ended on one rank; only the team's leader brings the result."""
+    """How the trial ended on one rank; only the team's leader brings the result, every rank its files."""
 
     state: State
     reason: str | None = None
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
+    files: tuple[RankFile, ...] = ()
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
@@ -56,7 +57,7 @@ def run_and_release(
         team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
-        return result if team.leads else RankResult(result.state)
+        return result if team.leads else RankResult(result.state, files=result.files)
     except Exception as error:
         give_back = device.release_memory  # what did not fit must not be in the next trial's way
         result = failure_result(error, team)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -129,11 +130,14 @@ def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | N
 
 
 def _of_all_ranks(results: list[RankResult | None]) -> RankResult:
-    """The leader's numbers, or the failure of a rank that tells most."""
+    """The leader's numbers with the files of all, or the failure of a rank that tells most."""
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     # a rank whose collective was ended only says that; the reason is with the one that failed first
-    return first_cause(failed) if failed else next(each for each in present if each.result is not None)
+    if failed:
+        return first_cause(failed)
+    files = tuple(file for result in present for file in result.files)
+    return replace(next(each for each in present if each.result is not None), files=files)
 
 
 def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False) -> Outcome:
@@ -143,6 +147,7 @@ def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False)
         result.reason,
         result=result.result,
         step_times=result.step_times,
+        files=result.files,
         ends_group=ends_group,
     )
 

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.profiler import ProfilerActivity
 
 from raybench.spec.knobs import Setting
 
@@ -97,6 +98,7 @@ class Device(Protocol):
     frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
     first_transfers: tuple[int, ...]  # elements of the all-reduces that make a data group take its memory
     ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel asks for them
+    profiler_activities: tuple[ProfilerActivity, ...]  # what torch.profiler is to watch
 
     def name(self) -> str:
         """The model of the device."""
@@ -179,4 +181,12 @@ class Device(Protocol):
 
     def utilization_meter(self, cores: int) -> UtilizationMeter:
         """A new one, for a rank that has ``cores``."""
+        ...
+
+    def start_memory_history(self) -> bool:
+        """Have torch note every allocation and release from now on; False where it cannot."""
+        ...
+
+    def end_memory_history(self) -> bytes:
+        """Stop that; what was noted, and what the allocator holds now, as torch pickles it."""
         ...

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import torch
 from numpy.typing import NDArray
+from torch.profiler import ProfilerActivity
 
 from raybench.machine import cores, memory
 from raybench.spec.knobs import Setting
@@ -33,6 +34,7 @@ class CPUDevice:
     frees_waiting_ranks = True
     first_transfers: tuple[int, ...] = (1,)
     ddp_device_ids: list[torch.device] | None = None
+    profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU,)
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
@@ -126,6 +128,14 @@ class CPUDevice:
     def utilization_meter(self, cores: int) -> CPUUtilizationMeter:
         """A new one, for a rank that has ``cores``."""
         return CPUUtilizationMeter(cores)
+
+    def start_memory_history(self) -> bool:
+        """False: torch has no allocator of its own on CPUs."""
+        return False
+
+    def end_memory_history(self) -> bytes:
+        """Nothing."""
+        return b""
 
 
 class CPUStopwatch:

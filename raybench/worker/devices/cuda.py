@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.profiler import ProfilerActivity
 
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
+MOST_ALLOCATIONS = 100_000  # that a history of memory keeps
 
 
 class CUDADevice:
@@ -35,6 +38,7 @@ class CUDADevice:
     frees_waiting_ranks = False  # whoever waits in an NCCL kernel waits for ever
     # NCCL connects an algorithm, with its buffers, when it first takes it: for small messages, for large ones
     first_transfers: tuple[int, ...] = (1, 8 * 2**20)
+    profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
@@ -142,6 +146,20 @@ class CUDADevice:
     def utilization_meter(self, cores: int) -> CUDAUtilizationMeter:
         """A new one."""
         return CUDAUtilizationMeter(self)
+
+    def start_memory_history(self) -> bool:
+        """With the Python lines that asked for the memory; the last ``MOST_ALLOCATIONS`` of them."""
+        torch.cuda.memory._record_memory_history(
+            stacks="python", max_entries=MOST_ALLOCATIONS, clear_history=True
+        )
+        return True
+
+    def end_memory_history(self) -> bytes:
+        """A snapshot of torch's allocator."""
+        try:
+            return pickle.dumps(torch.cuda.memory._snapshot(self.torch_device))
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
 
     def _open_nvml(self) -> None:
         try:

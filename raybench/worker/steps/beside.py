@@ -7,6 +7,7 @@ from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
+from raybench.records.messages import RankFile
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
@@ -16,6 +17,7 @@ from raybench.worker.steps import flops
 from raybench.worker.steps.compression_error import compression_error
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.phases import phases_of_trial
+from raybench.worker.steps.profiling import memory_snapshot, traces
 from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.setup import TrialModels
 
@@ -24,7 +26,7 @@ Part = Callable[[], dict[str, Any]]
 
 
 class BesideRounds:
-    """Phases, the device's peak, compression's error, loss parity, restarts of the loader: one by one.
+    """Phases, device's peak, error of compression, loss parity, restarts of the loader, traces: one by one.
 
     A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
     the team, as it would in the rounds; by then the leader has handed over what there is.
@@ -45,6 +47,7 @@ class BesideRounds:
         self._request, self._models, self._team = request, models, team
         self._device, self._cache = device, cache
         self._step_s, self._has_plain = step_s, has_plain
+        self.files: tuple[RankFile, ...] = ()  # that this rank made meanwhile
 
     def added_to(
         self, result: StepsResult | None, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
@@ -76,10 +79,15 @@ class BesideRounds:
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are asked for, in the order in which they are measured."""
-        parts: dict[Beside, Part] = {}
-        if not self._request.measures_beside_rounds:
-            return parts
-        parts |= {"phases": self._phases, "matrix_peak": self._matrix_peak}
+        parts = self._of_the_curve() if self._request.measures_beside_rounds else {}
+        if self._request.measure.memory_snapshot:
+            parts["memory_snapshot"] = self._memory_snapshot
+        if self._request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
+            parts["profile"] = self._profile
+        return parts
+
+    def _of_the_curve(self) -> dict[Beside, Part]:
+        parts: dict[Beside, Part] = {"phases": self._phases, "matrix_peak": self._matrix_peak}
         if self._models.measured.wrapped is not None and self._team.size > 1:
             if self._request.config.setting.gradient_compression != "none":
                 parts["compression_error"] = self._compression_error
@@ -123,3 +131,18 @@ class BesideRounds:
     def _restarts(self) -> dict[str, Any]:
         max_seconds = self._request.measure.max_seconds
         return {"restarts": restarts_of_trial(self._models.measured, self._team, max_seconds)}
+
+    def _memory_snapshot(self) -> dict[str, Any]:
+        self.files += memory_snapshot(self._models.measured, self._team, self._device)
+        return {}
+
+    def _profile(self) -> dict[str, Any]:
+        said, files = traces(
+            self._models.measured,
+            self._team,
+            self._device,
+            step_s=max(self._step_s.values()),
+            max_seconds=self._request.measure.max_seconds,
+        )
+        self.files += files
+        return {"profile": said}

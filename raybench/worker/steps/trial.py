@@ -182,7 +182,7 @@ class StepsTrial:
             step_times = ()  # they may be large, and do not change
 
         result = beside.added_to(result, keep)
-        return RankResult("complete", result=result, step_times=tuple(loop.step_times))
+        return RankResult("complete", result=result, step_times=tuple(loop.step_times), files=beside.files)
 
     def _ddp_report(self) -> DDPReport | None:
         wrapped = self._models.measured.wrapped

@@ -139,7 +139,6 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
         "scaling.placement",
         "--runner tune",
     ),
-    "profile": (["--profile"], "--profile", "not there yet"),
     "strategy": (["--set", "knobs.strategy=tp"], "knobs.strategy", 'received "tp"'),
     "dp on CPUs": (["--set", "knobs.strategy=dp"], "strategy dp", "GPUs only"),
     "fsdp excludes": (

@@ -13,7 +13,9 @@ from raybench.launch import group_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine.resources import WorkerNeeds
-from raybench.records.messages import GroupInfo
+from raybench.records.messages import GroupInfo, Member, Outcome
+from raybench.spec.study import MeasureSpec
+from tests.unit.studies import request
 
 
 class Group:
@@ -70,3 +72,32 @@ def test_a_group_that_did_not_start_is_not_taken_for_a_running_one(
             runner.start(2, {})
     monkeypatch.setattr(group_runner, "WorkerGroup", Group)
     assert runner.start(2, {}).number == 3
+
+
+class Serving(Group):
+    """A group in which every trial ends at once."""
+
+    @property
+    def info(self) -> GroupInfo:
+        members = tuple(Member(rank, "node0", "localhost", 0, "a device") for rank in range(self.wants[0]))
+        return GroupInfo(members, self.number)
+
+    def run(self, *_: Any) -> Outcome:
+        return Outcome("complete", 1.0)
+
+
+@pytest.mark.parametrize(("device", "served_on"), [("cuda", False), ("cpu", True)])
+def test_processes_in_which_a_profiler_stays_serve_no_further_trial(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, served_on: bool
+) -> None:
+    monkeypatch.setattr(group_runner, "WorkerGroup", Serving)
+    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size: None)
+    runner = WorkerGroupRunner(cast(Cluster, cluster), device=device, cpus_per_worker=1, storage=tmp_path)
+    for profile, alive in ((False, True), (True, served_on)):
+        runner.start(2, {})
+        group = runner._group
+        outcome = runner.run(request(measure=MeasureSpec(profile=profile)), lambda progress: None)
+        assert (outcome.state, outcome.group, outcome.ranks) == ("complete", 1, (0, 1))
+        assert group is not None
+        assert group.alive == alive
+    assert runner.start(2, {}).number == (1 if served_on else 2)

@@ -32,7 +32,7 @@ def test_a_further_start_is_another_trial_and_the_first_one_is_the_trial_itself(
         mode="json",
         exclude={
             "config": {"oversubscribed"},
-            "measure": {"timeout_seconds", "max_seconds", "starts"},
+            "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
             "start": True,
         },
     )

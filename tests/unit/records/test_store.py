@@ -17,7 +17,7 @@ from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment
 from raybench.records import store
 from raybench.records.measurements import Block, Round, StepsResult
-from raybench.records.messages import BlockStepTimes
+from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
@@ -330,6 +330,18 @@ def test_a_disk_too_full_for_samples_keeps_the_record(small_disk):
             results.append(record(8), [many])
         assert list((path / "samples").iterdir()) == []
         results.append(record(16), [samples()])
+    assert len(ResultsDirectory.open_readonly(path).records()) == 2
+
+
+def test_a_disk_too_full_for_traces_keeps_the_record(small_disk):
+    path, first = small_disk / "results", record(8)
+    files = [RankFile("rank0.pt.trace.json.gz", b"small"), RankFile("rank1.pt.trace.json.gz", bytes(2**20))]
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(first)
+        with pytest.raises(StoreError, match=r"the disk is full: the record of trial .* is kept, its traces"):
+            results.add_traces(first.trial_id, files)
+        assert [each.name for each in (path / "traces" / first.trial_id).iterdir()] == [files[0].name]
+        results.append(record(16))
     assert len(ResultsDirectory.open_readonly(path).records()) == 2
 
 

@@ -1,0 +1,129 @@
+"""What torch's own tools say of a few steps, when the rounds are done: a trace of each rank, and its memory.
+
+torch.profiler slows what it watches, so nothing here is timed: a trace shows the order of things and what
+runs beside what. Its ranges are the phases of a step, as raybench names them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch.profiler
+
+from raybench.analysis.trace_overlap import traced_rank
+from raybench.errors import InvalidTrialError
+from raybench.records.measurements import TracedRank
+from raybench.records.messages import RankFile
+from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
+from raybench.worker.steps.phases import PHASES
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
+
+WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
+MAX_SHARE = 0.25  # of the trial's time
+MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, which Perfetto still opens
+MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader and of the driver
+
+
+def traces(
+    models: StrategyModels, team: Team, device: Device, *, step_s: float, max_seconds: float
+) -> tuple[tuple[TracedRank, ...], tuple[RankFile, ...]]:
+    """What the trace of each rank says, and this rank's trace. A collective call.
+
+    Fewer steps where a trace is too large. Raises ``InvalidTrialError`` on every rank where one step is.
+    """
+    stepper = _stepper(models, team)
+    affordable = int(MAX_SHARE * max_seconds / step_s) - WAIT - WARM_UP
+    for num_steps in sorted({1, max(1, min(ACTIVE, affordable))}, reverse=True):
+        profiler = None if stepper is None else _profiled(stepper, device, num_steps)
+        team.barrier()  # the others work on: what follows is no part of anybody's step
+        own = team.agreed(partial(_exported, profiler, team.ranks[team.rank]))
+        size = max(team.gather(len(own[1].content) if own else 0))
+        if size <= _most_bytes(team):
+            ranks = tuple(each for each in team.gather(own and own[0]) if each is not None)
+            return ranks, (own[1],) if own else ()
+    raise InvalidTrialError(_too_large("the trace of one step", size, team))
+
+
+def memory_snapshot(models: StrategyModels, team: Team, device: Device) -> tuple[RankFile, ...]:
+    """What this rank's allocator did in a step, for https://pytorch.org/memory_viz. A collective call.
+
+    Raises ``InvalidTrialError`` on every rank where there is no such history, or it is too large.
+    """
+    stepper = _stepper(models, team)
+    if not device.start_memory_history():
+        raise InvalidTrialError("torch keeps a history of memory on GPUs only")
+    if stepper is not None:
+        stepper.step()
+    device.synchronize()
+    content = team.agreed(device.end_memory_history)
+    size = max(team.gather(len(content)))
+    if size > _most_bytes(team):
+        raise InvalidTrialError(_too_large("the history of one step's memory", size, team))
+    return (RankFile(f"rank{team.ranks[team.rank]}.memory.pickle", content),)
+
+
+def _stepper(models: StrategyModels, team: Team) -> Stepper | None:
+    """What is measured, with equal weights on all ranks; None on a rank that dp's leader drives."""
+    models.activate()
+    if models.wrapped is None:
+        return models.bare
+    if models.setting.strategy == "ddp":
+        team.broadcast(models.wrapped.tensors())
+    return models.wrapped if team.leads or models.setting.strategy != "dp" else None
+
+
+def _profiled(stepper: Stepper, device: Device, num_steps: int) -> torch.profiler.profile:
+    """Steps under the profiler, the last ``num_steps`` of them recorded; the device is idle around those."""
+    schedule = torch.profiler.schedule(wait=WAIT, warmup=WARM_UP, active=num_steps, repeat=1)
+    profiler = torch.profiler.profile(activities=device.profiler_activities, schedule=schedule)
+    with profiler:
+        for number in range(WAIT + WARM_UP + num_steps):
+            _step_in_ranges(stepper)
+            if number in (WAIT + WARM_UP - 1, WAIT + WARM_UP + num_steps - 1):
+                device.synchronize()
+            profiler.step()
+    return profiler
+
+
+def _step_in_ranges(stepper: Stepper) -> None:
+    """A step whose phases are ranges of the trace: "raybench/data", "raybench/forward", ..."""
+    *micro_batch, last = PHASES
+    names = iter((*micro_batch * stepper.batches_per_step, last))
+    with ExitStack() as open_range:
+
+        def begin_next(_: Any = None) -> None:
+            open_range.close()
+            name = next(names, None)
+            if name is not None:
+                open_range.enter_context(torch.profiler.record_function(f"raybench/{name}"))
+
+        begin_next()
+        stepper.step(begin_next)
+
+
+def _exported(profiler: torch.profiler.profile | None, rank: int) -> tuple[TracedRank, RankFile] | None:
+    """What the trace says, and the trace, named as TensorBoard looks for it."""
+    if profiler is None:
+        return None
+    with TemporaryDirectory(prefix="raybench-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        content = path.read_bytes()
+    said = traced_rank(json.loads(content, strict=False)["traceEvents"], rank)
+    return said, RankFile(f"rank{rank}.pt.trace.json.gz", gzip.compress(content, compresslevel=6, mtime=0))
+
+
+def _most_bytes(team: Team) -> int:
+    return min(MAX_BYTES, MAX_BYTES_OF_ALL // team.size)
+
+
+def _too_large(what: str, size: int, team: Team) -> str:
+    return f"{what} has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"
