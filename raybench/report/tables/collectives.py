@@ -138,8 +138,13 @@ def brief_links_table(results: SweepResults) -> Table:
 
 def place_words(place: SweptPlace) -> str:
     """2 devices on 1 node, pack, gloo."""
+    return f"{where_words(place)}, {place.backend}"
+
+
+def where_words(place: SweptPlace) -> str:
+    """2 devices on 1 node, pack."""
     nodes = "" if place.nodes is None else f" on {place.nodes} node{'' if place.nodes == 1 else 's'}"
-    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}, {place.backend}"
+    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
 
 
 def _brief_place(results: SweepResults, place: SweptPlace) -> str:
