@@ -21,7 +21,7 @@ from raybench.report.plots.drawing import (
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
-from raybench.report.tables.collectives import place_words
+from raybench.report.tables.collectives import place_words, where_words
 from raybench.report.wording import size_words
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MessagesPlot:
 class PlacesPlot:
     """Bus bandwidths (bytes/s) of one collective over the message, a line for each place."""
 
-    collective: str
+    collective: str  # and its backend
     bandwidths: tuple[Line, ...]
     num_left_out: int
     rounds: tuple[int, int]
@@ -107,13 +107,15 @@ def places_plot(results: SweepResults) -> PlacesPlot | None:
     collective = results.messages[0].collective
     lines = [
         make_line(
-            place_words(place),
+            where_words(place),
             [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in results.at(place, collective)],
         )
         for place in results.places
     ]
     shown = tuple(line for line in lines if line.points)[:MOST_CURVES]
-    return PlacesPlot(collective, shown, len(lines) - len(shown), fewest_and_most(shown))
+    return PlacesPlot(
+        f"{collective}, {results.places[0].backend}", shown, len(lines) - len(shown), fewest_and_most(shown)
+    )
 
 
 def draw_places(plot: PlacesPlot) -> Figure:

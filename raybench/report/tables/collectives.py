@@ -11,7 +11,7 @@ from raybench.analysis.collectives.results import SweepResults
 from raybench.analysis.labels import devices_words
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import gigabytes_per_s, share, size_words, time_unit, timing
+from raybench.report.wording import figures, gigabytes_per_s, share, size_words, time_unit, timing
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective
 
@@ -138,8 +138,13 @@ def brief_links_table(results: SweepResults) -> Table:
 
 def place_words(place: SweptPlace) -> str:
     """2 devices on 1 node, pack, gloo."""
+    return f"{where_words(place)}, {place.backend}"
+
+
+def where_words(place: SweptPlace) -> str:
+    """2 devices on 1 node, pack."""
     nodes = "" if place.nodes is None else f" on {place.nodes} node{'' if place.nodes == 1 else 's'}"
-    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}, {place.backend}"
+    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
 
 
 def _brief_place(results: SweepResults, place: SweptPlace) -> str:
@@ -151,7 +156,7 @@ def _brief_place(results: SweepResults, place: SweptPlace) -> str:
 def _brief_time(message: Message) -> str:
     time_s = message.time_s
     unit, factor = time_unit(time_s.value)
-    return f"{time_s.value * factor:.3g} {unit} ±{time_s.relative_half_width:.0%}"
+    return f"{figures(time_s.value * factor)} {unit} ±{time_s.relative_half_width:.0%}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:

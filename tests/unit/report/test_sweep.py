@@ -82,7 +82,7 @@ def test_plots_show_the_headline_and_every_place(results: SweepResults) -> None:
     assert all(plot.fitted)
     assert places is not None
     assert [line.label for line in places.bandwidths] == [
-        "4 devices on 1 node, pack, fake", "2 devices on 1 node, pack, fake",
+        "4 devices on 1 node, pack", "2 devices on 1 node, pack",
     ]  # fmt: skip
     assert places_plot(swept(LINK)[1]) is None
 
