@@ -12,10 +12,21 @@ import tempfile
 from pathlib import Path
 
 from raybench import study
-from raybench.commands import scaling_run
+from raybench.commands import scaling_request, scaling_run
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.machine.resources import WorkerNeeds
 from raybench.plan.trials import Plan
+
+
+class Kept(Cluster):
+    """A cluster that its studies do not leave."""
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
 
 
 class Shared(WorkerGroupRunner):
@@ -30,15 +41,16 @@ class Shared(WorkerGroupRunner):
 
 def main() -> int:
     commands, codes, shared = json.loads(Path(sys.argv[1]).read_text()), list[int](), list[Shared]()
-    storage = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    storage, kept = tempfile.TemporaryDirectory(ignore_cleanup_errors=True), Kept()
 
     def runner(plan: Plan, cluster: Cluster, _: Path, results: Path) -> Shared:
         if not shared:
-            shared.append(Shared(cluster, device="cpu", cpus_per_worker=1, storage=Path(storage.name)))
+            shared.append(Shared(cluster, needs=WorkerNeeds("cpu", 1), storage=Path(storage.name)))
         shared[0].results = results
         return shared[0]
 
     scaling_run._runner = runner
+    scaling_request.Cluster = lambda **_: kept  # type: ignore[assignment, misc]
     for arguments in commands:
         sys.argv[1:] = arguments
         try:
@@ -48,6 +60,7 @@ def main() -> int:
             codes.append(int(ended.code or 0))
     for each in shared:
         each.end()
+    kept.end()
     storage.cleanup()
     return max(codes, default=2)
 

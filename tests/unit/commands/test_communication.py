@@ -27,8 +27,8 @@ SIZES = "1KiB,64KiB,1MiB"
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted times in the place of processes, on two devices."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(Cluster, "resources", lambda self: Resources("cpu", 2, "a CPU"))
-    monkeypatch.setattr(Cluster, "prepare", lambda self, **_: None)
+    monkeypatch.setattr(Cluster, "resources", lambda self, needs: Resources("cpu", 2, "a CPU"))
+    monkeypatch.setattr(Cluster, "prepare", lambda self, needs, **_: None)
     monkeypatch.setattr(communication_run, "_runner", lambda *_: FakeRunner(noise=STEADY, num_devices=2))
 
 

@@ -12,10 +12,16 @@ from raybench.errors import GroupLostError
 from raybench.launch import group_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.resources import DeviceKind, WorkerNeeds
 from raybench.records.messages import GroupInfo, Member, Outcome
 from raybench.spec.study import MeasureSpec
 from tests.unit.studies import request
+
+CLUSTER = SimpleNamespace(
+    connect=lambda: None,
+    refuse_unplaceable=lambda world_size, needs: None,
+    await_places=lambda wanted, needs, limit_s: None,
+)
 
 
 class Group:
@@ -38,12 +44,7 @@ class Group:
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WorkerGroupRunner:
     monkeypatch.setattr(group_runner, "WorkerGroup", Group)
-    cluster = SimpleNamespace(
-        connect=lambda: None,
-        refuse_unplaceable=lambda world_size, needs: None,
-        await_places=lambda wanted, needs, limit_s: None,
-    )
-    return WorkerGroupRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
+    return WorkerGroupRunner(cast(Cluster, CLUSTER), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
 
 
 def test_just_the_same_group_serves_on_unless_it_is_asked_for_anew(runner: WorkerGroupRunner) -> None:
@@ -82,17 +83,19 @@ class Serving(Group):
         members = tuple(Member(rank, "node0", "localhost", 0, "a device") for rank in range(self.wants[0]))
         return GroupInfo(members, self.number)
 
-    def run(self, *_: Any) -> Outcome:
-        return Outcome("complete", 1.0)
+    def post(self, *_: Any) -> None:
+        """Nothing is to be waited for."""
+
+    def outcome(self) -> Outcome:
+        return Outcome("complete", 1.0, ranks=(0, 1), group=self.number)
 
 
 @pytest.mark.parametrize(("device", "served_on"), [("cuda", False), ("cpu", True)])
 def test_processes_in_which_a_profiler_stays_serve_no_further_trial(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, served_on: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: DeviceKind, served_on: bool
 ) -> None:
     monkeypatch.setattr(group_runner, "WorkerGroup", Serving)
-    cluster = SimpleNamespace(connect=lambda: None, refuse_unplaceable=lambda world_size: None)
-    runner = WorkerGroupRunner(cast(Cluster, cluster), device=device, cpus_per_worker=1, storage=tmp_path)
+    runner = WorkerGroupRunner(cast(Cluster, CLUSTER), needs=WorkerNeeds(device, 1), storage=tmp_path)
     for profile, alive in ((False, True), (True, served_on)):
         runner.start(2, {})
         group = runner._group
