@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from raybench.analysis.collectives.messages import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.exit_codes import INTERRUPTED
-from raybench.commands.measuring import measure_and_report, run_and_end
+from raybench.commands.measuring import measure_and_report, run_and_end, teller
 from raybench.commands.report import write_and_print
 from raybench.commands.results import open_results
 from raybench.commands.scaling_request import needs_of
@@ -54,17 +54,21 @@ def run_communication(options: SweepOptions, console: Console) -> int:
         try:
             cluster = Cluster(address=options.address)
             try:
-                return _planned(options, sweep, cluster)
+                return _planned(options, sweep, cluster, teller(console, quiet=options.quiet))
             finally:
                 cluster.close()
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
-def _planned(options: SweepOptions, sweep: Sweep, cluster: Cluster) -> int:
+def _planned(options: SweepOptions, sweep: Sweep, cluster: Cluster, tell: Callable[[str], None]) -> int:
     device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
     resources = sweep.resources.model_copy(update={"device": device})
     needs = needs_of(resources)
+    if resources.oversubscribe:
+        cluster.refuse_oversubscribing()
+    sizes = () if sweep.world_sizes == "all" else sweep.world_sizes
+    cluster.await_places(max(sizes, default=1), needs, resources.wait_seconds, tell)
     plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), cluster.resources(needs))
     now = of_nodes(cluster.environments(needs))
     with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
@@ -112,14 +116,14 @@ def _measure(
         runner = _runner(plan, cluster, Path(storage), store.path)
         session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
         run_and_end(runner, session.run)
-    return plan.notes
+    return [*plan.notes, *session.notes]
 
 
 def _runner(plan: SweepPlan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.group_runner import WorkerGroupRunner
 
-    needs = needs_of(plan.sweep.resources)
-    return WorkerGroupRunner(cluster, needs=needs, storage=storage, results=results)
+    needs, wait_s = needs_of(plan.sweep.resources), plan.sweep.resources.wait_seconds
+    return WorkerGroupRunner(cluster, needs=needs, storage=storage, results=results, wait_s=wait_s)
 
 
 class SweepProgress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ def doctor(
     from raybench.machine.checks.examine import examine
     from raybench.machine.checks.software import wanted
 
+    address = address or os.environ.get("RAY_ADDRESS")  # as a study would
     found = _of_cluster(address) if address else examine(wanted())
     render(found, make_console())
     raise typer.Exit(int(any(check.status == "missing" for check in found)))

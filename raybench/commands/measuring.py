@@ -30,7 +30,7 @@ def measure_and_report(
 
     ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
     """
-    notes, ended = list(store.warnings), DONE
+    notes, ended, goes_on = list(store.warnings), DONE, False
     with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=quiet) as display:
             try:
@@ -40,6 +40,7 @@ def measure_and_report(
                 ended = INTERRUPTED
                 display.line(f"{signal}: the workers are gone, what was measured is kept")
             except (GroupLostError, NoRoomError) as lost:
+                goes_on = True
                 notes.append(f"{lost}; what Ray said is in {store.path / 'ray.log'}")
             except StoreError as error:
                 ended = CANNOT_WRITE
@@ -52,7 +53,7 @@ def measure_and_report(
         except OSError as error:
             own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
-        if ended != DONE:
+        if goes_on or ended != DONE:
             own.print(f"To go on: {resume_command(store.path, command)}", soft_wrap=True, markup=False)
     return ended or code
 
@@ -68,3 +69,10 @@ def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:
     except BaseException:
         runner.close()
         raise
+
+
+def teller(console: Console, *, quiet: bool) -> Callable[[str], None]:
+    """Says what goes on before there is a display."""
+    if quiet:
+        return lambda words: None
+    return lambda words: console.print(words, soft_wrap=True, markup=False, highlight=False)

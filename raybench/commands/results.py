@@ -9,6 +9,8 @@ from raybench.errors import StoreError
 from raybench.machine.environment import Environment
 from raybench.records.store import Asked, ResultsDirectory
 
+DEFAULT_FOLDER = Path("results")
+
 
 def open_results(asked: Asked, output: Path | None, now: Environment, *, resume: bool) -> ResultsDirectory:
     """For ``asked`` on the machine as it is ``now``. Raises ``StoreError`` where it cannot be used."""
@@ -22,5 +24,5 @@ def open_results(asked: Asked, output: Path | None, now: Environment, *, resume:
             store.close()
             raise
         return store
-    output = output or Path("results") / f"{asked.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    output = output or DEFAULT_FOLDER / f"{asked.name}-{datetime.now():%Y%m%d-%H%M%S}"
     return ResultsDirectory.create(output, asked, now)

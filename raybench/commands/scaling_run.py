@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -14,10 +13,10 @@ from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import DONE, INTERRUPTED
 from raybench.commands.gauges import StudyGauges
-from raybench.commands.measuring import measure_and_report, run_and_end
+from raybench.commands.measuring import measure_and_report, run_and_end, teller
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import write_and_print
-from raybench.commands.results import open_results
+from raybench.commands.results import DEFAULT_FOLDER, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
 from raybench.errors import Interrupted, RequestError
@@ -56,26 +55,26 @@ def run_scaling(options: Options, console: Console) -> int:
 
 def _planned(options: Options, cluster: Cluster, study: Study, console: Console) -> int:
     needs = needs_of(study.resources)
-    cluster.await_places(places_named(study), needs, study.resources.wait_seconds, _teller(options, console))
-    plan = make_plan(study, cluster.resources(needs))
+    tell = teller(console, quiet=options.quiet)
+    if study.resources.oversubscribe:
+        cluster.refuse_oversubscribing()
+    cluster.await_places(places_named(study), needs, study.resources.wait_seconds, tell)
+    resources = cluster.resources(needs)
+    if not cluster.is_local:  # what "auto" and "all" stand for here
+        there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
+        tell(f"{resources.num_nodes} nodes with {resources.num_devices} {there}: {resources.device_name}")
+    plan = make_plan(study, resources)
     if options.runner == "tune":
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
         print_plan(plan, console)
         return DONE
+    if plan.study.training is not None:
+        refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
     now = of_nodes(cluster.environments(needs))
     with open_results(plan.study, options.output, now, resume=options.resume) as store:
-        if plan.study.training is not None:
-            refuse_unseen(cluster, store.path, needs)
         return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
-
-
-def _teller(options: Options, console: Console) -> Callable[[str], None]:
-    """What goes on before there is a display."""
-    if options.quiet:
-        return lambda words: None
-    return lambda words: console.print(words, soft_wrap=True, markup=False, highlight=False)
 
 
 def _run(

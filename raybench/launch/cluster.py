@@ -103,7 +103,8 @@ class Cluster:
         if self.is_local:
             return [capture()]
         if needs not in self._environments:
-            self._environments[needs] = self.ask(self.working_nodes(needs), capture)
+            here, nodes = capture(), self.ask(self.working_nodes(needs), capture)
+            self._environments[needs] = [_as_workers_find_it(node, here) for node in nodes]
         return self._environments[needs]
 
     def ask(self, nodes: Sequence[Node], function: Callable[..., Answer], *arguments: object) -> list[Answer]:
@@ -140,7 +141,7 @@ class Cluster:
     def prepare(
         self, needs: WorkerNeeds, *, oversubscribed_workers: int = 0, tell: Callable[[str], None]
     ) -> None:
-        """What a plan asks of a local cluster, once it is made.
+        """What a plan asks of the cluster, once it is made: of a local one how it is to be started.
 
         ``oversubscribed_workers``: so many, however few cores there are. ``tell`` hears where the dashboard
         is, now or when Ray has started, and of nodes that are waited for.
@@ -166,15 +167,21 @@ class Cluster:
         self._connected = True
         try:
             context = self._in_thread(lambda: ray.init(**common, **self._where()))
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             self._connected = False
             words = " ".join(str(error).split())[:LONGEST_ERROR]
+            rule = "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
             raise RequestError(
-                f"--address: a Ray cluster that answers: {words}{_token_words()} (received {self._address!r})"
+                f"--address: a Ray cluster {rule}: {words}{_token_words()} (received {self._address!r})"
             ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
+
+    def refuse_oversubscribing(self) -> None:
+        """Raise ``RequestError`` on a cluster that was joined: it has the cores that it has."""
+        if not self.is_local:
+            raise RequestError("--oversubscribe: of a local cluster only (received it with --address)")
 
     def refuse_unplaceable(self, world_size: int, needs: WorkerNeeds) -> None:
         """Raise ``NoRoomError`` where the workers cannot stand: Ray would try for ever."""
@@ -256,6 +263,16 @@ class Cluster:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
         return alive_nodes()
+
+
+def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
+    """``node`` as it was captured in a task of Ray's, with what that does not show as it is.
+
+    What travelled has no checkout beside it, and a task without cores is told to use one thread.
+    """
+    variables = {name: value for name, value in node.variables.items() if name != "OMP_NUM_THREADS"}
+    checkout = {"commit": driver.commit, "dirty": driver.dirty}
+    return node.model_copy(update={**checkout, "variables": variables})
 
 
 def _token_words() -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybench.records.messages import Message, Task
 
@@ -51,3 +52,9 @@ class Mailbox:
     async def message(self) -> Message:
         """The next message to the driver; waits for it."""
         return await self._messages.get()
+
+
+def new_mailbox() -> Any:
+    """On this process's node: one that ends elsewhere must not take the driver's word along."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]

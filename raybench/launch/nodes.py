@@ -10,7 +10,6 @@ from raybench.machine.resources import WorkerNeeds
 
 ANSWER_S = 120.0  # of a node: what travels is unpacked there, and a process starts
 LONGEST_ERROR = 300  # characters
-_ACCELERATOR = "accelerator_type:"
 
 Answer = TypeVar("Answer")
 
@@ -24,7 +23,6 @@ class Node:
     address: str
     cpus: float
     gpus: float
-    accelerator: str | None  # Ray's name for the kind of its GPUs
 
     def places(self, needs: WorkerNeeds) -> int:
         """The workers that fit on it, if nothing else runs there."""
@@ -103,12 +101,10 @@ def _silent(node: Node, reference: Any) -> Answered[Any]:
 
 def _node(found: Mapping[str, Any]) -> Node:
     resources = found["Resources"]
-    kinds = [name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)]
     return Node(
         node_id=found["NodeID"],
         hostname=found["NodeManagerHostname"],
         address=found["NodeManagerAddress"],
         cpus=resources.get("CPU", 0.0),
         gpus=resources.get("GPU", 0.0),
-        accelerator=kinds[0] if kinds else None,
     )

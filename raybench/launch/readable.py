@@ -35,21 +35,31 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
 
 
 def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None:
-    """Raise ``RequestError`` where a node does not see what the driver writes into ``directory``."""
+    """Raise ``RequestError`` where a node does not see what the driver writes there, or cannot write itself.
+
+    ``directory`` is made where it is missing, and gone again where it is refused.
+    """
     if cluster.is_local:
         return
+    is_new = not directory.exists()
     marker, content = directory / f".seen-{secrets.token_hex(4)}", secrets.token_hex(16)
-    marker.write_text(content)
     try:
-        nodes = cluster.working_nodes(needs)
-        seen = cluster.ask(nodes, _content, str(marker))
+        directory.mkdir(parents=True, exist_ok=True)
+        marker.write_text(content)
+    except OSError as error:
+        raise RequestError(f"{directory}: cannot be written: {error.strerror or error}") from None
+    nodes = cluster.working_nodes(needs)
+    try:
+        seen = cluster.ask(nodes, _sees_and_writes, str(marker), content)
     finally:
         marker.unlink(missing_ok=True)
-    blind = [str(node) for node, text in zip(nodes, seen, strict=True) if text != content]
+        if is_new:
+            directory.rmdir()
+    blind = [str(node) for node, sees in zip(nodes, seen, strict=True) if not sees]
     if blind:
         raise RequestError(
             "--output: for training a directory that every node reads and writes, as checkpoints are there; "
-            f"not seen on {', '.join(blind)} (received {str(directory)!r})"
+            f"not so on {', '.join(blind)} (received {str(directory)!r})"
         )
 
 
@@ -60,8 +70,12 @@ def _look(workload: WorkloadSpec, data: str | None, is_trained: bool) -> tuple[i
     return workloads.num_samples(workload, data) if is_trained else None
 
 
-def _content(marker: str) -> str | None:
+def _sees_and_writes(marker: str, content: str) -> bool:
+    path = Path(marker)
+    own = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     try:
-        return Path(marker).read_text()
+        own.touch()
+        own.unlink()
+        return path.read_text() == content
     except OSError:
-        return None
+        return False

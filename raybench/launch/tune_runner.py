@@ -22,7 +22,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster, import_path
-from raybench.launch.mailbox import Mailbox
+from raybench.launch.mailbox import new_mailbox
 from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.tune_requests import TuneRequests
@@ -76,7 +76,7 @@ class TuneRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
 
-        Raises ``RequestError`` where ``world_size`` workers cannot be placed.
+        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
         self._cluster.connect()
         self._cluster.refuse_unplaceable(world_size, self._needs)
@@ -86,6 +86,8 @@ class TuneRunner:
 
     def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
         """Hand a trial to Tune, which begins it when its places are free."""
+        if not self._trials:  # nodes may have come or gone
+            self.places = Places(self._cluster.places(self._needs))
         self._number += 1
         submitted = Submitted(request, on_progress)
         task = Task(self._number, request, (), str(self.results) if self.results else None)
@@ -202,7 +204,7 @@ class TuneRunner:
         self._error, self._waiting = None, None
         self._requests, self._trials = TuneRequests(), {}
         self.places = Places(self._cluster.places(self._needs))
-        self.mailbox = Mailbox.remote()  # type: ignore[attr-defined]
+        self.mailbox = new_mailbox()
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         trainable = tune.with_parameters(

@@ -35,7 +35,7 @@ def measure(
 
     The outcome itself, step times included, goes to the driver by ``mailbox``.
     """
-    sys.path[:0] = [path for path in sys_path if path not in sys.path]
+    sys.path += [path for path in sys_path if path not in sys.path]
     number: int = config["number"]
     ray.get(mailbox.register.remote(number, ray.get_runtime_context().current_actor))
     task: Task = ray.get(mailbox.pick_up.remote(number))

@@ -18,7 +18,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import import_path
-from raybench.launch.mailbox import Mailbox
+from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
@@ -62,7 +62,7 @@ class WorkerGroup:
         self._pids: list[int] = []
         self._strategy, self._nodes = strategy, nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
-        self._mailbox: Any = Mailbox.remote()  # type: ignore[attr-defined]
+        self._mailbox: Any = new_mailbox()
         self._waiting: Any = None
         trainer = self._trainer(world_size, environment)
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
@@ -90,9 +90,9 @@ class WorkerGroup:
                 self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
-        reason = (
-            failures.reason(self._error) if self._error else f"no worker answered in {START_TIMEOUT_S:g} s"
-        )
+        late = monotonic() >= deadline
+        silent = f"no worker answered in {START_TIMEOUT_S:g} s" if late else "a node is gone"
+        reason = failures.reason(self._error) if self._error else silent
         self.stop(at_once=True)
         raise GroupLostError(f"the worker group did not start: {reason}")
 
@@ -148,7 +148,7 @@ class WorkerGroup:
             self._mailbox.post.remote(None)
             self._thread.join(STOP_S)
         if self.alive:
-            self._kill_workers()
+            self.kill_workers()
             self._thread.join(STOP_S)
         gone_by = monotonic() + STOP_S
         while any(psutil.pid_exists(pid) for pid in self._pids) and monotonic() < gone_by:
@@ -182,7 +182,8 @@ class WorkerGroup:
         state: State = "oom" if failures.ran_out_of_memory(self._error) else "crashed"
         return state, failures.reason(self._error)
 
-    def _kill_workers(self) -> None:
+    def kill_workers(self) -> None:
+        """End the workers' processes, whatever they do."""
         try:
             workers = ray.get(self._mailbox.workers.remote(), timeout=1.0)
         except ray.exceptions.RayError:

@@ -23,6 +23,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         world_sizes=listed,
         target=target,
         num_devices=devices,
+        num_nodes=resources.num_nodes,
         left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
     )
     if plan.target not in listed:

@@ -21,6 +21,7 @@ class SweepPlan:
     world_sizes: tuple[int, ...]  # ascending
     placements: tuple[NodePlacement, ...]
     num_devices: int
+    num_nodes: int = 1
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
@@ -29,8 +30,9 @@ class SweepPlan:
 
     @property
     def group_size(self) -> int:
-        """Workers of the group: the largest world size."""
-        return max(self.world_sizes)
+        """Workers of the group: the largest world size; every device where some are spread over nodes."""
+        everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in self.placements else []
+        return max([*self.world_sizes, *everyone])
 
     @property
     def oversubscribed(self) -> bool:
@@ -92,7 +94,7 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
         "resources": sweep.resources.model_copy(update={"device": resources.device}),
     }
     placements = sweep.placement if resources.num_nodes > 1 else sweep.placement[:1]
-    return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices)
+    return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
 def _refuse_too_many(sweep: Sweep, sizes: tuple[int, ...], resources: Resources) -> None:

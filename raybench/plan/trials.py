@@ -64,12 +64,18 @@ class Plan:
     num_devices: int
     fits: tuple[LargestFit, ...] | None = None  # what "max" stands for; None: not looked for yet
     left_out: tuple[int, ...] = ()  # of all world sizes those over which a global batch cannot be divided
+    num_nodes: int = 1
 
     @property
     def group_size(self) -> int:
-        """Workers of the group: the largest world size, and every rank that a placement names."""
-        named = [max(p) + 1 for p in self.study.scaling.placement if not isinstance(p, str)]
-        return max(*self.world_sizes, *named) if named else max(self.world_sizes)
+        """Workers of the group: the largest world size, and every rank that a placement names.
+
+        Every device where few workers are to be spread over several nodes: they must stand there first.
+        """
+        placements = self.study.scaling.placement
+        named = [max(p) + 1 for p in placements if not isinstance(p, str)]
+        everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in placements else []
+        return max([*self.world_sizes, *named, *everyone])
 
     @property
     def oversubscribed(self) -> bool:

@@ -27,9 +27,10 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             request = plan.profiled(request)
             session.note_without_profile([request])
         in_time = session.in_time([request], fixed_s=session.training_reserve_s())
+        what = "the confirmation of the best suggestion against the default"
         if session.is_open(request) and in_time is None:
-            session.not_reached.append("the confirmation of the best suggestion against the default")
+            session.not_reached.append(what)
             return
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
-        with session.as_far_as_it_fits("the confirmation of the best suggestion against the default"):
+        with session.as_far_as_it_fits(what):
             session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)

@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 class Watcher(Protocol):
-    """Who is told what goes on: ``commands.display.Display``, or nobody.
+    """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
 
     ``scaling`` is there for a complete trial of steps.
     """

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from raybench.analysis.collectives.stopping import seconds_left
+from raybench.errors import NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.sweep import SweepPlan
@@ -16,12 +17,13 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.run.asking import outcome_of
 from raybench.run.session import Store
+from raybench.spec.placement import placement_words
 
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
 
 
 class SweepWatcher(Protocol):
-    """Who is told what goes on: ``commands.sweep_progress``, or nobody."""
+    """Who is told what goes on: ``commands.communication_run.SweepProgress``, or nobody."""
 
     def stage(self, text: str) -> None:
         """What the sweep is at."""
@@ -49,7 +51,9 @@ class SweepSession:
     store: Store
     watcher: SweepWatcher
     retry: frozenset[State] = frozenset()  # parts that ended so are measured again
+    notes: list[str] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
+    _fits: int | None = None  # workers of the largest group that does, since nodes were lost
 
     def run(self) -> None:
         """Every place that is not measured yet.
@@ -62,7 +66,11 @@ class SweepSession:
             f"Sweeping {len(sweep.collectives)} collectives over {len(sweep.message_bytes)} sizes"
         )
         for done, place in enumerate(self.plan.places):
-            self._measure(place, done)
+            try:
+                self._measure(place, done)
+            except NoRoomError as lost:
+                where = f"{place.world_size} devices, {placement_words(place.placement)}"
+                self.notes.append(f"not measured, since nodes are gone: {where} ({lost})")
 
     def _measure(self, place: Place, done: int) -> None:
         """Parts until the place is measured, or one fails: what came before it counts."""
@@ -83,6 +91,15 @@ class SweepSession:
             if record.state != "complete":
                 return
 
+    def _start_group(self, place: Place) -> None:
+        try:
+            self.runner.start(self._fits or self.plan.group_size, place.environment)
+        except NoRoomError as lost:
+            if lost.places < place.world_size or place.placement == "spread":
+                raise
+            self._fits = lost.places
+            self.runner.start(self._fits, place.environment)
+
     def _known(self, request: CollectivesRequest) -> TrialRecord | None:
         """The record of a part that is not to be measured again."""
         known = self.store.latest().get(request.trial_id)
@@ -95,7 +112,7 @@ class SweepSession:
         self._retried.add(request.trial_id)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = outcome_of(
-            lambda: self.runner.start(self.plan.group_size, request.config.environment),
+            lambda: self._start_group(request.config),
             lambda: self.runner.wait([self.runner.submit(request, self.watcher.progress)]).outcome(),
         )
         record = outcome.to_record(request, study=self.plan.sweep.name, suggestion=None, started_at=started)

@@ -286,10 +286,18 @@ def main(
     private: Annotated[list[Path] | None, typer.Option(help="Empty on all nodes but the first.")] = None,
 ) -> None:
     """Run a command on a Ray cluster of local namespaces."""
-    if rate is not None:
-        bits_per_s(rate)
-    with LocalNodes(nodes, cpus=cpus, rate=rate, private=private or ()) as cluster:
-        code = cluster.popen(command).wait()
+    try:
+        if rate is not None:
+            bits_per_s(rate)
+        with LocalNodes(nodes, cpus=cpus, rate=rate, private=private or ()) as cluster:
+            program = cluster.popen(command)
+            try:
+                code = program.wait()
+            except KeyboardInterrupt:  # it has had the signal too, and may have a report to write
+                code = program.wait()
+    except (RuntimeError, ValueError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
     raise typer.Exit(code)
 
 

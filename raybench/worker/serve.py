@@ -34,7 +34,8 @@ PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and ne
 
 def serve(config: dict[str, Any]) -> None:
     """``config`` holds the mailbox, the kind of device and the driver's import path."""
-    sys.path[:0] = [path for path in config["sys_path"] if path not in sys.path]
+    # behind what has travelled to this node, which may have an older copy in the same place
+    sys.path += [path for path in config["sys_path"] if path not in sys.path]
     mailbox = config["mailbox"]
     on_gpu = config["device"] == "cuda"
     device = open_device(ray.train.torch.get_device() if on_gpu else torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""A node that loses its power in mid-trial."""
+"""A node that loses its power, or its link, in mid-trial."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ GRID = STUDY.replace("batch_size = 8", "batch_size = [8, 16, 24, 32]")
 WITHIN_S = 90.0
 
 
-def test_its_trial_fails_and_the_others_go_on_where_they_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["power", "link"])
+def test_its_trial_fails_and_the_others_go_on_where_they_fit(tmp_path: Path, lost: str) -> None:
     reason = local_nodes.missing()
     if reason is not None:
         pytest.skip(reason)
@@ -40,7 +41,10 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(tmp_path: Path) -> 
                 assert time.monotonic() < deadline, output.read_text()
                 time.sleep(0.2)
             before = trials.read_text()
-            nodes.end(nodes.nodes[1])
+            if lost == "power":
+                nodes.end(nodes.nodes[1])
+            else:
+                nodes.set_link(nodes.nodes[1], up=False)
             code = study.wait(WITHIN_S + 60)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still runs:\n{output.read_text()}")

@@ -88,8 +88,9 @@ def test_a_training_without_a_shared_directory_is_refused(run: Run, study: Path)
     path.write_text(STUDY.format(workload='input = "real"', more=training))
     code, output = run("scaling", str(path), "--output", "trained")
     assert code == 2, output
-    assert "not seen on node-2 (10.77.0.2)" in output
+    assert "not so on node-2 (10.77.0.2)" in output
     assert "Traceback" not in output
+    assert not (study.parent / "trained").exists()
 
 
 def test_more_workers_than_the_cluster_has_are_waited_for_and_refused(run: Run, study: Path) -> None:

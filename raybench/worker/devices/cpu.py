@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter, process_time
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
 from raybench.machine import cores, memory
+from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
 
@@ -95,7 +95,7 @@ class CPUDevice:
         resident = _status_bytes("VmRSS")
         if resident is None:
             return None
-        return AvailableMemory(socket.gethostname(), resident, memory.available_memory_bytes())
+        return AvailableMemory(host_id(), resident, memory.available_memory_bytes())
 
     def release_memory(self) -> None:
         """Let the C library return what was freed to the system; reference cycles are freed first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import socket
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
 
@@ -110,7 +110,7 @@ class CUDADevice:
     def available_memory(self) -> AvailableMemory | None:
         """What is used of this GPU, and what it has left."""
         free, total = torch.cuda.mem_get_info(self.torch_device)
-        place = f"{socket.gethostname()} {gpu_uuid(self.torch_device)}"
+        place = f"{host_id()} {gpu_uuid(self.torch_device)}"
         return AvailableMemory(place, int(total - free), int(free))
 
     def release_memory(self) -> None:

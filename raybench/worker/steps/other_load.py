@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.machine import core_time
 from raybench.machine.cores import allowed_cores
+from raybench.machine.host import host_id
 from raybench.worker.communicators import Team
 
 LARGEST = 5  # programs that are named
@@ -59,7 +59,7 @@ class OtherLoad:
 
         A collective call.
         """
-        here = (socket.gethostname(), os.getpid(), len(allowed_cores()))
+        here = (host_id(), os.getpid(), len(allowed_cores()))
         places: list[tuple[str, int, int]] = team.gather(here)
         self._hosts = [host for host, _, _ in places]
         distinct = list(dict.fromkeys(self._hosts))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import torch
 
 from raybench.errors import InvalidTrialError
+from raybench.machine.host import host_id
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.devices.cuda import gpu_uuid
@@ -21,7 +21,7 @@ def device_ids(team: Team, device: Device) -> list[int]:
     if not device.drives_several:
         raise InvalidTrialError("strategy dp exists on GPUs only")
     gpu = device.torch_device
-    places: list[tuple[str, int | None, str]] = team.gather((socket.gethostname(), gpu.index, gpu_uuid(gpu)))
+    places: list[tuple[str, int | None, str]] = team.gather((host_id(), gpu.index, gpu_uuid(gpu)))
     if len({host for host, _, _ in places}) > 1:
         raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
     seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]

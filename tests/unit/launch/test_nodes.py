@@ -17,7 +17,7 @@ from raybench.spec.workloads import FactorySpec, MLPSpec
 
 
 def a_node(cpus: float, gpus: float, number: int = 1) -> Node:
-    return Node(f"id-{number}", f"node-{number}", f"10.0.0.{number}", cpus, gpus, None)
+    return Node(f"id-{number}", f"node-{number}", f"10.0.0.{number}", cpus, gpus)
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,14 @@ def test_nothing_to_ablate_is_the_default_alone():
 # --- placements
 
 
+@pytest.mark.parametrize(
+    ("placement", "nodes", "workers"), [(["pack"], 4, 2), (["spread"], 1, 2), (["pack", "spread"], 4, 8)]
+)
+def test_workers_stand_everywhere_before_few_of_them_are_spread(placement, nodes, workers):
+    spec = study(scaling={"world_sizes": [1, 2], "placement": placement})
+    assert make_plan(spec, Resources("cpu", 8, "a CPU", nodes)).group_size == workers
+
+
 def test_pack_and_spread_are_measured_at_every_size_but_one():
     planned = plan(4, scaling={"placement": ["spread", "pack"]})
     asked = [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from raybench.errors import NoRoomError
+from raybench.launch.runner import OnProgress
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo
+from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.requests import TrialRequest
 from raybench.testing import FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
@@ -25,6 +27,12 @@ class Losing(FakeRunner):
         if len(self.requests) >= self._trials and world_size > 2:
             raise NoRoomError("at most 2 workers fit", 2)
         return super().start(world_size, environment, anew=anew)
+
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """As the workers of a real group: a trial that needs more of them would be invalid."""
+        assert self._group is not None
+        assert len(self._group.members) >= request.config.world_size
+        return super().run(request, on_progress)
 
 
 def planned(method: str) -> Plan:
@@ -43,6 +51,20 @@ def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
     left_out = [note for note in executed.notes if note.startswith("not measured, since nodes are gone")]
     assert len(left_out) == 4 - sizes.count(4) + (0 if lost_after == 0 else 1)  # and the confirmation
     assert all("at most 2 workers fit" in note for note in left_out)
+
+
+def test_a_node_that_comes_back_serves_what_needs_it() -> None:
+    class Back(Losing):
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            if len(self.requests) > 4:
+                self._trials = 10**6
+            return super().start(world_size, environment, anew=anew)
+
+    _, store, _ = run(planned("grid"), Back(2))
+    sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]
+    assert sizes.count(4) == 2  # the other two had their turn while it was gone
+    assert store.records[-1].request.role == "confirmation"
+    assert store.records[-1].config.world_size == 4
 
 
 def test_a_search_ends_and_the_curves_go_on() -> None:
