@@ -160,7 +160,20 @@ class Session:
         try:
             yield
         except NoRoomError as lost:
-            self.notes.append(f"not measured, since nodes are gone: {what} ({lost})")
+            self._leave_out(what, lost)
+
+    def _leave_out(self, what: str, lost: NoRoomError) -> None:
+        self.notes.append(f"not measured, since nodes are gone: {what} ({lost})")
+
+    def _hear(self) -> None:
+        """Wait for the trial under way that ends first; one that does not fit any more is left out."""
+        before = self._under_way.requests
+        try:
+            self.next_ended()
+        except NoRoomError as lost:
+            left = self._under_way.requests
+            for request in (each for each in before if each not in left):
+                self._leave_out(trial_words(self.study, request), lost)
 
     def has_room(self, request: StudyRequest) -> bool:
         """Whether ``request`` may begin beside the trials under way."""
@@ -169,12 +182,12 @@ class Session:
     def make_room(self, request: StudyRequest) -> None:
         """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""
         while not self.has_room(request):
-            self.next_ended()
+            self._hear()
 
     def finish(self) -> None:
         """Wait for every trial under way. Raises as ``measure``."""
         while self.num_under_way:
-            self.next_ended()
+            self._hear()
 
     def _progress(self, request: StudyRequest) -> OnProgress:
         """Where the trial tells what it does; beside others only its epochs, which then name it."""

@@ -57,7 +57,11 @@ class UnderWay:
         self._begun.append(begun)
 
     def next_ended(self) -> tuple[Begun, Outcome]:
-        """The trial that ends first. Raises ``Interrupted``, ``GroupLostError`` when no group starts."""
+        """The trial that ends first.
+
+        Raises ``Interrupted``, ``GroupLostError`` when no group starts, ``NoRoomError`` for a trial that had
+        not begun when its nodes were lost, and is not under way any more.
+        """
         while True:
             submitted = self._runner.wait([each.submitted for each in self._begun])
             ended = next(each for each in self._begun if each.submitted is submitted)
@@ -65,7 +69,11 @@ class UnderWay:
                 outcome = submitted.outcome()
             except GroupLostError as lost:
                 _count(ended, lost)
-                self._submit(ended)
+                try:
+                    self._submit(ended)
+                except NoRoomError:  # with its processes its nodes are gone
+                    self._begun.remove(ended)
+                    raise
                 continue
             self._begun.remove(ended)
             return ended, outcome

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.errors import NoRoomError
-from raybench.launch.runner import OnProgress
+from raybench.errors import GroupLostError, NoRoomError
+from raybench.launch.runner import OnProgress, Submitted
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
@@ -51,6 +51,22 @@ def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
     left_out = [note for note in executed.notes if note.startswith("not measured, since nodes are gone")]
     assert len(left_out) == 4 - sizes.count(4) + (0 if lost_after == 0 else 1)  # and the confirmation
     assert all("at most 2 workers fit" in note for note in left_out)
+
+
+def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None:
+    class Vanishing(Losing):
+        def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+            if len(self.requests) == 2 and self._trials:
+                self._trials = 0
+                submitted = Submitted(request, on_progress)
+                submitted.ended = GroupLostError("the worker group ended by itself")
+                return submitted
+            return super().submit(request, on_progress)
+
+    executed, store, _ = run(planned("grid"), Vanishing(10**6))
+    sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]
+    assert (sizes.count(4), sizes.count(2), sizes.count(1)) == (2, 4, 4)
+    assert sum("since nodes are gone: 4 devices" in note for note in executed.notes) == 2
 
 
 def test_a_node_that_comes_back_serves_what_needs_it() -> None:
