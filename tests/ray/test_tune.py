@@ -27,7 +27,7 @@ def test_ctrl_c_then_resume_to_the_report_and_a_crash_costs_its_own_trial(tmp_pa
     began = time.monotonic()
     assert command.wait(30) == 130, command.output
     assert command.survivors(10 - (time.monotonic() - began)) == []
-    assert "To go on: python -m raybench.study scaling --resume --output out --runner tune" in command.output
+    assert "To go on: python -m raybench.study scaling --runner tune --resume --output out" in command.output
     assert "Traceback" not in command.output
     kept = read_records(tmp_path)
     assert [record["state"] for record in kept] == ["complete"]
