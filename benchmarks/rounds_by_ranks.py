@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 32])
     options = parser.parse_args()
-    print(f"steps of {1e3 * WAIT_S:g} ms, {TRIALS} trials of {ROUNDS} rounds of 2 variants")
+    print(f"steps of {1e3 * WAIT_S:g} ms, {TRIALS} trials of {ROUNDS} rounds of one variant")
     for ranks in options.ranks:
         rounds, trials = measured(ranks)
         for words, times_s in (("between rounds", rounds), ("between trials", trials)):
