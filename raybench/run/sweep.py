@@ -15,7 +15,7 @@ from raybench.plan.sweep import SweepPlan
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.asking import outcome_of
+from raybench.run.asking import FittingGroup, outcome_of
 from raybench.run.session import Store
 from raybench.spec.placement import placement_words
 
@@ -53,7 +53,9 @@ class SweepSession:
     retry: frozenset[State] = frozenset()  # parts that ended so are measured again
     notes: list[str] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
-    _fits: int | None = None  # workers of the largest group that does, since nodes were lost
+
+    def __post_init__(self) -> None:
+        self._group = FittingGroup(self.runner, self.plan.group_size)
 
     def run(self) -> None:
         """Every place that is not measured yet.
@@ -91,15 +93,6 @@ class SweepSession:
             if record.state != "complete":
                 return
 
-    def _start_group(self, place: Place) -> None:
-        try:
-            self.runner.start(self._fits or self.plan.group_size, place.environment)
-        except NoRoomError as lost:
-            if lost.places < place.world_size or place.placement == "spread":
-                raise
-            self._fits = lost.places
-            self.runner.start(self._fits, place.environment)
-
     def _known(self, request: CollectivesRequest) -> TrialRecord | None:
         """The record of a part that is not to be measured again."""
         known = self.store.latest().get(request.trial_id)
@@ -110,9 +103,12 @@ class SweepSession:
     def _measure_part(self, request: CollectivesRequest) -> TrialRecord:
         signals.check()
         self._retried.add(request.trial_id)
+        place = request.config
+        # few workers are spread over the nodes of all
+        least = self.plan.group_size if place.placement == "spread" else place.world_size
         started = datetime.now(UTC).isoformat(timespec="seconds")
         outcome = outcome_of(
-            lambda: self._start_group(request.config),
+            lambda: self._group.start(place.environment, least),
             lambda: self.runner.wait([self.runner.submit(request, self.watcher.progress)]).outcome(),
         )
         record = outcome.to_record(request, study=self.plan.sweep.name, suggestion=None, started_at=started)

@@ -10,7 +10,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
 from raybench.records.messages import Outcome
 from raybench.records.requests import StudyRequest
-from raybench.run.asking import MAX_LOST_STARTS
+from raybench.run.asking import MAX_LOST_STARTS, FittingGroup
 
 
 @dataclass(eq=False)
@@ -28,8 +28,7 @@ class UnderWay:
 
     def __init__(self, runner: TrialRunner, budget: Budget, *, group_size: int, device: str) -> None:
         self._runner, self._budget = runner, budget
-        self._group_size, self._device = group_size, device
-        self._fitting: int | None = None  # the largest group that does, since nodes were lost
+        self._group, self._device = FittingGroup(runner, group_size), device
         self._begun: list[Begun] = []
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
 
@@ -105,18 +104,11 @@ class UnderWay:
         """A worker group for ``request``; of the curve one group serves one start only."""
         environment, began_s = request.config.environment, self._budget.now_s
         least = _least_size(request)
-        size = self._group_size if self._fitting is None or self._fitting < least else self._fitting
-        try:
-            number = self._runner.start(size, environment).number
-        except NoRoomError as lost:  # nodes are gone: a smaller group, where it is large enough
-            if lost.places < least:
-                raise
-            size = self._fitting = lost.places
-            number = self._runner.start(size, environment).number
+        number = self._group.start(environment, least).number
         is_new = number not in self._start_of
         served, asked = self._start_of.setdefault(number, None), _start_asked(request)
         if served is not None and asked is not None and served != asked:
-            number, is_new = self._runner.start(size, environment, anew=True).number, True
+            number, is_new = self._group.start(environment, least, anew=True).number, True
         if is_new:
             self._budget.started(self._budget.now_s - began_s)
         if asked is not None:

@@ -36,17 +36,19 @@ def two_nodes(folder: Path) -> Iterator[LocalNodes]:
 def run(two_nodes: LocalNodes, folder: Path) -> Run:
     """``raybench`` on the first node: its exit code and what it printed."""
 
-    def run_it(*arguments: str, timeout_s: float = 200) -> tuple[int, str]:
-        process = two_nodes.popen(
-            [sys.executable, "-m", "raybench.study", *arguments],
-            cwd=folder,
-            env={"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        output, _ = process.communicate(timeout=timeout_s)
-        return process.returncode, output
+    return lambda *arguments: run_on(two_nodes, folder, *arguments)
 
-    return run_it
+
+def run_on(nodes: LocalNodes, folder: Path, *arguments: str, timeout_s: float = 200) -> tuple[int, str]:
+    """``raybench`` on the first of ``nodes``, in ``folder``: its exit code and what it printed."""
+    process = nodes.popen(
+        [sys.executable, "-m", "raybench.study", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    output, _ = process.communicate(timeout=timeout_s)
+    return process.returncode, output

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from raybench.testing import local_nodes
 from raybench.testing.local_nodes import LocalNodes, bits_per_s
-from tests.conftest import ROOT
+from tests.cluster.conftest import run_on
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -64,17 +62,8 @@ def nodes() -> Iterator[LocalNodes]:
 
 
 def run(nodes: LocalNodes, folder: Path, *arguments: str) -> None:
-    process = nodes.popen(
-        [sys.executable, "-m", "raybench.study", *arguments],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-    output, _ = process.communicate(timeout=250)
-    assert process.returncode == 0, output
+    code, output = run_on(nodes, folder, *arguments, timeout_s=250)
+    assert code == 0, output
 
 
 def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(nodes: LocalNodes, tmp_path: Path) -> None:
