@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.errors import GroupLostError, Interrupted
+from raybench.errors import GroupLostError, Interrupted, NoRoomError
+from raybench.records.messages import GroupInfo
 from raybench.run.asking import MAX_LOST_STARTS
 from raybench.testing import FakeRunner, Noise
 from tests.unit.runs import Failing, MemoryStore
@@ -93,3 +94,17 @@ def test_groups_that_do_not_start_end_the_sweep() -> None:
     with pytest.raises(GroupLostError):
         session(planned(), runner).run()
     assert len(runner.requests) == MAX_LOST_STARTS
+
+
+def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
+    class Lost(FakeRunner):
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            if world_size > 2:
+                raise NoRoomError("at most 2 workers fit", 2)
+            return super().start(world_size, environment, anew=anew)
+
+    plan = planned(num_devices=4, num_nodes=2, placement=("pack", "spread"), message_bytes=SIZES)
+    run = session(plan, Lost(noise=STEADY, num_devices=4))
+    run.run()
+    assert [record.request.config.placement for record in run.store.latest().values()] == ["pack"]
+    assert run.notes == ["not measured, since nodes are gone: 2 devices, spread (at most 2 workers fit)"]
