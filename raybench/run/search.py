@@ -12,14 +12,14 @@ from raybench.records.record import TrialRecord
 from raybench.run.session import Session
 
 
-def search(session: Session) -> None:
-    """As many suggestions as the study asks for, those of an earlier run included.
+def search(session: Session) -> str:
+    """All suggestions that the study asks for, earlier ones included; what the time left out, in words.
 
     Several are under way at once where the runner has room for them. The next is then asked for before these
     are told: the search knows of them, so that none is measured twice, but not yet what they bring.
     """
     plan, trials = session.plan, session.plan.study.search.trials
-    optimizer = Search(plan, session.journal)
+    optimizer, not_reached = Search(plan, session.journal), ""
     _try_again(session)
     tried = _searched(session)
     optimizer.restore(tried)
@@ -44,7 +44,7 @@ def search(session: Session) -> None:
         reserve_s = session.search_reserve_s() if session.budget.knows else 0.0
         expected_s = session.cost_s("search", plan.target) + reserve_s + session.training_reserve_s()
         if not session.budget.has(expected_s):
-            session.not_reached.append(f"{trials - len(tried) - len(asked)} of {trials} suggestions")
+            not_reached = f"{trials - len(tried) - len(asked)} of {trials} suggestions"
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are under way
@@ -54,6 +54,7 @@ def search(session: Session) -> None:
         session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
     while asked:
         hear()
+    return not_reached
 
 
 def _searched(session: Session) -> list[TrialRecord]:

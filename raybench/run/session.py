@@ -259,13 +259,20 @@ class Session:
         much as they need with somewhat shorter rounds: what is left in the end is divided among them.
         """
         starts, default = self.plan.study.measure.starts, self._default()
-        curves_s = self._curve_s(*default) + sum(self._curve_s(each) for each in self.best or ())
+        curves_s = self._default_curve_s() + sum(self._curve_s(each) for each in self.best or ())
         confirmation_s = self.confirmation_cost_s()
         if not self.best:
             curves_s += UNKNOWN_BEST * self._curve_s(*default)
             confirmation_s = self.cost_s("confirmation", self.plan.target, *default)
         curves_s /= self.runner.capacity("steps", self.plan.target)
         return RESERVED * (curves_s + confirmation_s) + (starts - 1) * self.budget.start_s
+
+    def _default_curve_s(self) -> float:
+        """Expected seconds of what is still to be measured of the default's curve."""
+        if not self._default():
+            return self._curve_s()
+        curve = self.plan.curve(self.plan.default(), in_answer=True)
+        return sum(self.trial_cost_s(request) for request in curve if self.is_open(request))
 
     def _curve_s(self, *settings: Setting) -> float:
         """Expected seconds of the trials of one curve."""

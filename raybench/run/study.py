@@ -21,12 +21,29 @@ def run_study(session: Session) -> None:
             session.notes.append("no batch fits, in no combination of the knobs: nothing else was measured")
             return
     if session.plan.study.search.method == "optuna":
-        from raybench.run.search import search  # brings Optuna
-
-        with session.as_far_as_it_fits("the rest of the search"):
-            search(session)
+        _search(session)
         measure_curves(session, winners(session))
     else:
         measure_all(session, session.plan.trials())
     confirm(session, winners(session))
     train(session)
+
+
+def _search(session: Session) -> None:
+    """The search; what time is short for is tried again once the default's curve has shown what trials cost.
+
+    One slow trial, as the first where files are read for the first time, makes all that follows look slow.
+    """
+    from raybench.run.search import search  # brings Optuna
+
+    not_reached = ""
+    with session.as_far_as_it_fits("the rest of the search"):
+        not_reached = search(session)
+    if not_reached and session.records():
+        left_out = len(session.not_reached)
+        measure_curves(session, ())
+        del session.not_reached[left_out:]  # the curves come again
+        with session.as_far_as_it_fits("the rest of the search"):
+            not_reached = search(session)
+    if not_reached:
+        session.not_reached.append(not_reached)

@@ -501,6 +501,25 @@ def test_a_fast_winner_is_expected_to_be_fast(monkeypatch):
         assert expected_s == pytest.approx(record.wall_time_s, rel=0.2)
 
 
+def test_a_slow_first_trial_costs_the_search_nothing(monkeypatch):
+    """What only looked long by the first trial is given back to the search once the curve shows its costs."""
+
+    class ColdAtFirst(ClockRunner):
+        def run(self, request, on_progress):
+            usual_s = 9.0 if request.role == "scaling" else 5.0
+            self.seconds = 15.0 if not self.requests else usual_s
+            return super().run(request, on_progress)
+
+    plan = planned(search={"method": "optuna", "trials": 5}, measure={"max_seconds": 20})
+    runner = ColdAtFirst(monkeypatch)
+    end = runner.now + 85
+    executed, store, _ = run(plan, runner, budget=Budget(end))
+    assert executed.not_reached == []
+    assert sum(record.request.role == "search" for record in store.records) == 5
+    assert roles(store)[:3] == ["search", "scaling", "search"]
+    assert runner.now <= end
+
+
 def test_a_budget_too_short_for_the_curve_names_its_trials(monkeypatch):
     plan = planned(search={"method": "grid"}, knobs={"batch_size": [512, 32]})
     runner = ClockRunner(monkeypatch, seconds=20)
