@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
-from raybench.analysis.same_setting import of_first_role
+from raybench.analysis.same_setting import Related, of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import LargestBatch, Setting
@@ -133,7 +133,8 @@ def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Ca
     tried = suggestions(study, records, target)
     roles = {record.request.role for record in tried}
     beside = [record for record in records if record.request.role in roles]
-    candidates = [candidate(study, record, beside) for record in tried]
+    related = Related(beside)
+    candidates = [candidate(study, record, related.of(record)) for record in tried]
     return winners(study, [each for each in candidates if each is not None])
 
 

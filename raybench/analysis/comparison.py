@@ -9,7 +9,7 @@ from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.same_setting import one_of_each, same_work
+from raybench.analysis.same_setting import one_of_each, same_work, work_key
 from raybench.machine.comparing import comparable
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
@@ -136,11 +136,11 @@ def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS
     Each ratio is of two runs: its interval holds the noise within them and what starts of one program differ
     by (``ratio_of_starts``), not what else changes from day to day.
     """
-    of_other = one_of_each(other.results.tried, same_work)
+    of_other = {work_key(each.config): each for each in one_of_each(other.results.tried, work_key)}
     in_both = [
         _in_both(first, record, other, rival, between_starts)
-        for record in one_of_each(first.results.tried, same_work)
-        if (rival := next((each for each in of_other if same_work(record.config, each.config)), None))
+        for record in one_of_each(first.results.tried, work_key)
+        if (rival := of_other.get(work_key(record.config)))
     ]
     headline = first.results.headline
     return sorted(

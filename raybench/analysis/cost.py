@@ -101,7 +101,7 @@ def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
     many = _joules_a_sample(record)
     alone = (
         _joules_a_sample(other)
-        for other in results.measured
+        for other in results.related.of(record)
         if other.config.world_size == 1 and same_question(other.config, record.config)
     )
     one = next((joules for joules in alone if joules), None)
@@ -165,7 +165,7 @@ def _restarts(results: MeasuredStudy, record: TrialRecord) -> tuple[Estimate | N
     """
     alone = (
         restart_time(each)
-        for each in results.measured
+        for each in results.related.of(record)
         if each.config.world_size == 1 and same_question(each.config, record.config)
     )
     many_s = restart_time(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
@@ -73,7 +73,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     hidden = hiding(base)
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
-        **vars(base),
+        **{each.name: getattr(base, each.name) for each in fields(base)},
         summaries=summaries,
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",

@@ -6,16 +6,15 @@ simultaneous, so that what is best by chance alone is named in 5% of studies at 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.diagnosis.neighbours import Neighbours
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each
+from raybench.analysis.same_setting import between_starts, change_key, one_of_each
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -61,10 +60,10 @@ def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfigurat
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    distinct = one_of_each(there, lambda one, other: not one.differences(other))
-    pairs = itertools.combinations(distinct, 2)
-    num_pairs = sum(len(one.config.differences(other.config)) == 1 for one, other in pairs)
-    every = [_configuration(results, record, distinct, num_pairs) for record in distinct]
+    distinct = one_of_each(there, change_key)
+    neighbours = Neighbours(distinct)
+    num_pairs = neighbours.num_pairs
+    every = [_configuration(results, each, neighbours, len(distinct), num_pairs) for each in distinct]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 
 
@@ -73,37 +72,38 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
 
 
 def _configuration(
-    results: MeasuredStudy, record: TrialRecord, distinct: Sequence[TrialRecord], num_pairs: int
+    results: MeasuredStudy, record: TrialRecord, neighbours: Neighbours, among: int, num_pairs: int
 ) -> DiagnosedConfiguration:
-    mine = results.scaling(record)
+    mine, least = results.scaling(record), 1 + results.study.search.minimum_gain
     best: dict[str, Change] = {}
-    neighbours = 0
-    for other in distinct:
-        difference, theirs = other.config.differences(record.config), results.scaling(other)
-        if len(difference) != 1:
-            continue
-        neighbours += 1
+    num_tried = 0
+    for name, other in neighbours.of(record):
+        num_tried += 1
+        theirs = results.scaling(other)
         if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
+            continue
+        rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
+        gain = theirs.efficiency.value / mine.efficiency.value
+        if gain < least or rates[0].value <= rates[1].value:
+            continue  # of most pairs the values say it
+        if name in best and gain <= best[name].efficiency_ratio.value:
             continue
         apart = between_starts(other.config, record.config)
         ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-        ((knob, value),) = difference.items()
-        rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
         faster = simultaneous_ratio(*rates, num_pairs, apart)
-        least = 1 + results.study.search.minimum_gain
-        helps = min(ratio.low, faster.low) > 1 and ratio.value >= least
-        if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
+        if min(ratio.low, faster.low) > 1:
+            ((knob, value),) = other.config.differences(record.config).items()
             label = results.label(other)
-            efficiency = simultaneous(theirs.efficiency, len(distinct))
-            speedup = simultaneous(theirs.speedup, len(distinct))
-            best[knob] = Change(knob, value, label, efficiency, speedup, ratio, faster)
+            efficiency = simultaneous(theirs.efficiency, among)
+            speedup = simultaneous(theirs.speedup, among)
+            best[name] = Change(knob, value, label, efficiency, speedup, ratio, faster)
     return DiagnosedConfiguration(
         record=record,
         label=results.label(record),
-        scaling=_one_of(results.scaling(record), len(distinct)),
+        scaling=_one_of(results.scaling(record), among),
         waterfall=results.waterfalls[record.trial_id],
         changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
-        num_tried=neighbours,
+        num_tried=num_tried,
     )
 
 
