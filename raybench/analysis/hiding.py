@@ -117,12 +117,14 @@ def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measu
 
 def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> HidingPoint | None:
     waterfall = results.waterfalls[record.trial_id]
-    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
-    alone_s = [level(values) for values in found if values is not None]
-    if waterfall is None or not alone_s:
+    if waterfall is None:
         return None
     exposed = measure == "exposed communication"
     fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
     if fraction is None:
+        return None
+    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
+    alone_s = [level(values) for values in found if values is not None]
+    if not alone_s:
         return None
     return HidingPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)

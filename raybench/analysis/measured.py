@@ -117,14 +117,19 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     headline = choice.headline(study, measured, target)
     related = Related(everything)
-    scalings = {record.trial_id: scaling_over_starts(record, related.of(record)) for record in measured}
+    scalings: dict[str, Scaling] = {}
+    waterfalls: dict[str, Waterfall | None] = {}
+    for record in measured:
+        bearing = related.of(record)
+        scalings[record.trial_id] = scaling_over_starts(record, bearing)
+        waterfalls[record.trial_id] = waterfall_over_starts(record, bearing)
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         measured=tuple(measured),
         target_world_size=target,
         scalings=scalings,
-        waterfalls={each.trial_id: waterfall_over_starts(each, related.of(each)) for each in measured},
+        waterfalls=waterfalls,
         curves=tuple(curves(study, measured, scalings)),
         batch_curves=tuple(batch_curves(study, measured, scalings, headline)),
         headline=headline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.repeated import scaling_over_starts
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective
@@ -33,8 +34,11 @@ def objective_value(
     objective: Objective,
     price_per_device_hour: float | None = None,
     others: Sequence[TrialRecord] = (),
+    scaled: Scaling | None = None,
 ) -> float | None:
     """The value of a complete record for one objective; None where the record does not have it.
+
+    ``scaled``: how it scales beside ``others``, where that is known.
 
     Throughput in samples/s; cost in the price's currency for a sample, without a price in device-seconds;
     peak memory in bytes, of the rank that takes most, as torch counts it (else as the device does).
@@ -44,7 +48,7 @@ def objective_value(
         return None
     if objective == "peak_memory":
         return max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
-    found = scaling_over_starts(record, others)
+    found = scaled or scaling_over_starts(record, others)
     if objective == "efficiency":
         return found.efficiency.value if found.efficiency else None
     if objective == "throughput":

@@ -62,7 +62,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are."""
     base = measured_study(study, records)
     several = len(base.study.search.objectives) > 1
-    chosen = choice.choose(base.study, base.records, base.target_world_size)
+    chosen = choice.choose(base.study, base.records, base.target_world_size, base.scalings)
     best = choice.best(base.study, base.records, base.target_world_size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)

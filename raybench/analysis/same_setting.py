@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.estimates.remembered import remembered
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 
@@ -66,13 +67,18 @@ def same_question(one: Configuration, other: Configuration) -> bool:
 def _hashable(value: Any) -> Hashable:
     """A value that is equal where ``value`` is, and can be a key."""
     if isinstance(value, BaseModel):
-        more = value.model_extra or {}
-        return type(value), *(_hashable(each) for each in vars(value).values()), _hashable(more)
+        return _of_model(value)
     if isinstance(value, dict):
         return frozenset((name, _hashable(each)) for name, each in value.items())
     if isinstance(value, list | tuple):
         return tuple(_hashable(each) for each in value)
     return value  # type: ignore[no-any-return]
+
+
+@remembered
+def _of_model(value: BaseModel) -> Hashable:
+    parts = [_hashable(each) for each in vars(value).values()]
+    return type(value), *parts, _hashable(value.model_extra or {})
 
 
 def between_starts(one: Configuration, other: Configuration) -> float:

@@ -100,6 +100,14 @@ class TrialRecord(Frozen):
         return self.model_dump_json()
 
     @classmethod
+    def from_line(cls, line: bytes) -> TrialRecord:
+        """The record of one line; raises ``ValueError`` on a foreign one or another version's."""
+        record = cls.model_validate_json(line)
+        if record.schema_version != SCHEMA_VERSION or "schema_version" not in record.model_fields_set:
+            raise ValueError(f"schema_version {record.schema_version}")
+        return record
+
+    @classmethod
     def from_json(cls, data: dict[str, Any]) -> TrialRecord:
         """The record of one line, decoded; raises pydantic's ``ValidationError`` on a foreign one."""
         return cls.model_validate(data)

@@ -29,6 +29,7 @@ from raybench.errors import StoreError
 from raybench.machine.comparing import differences, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
+from raybench.records.packed_rounds import Packer
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
 from raybench.spec.load import load_study, read_toml
@@ -47,6 +48,7 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
+PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 Asked = Study | Sweep  # what a results directory answers
@@ -284,8 +286,10 @@ class ResultsDirectory:
         except OSError as error:
             raise StoreError(_cannot(path, "be read", error)) from None
         *lines, last = content.split(b"\n")
+        packer = Packer() if len(content) > PACKED_FROM_BYTES else None
         for number, line in enumerate(lines, start=1):
-            self._records.append(_record(path, number, line))
+            record = _record(path, number, line)
+            self._records.append(packer.pack(record) if packer else record)
         self._good_end = len(content) - len(last)
         if last:
             self.torn = last.decode(errors="replace")
@@ -319,6 +323,10 @@ class ResultsDirectory:
 
 
 def _record(path: Path, number: int, line: bytes) -> TrialRecord:
+    try:
+        return TrialRecord.from_line(line)
+    except ValueError:
+        pass  # it is looked at again, to say what is wrong with it
     try:
         data = json.loads(line)
         version = data["schema_version"]

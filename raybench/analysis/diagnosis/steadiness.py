@@ -20,10 +20,12 @@ DRIFT_LEAST = 0.02  # relative, from the first round to the last
 
 def noisy(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     """The asked half-width was not reached in time; says how long it would take."""
+    if measurement.stopped_by != "max_seconds":
+        return None
     reached, request = reached_half_width(measurement.rounds), record.request
     assert request.kind == "steps"  # it has a measurement of steps
     asked = asked_half_width(request.measure, request.config.device)
-    if reached is None or measurement.stopped_by != "max_seconds" or reached <= asked:
+    if reached is None or reached <= asked:
         return None
     num_rounds = len(measurement.rounds)
     needed_s = measurement.measure_s * (reached / asked) ** 2
