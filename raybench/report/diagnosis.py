@@ -10,7 +10,8 @@ from raybench.analysis.diagnosis.configurations import Change, DiagnosedConfigur
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.labels import devices_words, knob_words
+from raybench.analysis.diagnosis.advice import change_words
+from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
@@ -18,7 +19,6 @@ from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
 from raybench.report.when_to_use import when_to_use
 from raybench.report.wording import PART_WORDS, UNPAIRED, percent, times
-from raybench.spec.knobs import Setting
 
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
 MOST_CONFIGURATIONS = 20  # further ones are in the table only
@@ -89,9 +89,9 @@ def _advice(each: DiagnosedConfiguration) -> str:
     efficiency = each.scaling.efficiency
     if each.changes and efficiency is not None:
         words = [
-            f"{_change_words(change)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
+            f"{change_words(change.changes)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
             f"where this has {percent(efficiency)}, with {times(change.throughput_ratio)} the samples/s"
-            for change in each.changes
+            for change in each.nearest
         ]
         keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
         return f"{keep}, each measured as one change, exploratory: {'; '.join(words)}."
@@ -105,11 +105,6 @@ def _advice(each: DiagnosedConfiguration) -> str:
         f"Nothing measured helps: {number} {verb} from it in one knob, none of them faster and more "
         "efficient beyond the intervals."
     )
-
-
-def _change_words(change: Change) -> str:
-    known = change.knob in Setting.model_fields
-    return knob_words(change.knob, change.value) if known else f"{change.knob}={change.value}"
 
 
 def _ranking_lines(attribution: Attribution | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Each configuration's status, where its time goes, and which measured change of one knob helps it most.
+"""Each configuration's status, where its time goes, and the nearest measured setting that is better.
 
 Many trials are compared, each measured minutes from the others, and the best are named: intervals here are
 simultaneous, so that what is best by chance alone is named in 5% of studies at most.
@@ -6,8 +6,10 @@ simultaneous, so that what is best by chance alone is named in 5% of studies at 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.neighbours import Neighbours
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
@@ -18,18 +20,24 @@ from raybench.analysis.same_setting import between_starts, change_key, one_of_ea
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
+MOST_COMPARED = 500  # settings of which every one is compared with every other
+NUM_BEST = 50  # of more: the most efficient ones, which each is compared with
+
 
 @dataclass(frozen=True)
 class Change:
-    """Another measured configuration that differs in one knob, scales better and is faster.
+    """Another measured configuration that scales better and is faster, whatever it differs in.
 
     Both beyond the intervals: a slower model scales better too. The efficiency by search.minimum_gain at
     least. The ratios' intervals are simultaneous over all pairs that are compared.
     """
 
-    knob: str
-    value: KnobValue
+    changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
+    settings: Mapping[
+        str, KnobValue
+    ]  # the same to be set: with accumulation of the same passes the batch grows too
     label: str  # of the other configuration
+    trial_id: str
     efficiency: Estimate
     speedup: Estimate
     efficiency_ratio: Estimate
@@ -44,66 +52,118 @@ class DiagnosedConfiguration:
     label: str
     scaling: Scaling  # intervals simultaneous over the configurations
     waterfall: Waterfall | None
-    changes: tuple[Change, ...]  # one for each knob that helps, the most helpful first
-    num_tried: int  # measured configurations that differ in one knob
+    changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
+    num_tried: int  # measured configurations beside it
+    findings: tuple[Finding, ...]  # what explains the most time first
 
     @property
     def status(self) -> Status | None:
         """excellent, good, poor or negative; None without a baseline."""
         return self.scaling.status
 
+    @property
+    def nearest(self) -> tuple[Change, ...]:
+        """The changes of the fewest knobs."""
+        fewest = min((len(each.changes) for each in self.changes), default=0)
+        return tuple(each for each in self.changes if len(each.changes) == fewest)
 
-def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfiguration, ...]:
-    """Every setting, variables and placement at the headline's world size, best efficiency first.
+
+def compared(results: MeasuredStudy) -> list[TrialRecord]:
+    """Every setting, variables and placement at the headline's world size, one trial each.
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    distinct = one_of_each(there, change_key)
-    neighbours = Neighbours(distinct)
-    num_pairs = neighbours.num_pairs
-    every = [_configuration(results, each, neighbours, len(distinct), num_pairs) for each in distinct]
+    return one_of_each(there, change_key)
+
+
+def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+
+    Of very many settings each is compared with those that differ from it in one change, and with the most
+    efficient ones.
+    """
+    distinct = compared(results)
+    most_efficient = sorted(distinct, key=lambda record: -_known_efficiency(results.scaling(record)))
+    neighbours = Neighbours(distinct) if len(distinct) > MOST_COMPARED else None
+    found = {}
+    for record in distinct:
+        rivals = distinct
+        if neighbours is not None:
+            near = [other for _, other in neighbours.of(record)]
+            rivals = list({each.trial_id: each for each in (*near, *most_efficient[:NUM_BEST])}.values())
+        found[record.trial_id] = _better(results, record, rivals, len(distinct))
+    return found
+
+
+def diagnose_configurations(
+    results: MeasuredStudy,
+    better: Mapping[str, tuple[Change, ...]],
+    findings: Mapping[str, tuple[Finding, ...]],
+) -> tuple[DiagnosedConfiguration, ...]:
+    """Every one of ``compared``, best efficiency first; ``better`` and ``findings`` are by trial id."""
+    distinct = compared(results)
+    every = [
+        DiagnosedConfiguration(
+            record=record,
+            label=results.label(record),
+            scaling=_one_of(results.scaling(record), len(distinct)),
+            waterfall=results.waterfalls[record.trial_id],
+            changes=better[record.trial_id],
+            num_tried=len(distinct) - 1,
+            findings=findings.get(record.trial_id, ()),
+        )
+        for record in distinct
+    ]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 
 
 def _efficiency(each: DiagnosedConfiguration) -> float:
-    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
+    return _known_efficiency(each.scaling)
 
 
-def _configuration(
-    results: MeasuredStudy, record: TrialRecord, neighbours: Neighbours, among: int, num_pairs: int
-) -> DiagnosedConfiguration:
-    mine, least = results.scaling(record), 1 + results.study.search.minimum_gain
-    best: dict[str, Change] = {}
-    num_tried = 0
-    for name, other in neighbours.of(record):
-        num_tried += 1
-        theirs = results.scaling(other)
-        if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
-            continue
-        rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
-        gain = theirs.efficiency.value / mine.efficiency.value
-        if gain < least or rates[0].value <= rates[1].value:
-            continue  # of most pairs the values say it
-        if name in best and gain <= best[name].efficiency_ratio.value:
-            continue
-        apart = between_starts(other.config, record.config)
-        ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-        faster = simultaneous_ratio(*rates, num_pairs, apart)
-        if min(ratio.low, faster.low) > 1:
-            ((knob, value),) = other.config.differences(record.config).items()
-            label = results.label(other)
-            efficiency = simultaneous(theirs.efficiency, among)
-            speedup = simultaneous(theirs.speedup, among)
-            best[name] = Change(knob, value, label, efficiency, speedup, ratio, faster)
-    return DiagnosedConfiguration(
-        record=record,
-        label=results.label(record),
-        scaling=_one_of(results.scaling(record), among),
-        waterfall=results.waterfalls[record.trial_id],
-        changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
-        num_tried=num_tried,
+def _known_efficiency(scaling: Scaling) -> float:
+    return scaling.efficiency.value if scaling.efficiency else 0.0
+
+
+def _better(
+    results: MeasuredStudy, record: TrialRecord, rivals: Sequence[TrialRecord], number: int
+) -> tuple[Change, ...]:
+    num_pairs = number * (number - 1) // 2
+    found = [_change(results, record, other, number, num_pairs) for other in rivals if other is not record]
+    nearest: dict[frozenset[str], Change] = {}
+    for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
+        nearest.setdefault(frozenset(each.changes), each)
+    return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
+
+
+def _change(
+    results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int, num_pairs: int
+) -> Change | None:
+    """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
+    mine, theirs = results.scaling(record), results.scaling(other)
+    if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
+        return None
+    rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
+    gain = theirs.efficiency.value / mine.efficiency.value
+    if gain < 1 + results.study.search.minimum_gain or rates[0].value <= rates[1].value:
+        return None  # of most pairs the values alone say it
+    apart = between_starts(other.config, record.config)
+    ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
+    faster = simultaneous_ratio(*rates, num_pairs, apart)
+    if min(ratio.low, faster.low) <= 1:
+        return None
+    changes = other.config.differences(record.config)
+    return Change(
+        changes=changes,
+        settings=changes | other.config.setting.differences(record.config.setting),
+        label=results.label(other),
+        trial_id=other.trial_id,
+        efficiency=simultaneous(theirs.efficiency, number),
+        speedup=simultaneous(theirs.speedup, number),
+        efficiency_ratio=ratio,
+        throughput_ratio=faster,
     )
 
 

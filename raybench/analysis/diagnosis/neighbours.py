@@ -39,11 +39,6 @@ class Neighbours:
                         seen.add(other.trial_id)
                         yield name, other
 
-    @property
-    def num_pairs(self) -> int:
-        """How many pairs differ in one change."""
-        return sum(len(group) * (len(group) - 1) // 2 for group in self._groups.values())
-
     def _keys(self, config: Configuration, knobs: Mapping[str, Hashable], name: str) -> Iterator[Hashable]:
         """What one is that differs in ``name`` alone has too.
 
