@@ -25,6 +25,7 @@ from raybench.analysis.objectives import Candidate
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
+from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
@@ -45,6 +46,7 @@ class StudyResults(MeasuredStudy):
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
+    search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     hiding: tuple[Hiding, ...]
     phases: PhaseTable | None  # of the headline
@@ -90,6 +92,7 @@ def analyse(study: Study, records: Sequence[TrialRecord], around: Around | None 
         diagnosis=diagnosis.first,
         configurations=diagnosis.configurations,
         attribution=attribution(base),
+        search_history=search_history(base),
         batch_lines=batch_lines(base),
         hiding=hidden,
         phases=phases,

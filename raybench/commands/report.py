@@ -60,15 +60,17 @@ def write_and_print(
 
 def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
+    from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
 
-    results = analyse(store.study(), list(store.latest().values()))
+    study, records = store.study(), list(store.latest().values())
+    results, left_out = analyse(study, records), left_out_words(study, records)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console),
-        lambda environment: write_report(store.path, results, environment, store.path / "samples"),
+        lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
     )
 
 

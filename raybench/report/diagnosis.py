@@ -36,7 +36,7 @@ def diagnosis_markdown(
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
-    lines += _finding_lines(findings)
+    lines += _finding_lines(findings, no_findings_words(results))
     if results.failed:
         lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
     return "\n".join(lines).rstrip() + "\n"
@@ -51,6 +51,13 @@ def grouped(findings: Sequence[Finding]) -> list[FindingGroup]:
         group = [each for each in findings if (each.severity, each.name) == (severity, name)]
         groups.append((str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))))
     return groups
+
+
+def no_findings_words(results: StudyResults) -> str:
+    """What stands where no finding is: of trials that failed nothing is known."""
+    if not results.complete:
+        return "None: no trial completed, so there are no measurements to look at."
+    return "None: the measurements are steady and the devices alike."
 
 
 def _status_lines(table: Table) -> list[str]:
@@ -127,9 +134,9 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     return [*lines, ""]
 
 
-def _finding_lines(findings: Sequence[FindingGroup]) -> list[str]:
+def _finding_lines(findings: Sequence[FindingGroup], otherwise: str) -> list[str]:
     if not findings:
-        return ["No findings: the measurements are steady and the devices alike.", ""]
+        return [otherwise.replace("None:", "No findings:"), ""]
     lines = []
     for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from raybench.records.record import TrialRecord
@@ -49,6 +49,25 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
         tuple(Heading(column.heading, column.right) for column in columns),
         tuple(tuple(column.cell(row) for column in columns) for row in rows),
     )
+
+
+def without_constant(table: Table, *headings: str) -> Table:
+    """The table without those of the named columns in which every row says the same, or nothing."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.heading not in headings or len({row[place] for row in table.rows}) > 1
+    ]
+    columns = tuple(table.columns[place] for place in kept)
+    return replace(table, columns=columns, rows=tuple(tuple(row[place] for place in kept) for row in table.rows))
+
+
+def first_rows(table: Table, most: int, where: str) -> Table:
+    """The first rows of a table, with a word on ``where`` all are."""
+    if len(table.rows) <= most:
+        return table
+    words = f"The first {most:,} of {len(table.rows):,} rows; all are in {where}."
+    return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
 
 
 def empty_table(title: str) -> Table:
