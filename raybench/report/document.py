@@ -14,6 +14,7 @@ from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_w
 from raybench.report.method import method_words
 from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.sections import make_sections
+from raybench.report.tables.base import without_constant
 
 
 def write_report(
@@ -40,7 +41,7 @@ def write_report(
         findings=findings,
         no_findings=no_findings_words(results),
         causes=results.diagnosis,
-        trials=tables.trials,
+        trials=without_constant(tables.trials),
         method=method_words(results),
     )
     contents: dict[str, str | bytes] = {

@@ -46,8 +46,8 @@ def make_pages(
         "markdown": formats.to_markdown,
     }
     return {
-        "report.html": _template("template.html.j2").render(named | more),  # its script and style are in it: no network
-        "report.md": _template("template.md.j2").render(named | more),  # the same words and tables
+        "report.html": _template("template.html.j2").render(more | named),  # its script and style are in it: no network
+        "report.md": _template("template.md.j2").render(more | named),  # the same words and tables
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.report.plots.drawn import DrawnPlot
-from raybench.report.tables.base import Table, first_rows
+from raybench.report.tables.base import Table, first_rows, without_constant
 
 MOST_ROWS = 200  # of a table in a document; a search may have 100,000
 
@@ -51,4 +51,6 @@ def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tu
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
-    return tuple(first_rows(table, MOST_ROWS, "summary.csv") for table in tables if table.rows)
+    return tuple(
+        without_constant(first_rows(table, MOST_ROWS, "summary.csv")) for table in tables if table.rows
+    )

@@ -51,15 +51,29 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
     )
 
 
-def without_constant(table: Table, *headings: str) -> Table:
-    """The table without those of the named columns in which every row says the same, or nothing."""
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if column.heading not in headings or len({row[place] for row in table.rows}) > 1
-    ]
-    columns = tuple(table.columns[place] for place in kept)
-    return replace(table, columns=columns, rows=tuple(tuple(row[place] for place in kept) for row in table.rows))
+def without_constant(table: Table) -> Table:
+    """The table without columns that say the same in every row: the caption says it once.
+
+    What is empty everywhere goes without a word.
+    """
+    if len(table.rows) < 2:
+        return table
+    said, kept = [], []
+    for place, column in enumerate(table.columns):
+        values = {row[place] for row in table.rows}
+        if len(values) > 1:
+            kept.append(place)
+        elif not values & {"", NONE}:
+            said.append(f"{column.heading}{' = ' if column.heading == 'n' else ' '}{values.pop()}")
+    if len(kept) < 2 or len(kept) == len(table.columns):
+        return table
+    words = f"In every row: {', '.join(said)}." if said else ""
+    return Table(
+        table.title,
+        f"{table.caption} {words}".strip(),
+        tuple(table.columns[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
 
 
 def first_rows(table: Table, most: int, where: str) -> Table:
