@@ -8,18 +8,22 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate, of_log
+from raybench.analysis.estimates.statistics import Estimate, of_log, t_quantile
 from raybench.analysis.prediction.amdahl import AmdahlFit, fit_amdahl
+from raybench.analysis.prediction.places import Places
 from raybench.analysis.prediction.points import MeasuredPoint, Prediction, Question, Shape
+from raybench.analysis.prediction.posterior import Posterior, fitted
+from raybench.analysis.prediction.step_model import ALGORITHMS
+from raybench.analysis.prediction.sweep import swept_lines
 from raybench.errors import RequestError
 
 Floats = NDArray[np.float64]
 FARTHEST = 8  # times the largest measured world size
 FEWEST_SIZES = 3
-REPEAT_NOISE = 0.05
+GROWTH = 0.05
+DOF = 6
 
 
 @dataclass(frozen=True)
@@ -28,20 +32,21 @@ class Fitted:
 
     points: tuple[MeasuredPoint, ...]
     amdahl: AmdahlFit | None
-    logs: Floats
-    covariance: Floats
+    variants: tuple[Posterior, ...]
+    weights: Floats
     held_out_error: float | None = None  # mean absolute relative, at larger world sizes than fitted
 
     def compute_s(self, batch_size: int) -> Estimate:
         """The step of one device without any other, as a function of the batch, in s."""
-        shapes = _Shapes.of([Question(Shape((1,)), batch_size)])
-        return self._estimates(shapes, 0.0)[0]
+        log, half = self._spread([Question(Shape((1,)), batch_size)], 0.0)
+        return of_log(float(log[0]), float(half[0]), len(self.points))
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
         """An answer to each question, in their order."""
         if not questions:
             return []
-        steps = self._estimates(_Shapes.of(questions), REPEAT_NOISE)
+        logs, halves = self._spread(questions, 1.0)
+        steps = [of_log(*each, len(self.points)) for each in zip(logs.tolist(), halves.tolist(), strict=True)]
         return [self._answer(question, step) for question, step in zip(questions, steps, strict=True)]
 
     def _answer(self, question: Question, step: Estimate) -> Prediction:
@@ -64,14 +69,30 @@ class Fitted:
             return "all points are from one node: the network between nodes was never crossed"
         return ""
 
-    def _estimates(self, shapes: _Shapes, noise: float) -> list[Estimate]:
-        center = _log_step_s(self.logs, shapes)
-        slopes = np.column_stack(
-            [(_log_step_s(self.logs + step, shapes) - center) / 1e-5 for step in 1e-5 * np.eye(len(self.logs))]
+    def _spread(self, questions: Sequence[Question], noise: float) -> tuple[Floats, Floats]:
+        found = [self._of_variant(each, questions, noise) for each in self.variants]
+        logs, variances = np.array([each[0] for each in found]), np.array([each[1] for each in found])
+        center = self.weights @ logs
+        variance = self.weights @ (variances + (logs - center) ** 2)
+        return center, t_quantile(DOF) * np.sqrt(variance)
+
+    def _of_variant(self, post: Posterior, questions: Sequence[Question], noise: float) -> tuple[Floats, Floats]:
+        places = Places.of(questions)
+        groups = post.grouping.columns(
+            [each.batch_size for each in questions], [each.shape.workers for each in questions]
         )
-        halves = 1.96 * np.sqrt(np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes) + noise**2)
-        pairs = zip(center.tolist(), halves.tolist(), strict=True)
-        return [of_log(log, half, len(self.points)) for log, half in pairs]
+        found, slopes, _ = post.slopes(places, groups)
+        variance = ((slopes @ post.covariance) * slopes).sum(axis=1)
+        largest = max(each.shape.world_size for each in self.points)
+        beyond = np.maximum(0, np.log2(places.world_size / largest))
+        several = places.world_size > 1
+        communication = (
+            post.effects["shape"] ** 2 * (groups["shape"] < 0)
+            + post.effects["nodes"] ** 2 * (groups["nodes"] < 0) * (places.nodes > 1)
+        )
+        variance += several * communication * found.by_communication**2 + (GROWTH * beyond) ** 2
+        variance += (groups["batch"] < 0) * (post.effects["batch"] * found.by_compute) ** 2
+        return found.log_step, variance + noise * post.noise**2
 
 
 def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = None) -> Fitted:
@@ -83,19 +104,9 @@ def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = N
     usable = tuple(each for each in points if each.step_time_s > 0 and math.isfinite(each.step_time_s))
     if not usable:
         raise RequestError("no measured step time to predict from")
-    shapes = _Shapes.of([Question(each.shape, each.batch_size) for each in usable])
-    logs_s = np.log([each.step_time_s for each in usable])
-    least = float(np.exp(logs_s.min()))
-    prior = np.log([0.3 * least, 0.5 * least / shapes.batch.min(), 1e-3, 0.05 * least, 1e-3, 0.3 * least, 0.03])
-    width = np.array([2.0, 2.0, 1.5, 2.5, 1.5, 2.5, 1.0])
-
-    def errors(logs: Floats) -> Floats:
-        step = _log_step_s(logs, shapes)
-        return np.concatenate([(logs_s - step) / 0.07, (logs - prior) / width])
-
-    found = least_squares(errors, prior, loss="soft_l1")
-    covariance = np.linalg.inv(found.jac.T @ found.jac)
-    return Fitted(usable, fit_amdahl(usable), found.x, covariance)
+    swept = swept_lines(link)
+    variants = tuple(fitted(usable, algorithm, swept) for algorithm in ALGORITHMS)
+    return Fitted(usable, fit_amdahl(usable), variants, np.full(len(variants), 1 / len(variants)))
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:
@@ -105,34 +116,3 @@ def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float
         return None
     largest = max(each.shape.world_size for each in same)
     return float(np.mean([each.step_time_s for each in same if each.shape.world_size == largest]))
-
-
-@dataclass(frozen=True)
-class _Shapes:
-    batch: Floats
-    world_size: Floats
-    nodes: Floats
-    most: Floats
-
-    @staticmethod
-    def of(questions: Sequence[Question]) -> _Shapes:
-        shapes = [each.shape for each in questions]
-        return _Shapes(
-            np.array([each.batch_size for each in questions], dtype=np.float64),
-            np.array([each.world_size for each in shapes], dtype=np.float64),
-            np.array([each.nodes for each in shapes], dtype=np.float64),
-            np.array([max(each.workers) for each in shapes], dtype=np.float64),
-        )
-
-
-def _log_step_s(logs: Floats, shapes: _Shapes) -> Floats:
-    fixed_s, sample_s, hop_s, local_s, far_hop_s, far_s, spread = np.exp(logs)
-    n, across = shapes.world_size, shapes.nodes > 1
-    slowest = 1 + spread * np.sqrt(2 * np.log(n))
-    compute = (fixed_s + sample_s * shapes.batch) * slowest
-    transfers = 2 * (n - 1) / n * np.where(across, far_s, local_s)
-    hops = 2 * (n - shapes.nodes) * hop_s + np.where(across, 2 * shapes.nodes * far_hop_s, 0.0)
-    communication = transfers + hops
-    exposed = np.logaddexp(0.0, 4 * (communication / compute - 0.5)) / 4 * compute
-    floor = np.logaddexp(0.0, -2.0) / 4 * compute
-    return np.asarray(np.log(compute + np.maximum(exposed - floor, 0.0)), dtype=np.float64)
