@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.labels import devices_words
+from raybench.analysis.prediction.measured_scaling import MeasuredScaling
 from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, Way, Worth
 from raybench.report.rich_tables import rich_table
 from raybench.report.tables.base import Table
 from raybench.report.tables.prediction import (
     HOUR_S,
     MINUTE_S,
-    plain_interval,
     prediction_table,
     tradeoff_table,
 )
 from raybench.report.terminal import MOST_WIDTH
-from raybench.report.wording import figures, percent, times
+from raybench.report.wording import duration_unit, figures, percent, plain_interval, plain_percent, times
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,17 +38,17 @@ def print_outlooks(
 
     for outlook in outlooks:
         if not quiet:
-            _print_table(prediction_table(outlook, _title(outlook)), console)
+            print_table(prediction_table(outlook, _title(outlook)), console)
             table = tradeoff_table(outlook, most_rows=MOST_ROWS)
             if costs and table.rows:
-                _print_table(table, console)
+                print_table(table, console)
                 console.print(Text(f"{table.caption}\n"))
         for line in outlook_sentences(outlook, costs=costs):
             console.print(Text(line))
         console.print()
 
 
-def _print_table(table: Table, console: Console) -> None:
+def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
     drawn = rich_table(table, min(console.width, MOST_WIDTH), tight=True)
     drawn.width = None
@@ -57,6 +58,7 @@ def _print_table(table: Table, console: Console) -> None:
 def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
     """What a forecast means, a line each: limits, what devices bring, how sure, what was left out."""
     return [
+        *([f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []),
         *_limits(outlook),
         *([worth_words(each, outlook) for each in _few(outlook.worth)] if costs else []),
         *_amdahl(outlook),
@@ -67,14 +69,33 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
     ]
 
 
+def measured_words(outlook: Outlook) -> Iterator[str]:
+    """The largest world size of each batch, of many the smallest batch and the largest."""
+    of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+    largest: dict[int, MeasuredScaling] = {}
+    for each in outlook.scalings:
+        known = largest.get(each.batch_size)
+        if known is None or each.shape.world_size > known.shape.world_size:
+            largest[each.batch_size] = each
+    shown = list(largest.values())
+    for each in shown if len(shown) <= MOST_BATCHES else (shown[0], shown[-1]):
+        at = f"{devices_words(each.shape.world_size)} at {of_all}batch {each.batch_size:,}"
+        if each.speedup is None or each.efficiency is None:
+            yield f"{at}: no other world size to compare with"
+            continue
+        status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
+        over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
+        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
+
+
 def worth_words(worth: Worth, outlook: Outlook) -> str:
     """How many devices for this batch, with the numbers that say so."""
     at, run = way_words(worth.way, outlook), _spent(worth.way)
     if worth.way is worth.fewest:
-        words = f"use {at}: {run}"
+        words = f"for a run use {at}: {run}"
     else:
         few = devices_words(worth.fewest.expected.shape.world_size)
-        words = f"use {at}: {run}, {times(worth.speedup)} as fast as {few} ({_spent(worth.fewest)})"
+        words = f"for a run use {at}: {run}, {times(worth.speedup)} as fast as {few} ({_spent(worth.fewest)})"
     if worth.further is None or worth.returns is None:
         return f"{words}; more were neither measured nor predicted"
     size = devices_words(worth.further.expected.shape.world_size)
@@ -121,6 +142,8 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
     told = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
     if not found.keeps:
         return f"{head}: none of what was measured or predicted; nearest is {told}, {_chance(found)} {limit}"
+    if found.way.run.time_s.low == found.way.run.time_s.high:
+        return f"{head}: {told} (nobody said how sure that is)"
     words = f"{head}: {told}, {_chance(found)} {limit}"
     if found.surer is None:
         return words
@@ -129,33 +152,24 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
 
 def _chance(found: Limited) -> str:
     if found.probability > 0.995:
-        return (
-            "more than 99% likely" if found.way.run.time_s.low < found.way.run.time_s.high else "as measured"
-        )
-    if found.probability < 0.005:
-        return "less than 1% likely"
-    return f"{found.probability:.0%} likely"
+        return "more than 99% likely"
+    return "less than 1% likely" if found.probability < 0.005 else f"{found.probability:.0%} likely"
 
 
 def _spent(way: Way) -> str:
     """What a run takes."""
     run = way.run
-    time_s, device_h = run.time_s, figures(run.device_s.value / HOUR_S)
     money = f", cost {plain_interval(run.money)}" if run.money is not None else ""
-    unit, unit_s = _unit(time_s.value)
-    return f"{plain_interval(time_s.scaled(1 / unit_s))} {unit}, {device_h} device-hours{money}"
+    unit, unit_s = duration_unit(run.time_s.value)
+    device_unit, device_unit_s = duration_unit(run.device_s.value)
+    device_time = f"{figures(run.device_s.value / device_unit_s)} device-{device_unit}"
+    return f"{plain_interval(run.time_s.scaled(1 / unit_s))} {unit}, {device_time}{money}"
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 2 h, 90 s."""
-    unit, unit_s = _unit(seconds)
+    """A time that was asked for, in the unit that suits it: 2 h, 90 min, 45 s."""
+    unit, unit_s = duration_unit(seconds)
     return f"{seconds / unit_s:g} {unit}"
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    if seconds >= HOUR_S:
-        return "h", HOUR_S
-    return ("min", MINUTE_S) if seconds >= 2 * MINUTE_S else ("s", 1.0)
 
 
 def _amdahl(outlook: Outlook) -> Iterator[str]:
