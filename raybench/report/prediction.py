@@ -12,8 +12,6 @@ from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook
 from raybench.report.rich_tables import rich_table
 from raybench.report.tables.base import Table
 from raybench.report.tables.prediction import (
-    HOUR_S,
-    MINUTE_S,
     prediction_table,
     tradeoff_table,
 )
