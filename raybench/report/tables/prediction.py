@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
@@ -77,8 +78,7 @@ def tradeoff_table(
     shown = outlook.ways
     if most_rows is not None and len(shown) > most_rows:
         shown = tuple(way for way in shown if way.on_front)[:most_rows]
-    run_s = [way.run.time_s.value for way in outlook.ways]
-    unit, unit_s = duration_unit(max(run_s))
+    unit, unit_s = duration_unit(median(way.run.time_s.value for way in shown))
     epoch = any(way.epoch for way in outlook.ways)
     metered = any(way.run.energy_joules for way in outlook.ways)
     batch = "global batch" if outlook.forecast.scaling == "strong" else "batch"
@@ -99,7 +99,7 @@ def tradeoff_table(
         Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
         *([Column[Way]("cost", money, right=True)] if outlook.prices.are_known else []),
         *([Column[Way]("energy, kJ", _kilojoules, right=True)] if metered else []),
-        Column("front", lambda way: "*" if way.on_front else ""),
+        Column("", lambda way: "*" if way.on_front else ""),
     ]
     against = "money" if outlook.prices.are_known else "device time"
     left = len(outlook.ways) - len(shown)
