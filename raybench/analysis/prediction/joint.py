@@ -20,7 +20,7 @@ from raybench.analysis.prediction.posterior import Posterior
 
 Floats = NDArray[np.float64]
 DRIFT = 0.05  # standard deviation of a logarithm, for each doubling beyond what was measured
-DEGREES = 6.0  # of the quantile: noise and sizes of effects are themselves estimates
+DEGREES = 8.0  # of the quantile: noise and sizes of effects are themselves estimates
 
 
 @dataclass(frozen=True)
