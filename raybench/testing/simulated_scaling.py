@@ -105,7 +105,9 @@ class Ernest:
     def step_time_s(self, shape: Shape, batch_size: int) -> float:
         """The sum of the four."""
         n = shape.world_size
-        return float(self.fixed_s + self.sample_s * batch_size + self.tree_s * np.log2(n) + self.each_s * (n - 1))
+        return float(
+            self.fixed_s + self.sample_s * batch_size + self.tree_s * np.log2(n) + self.each_s * (n - 1)
+        )
 
 
 @dataclass(frozen=True)
