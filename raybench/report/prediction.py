@@ -62,7 +62,7 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
         *_amdahl(outlook),
         *_refusals(outlook),
         *_held_out(outlook),
-        *(f"helps most: {advice}" for advice in outlook.forecast.advice),
+        *([f"helps most: {outlook.forecast.advice}"] if outlook.forecast.advice else []),
         *(f"note: {note}" for note in outlook.forecast.group.notes),
     ]
 

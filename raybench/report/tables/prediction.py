@@ -106,7 +106,7 @@ def tradeoff_table(
     others = f" Left out: {left} that are not." if left else ""
     caption = (
         f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
-        f"better in both, beyond the intervals.{others}"
+        f"better in both, beyond the intervals; a time without one counts as exact.{others}"
     )
     return make_table(title, caption, columns, shown)
 

@@ -17,7 +17,7 @@ from tests.unit.analysis.prediction.tables import groups
 
 
 def planted_s(shape: Shape, batch: int) -> float:
-    """Rings within and between nodes of four: compute 2 ms and 0.1 ms a sample, half of what is sent hidden."""
+    """Rings in and between nodes of four: compute 2 ms and 0.1 ms a sample, half of what is sent hidden."""
     n, nodes = shape.world_size, shape.nodes
     if n == 1:
         return 0.002 + 0.0001 * batch
