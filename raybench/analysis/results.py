@@ -22,6 +22,8 @@ from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
+from raybench.analysis.prediction.of_study import outlook_of_study
+from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
@@ -55,6 +57,7 @@ class StudyResults(MeasuredStudy):
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
     extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
+    outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     experiment: PublishedExperiment | None  # that the study repeats
@@ -62,9 +65,15 @@ class StudyResults(MeasuredStudy):
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
 
-def analyse(study: Study, records: Sequence[TrialRecord], around: Around | None = None) -> StudyResults:
+def analyse(
+    study: Study,
+    records: Sequence[TrialRecord],
+    devices_per_node: int = 1,
+    around: Around | None = None,
+) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are.
 
+    ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
     ``around``: the machine, and the links of a sweep, where they are known.
     """
     base = measured_study(study, records)
@@ -101,6 +110,7 @@ def analyse(study: Study, records: Sequence[TrialRecord], around: Around | None 
         work=work,
         costs=costs(base, work),
         extra_device_time=extra_device_time(base),
+        outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,
         experiment=experiment,

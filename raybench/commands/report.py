@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,13 +21,29 @@ if TYPE_CHECKING:
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR|FILE.csv", help="A results directory, or a CSV file of step times.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of a CSV file: where the report goes; new or empty.")
+    ] = None,
+    scaling: Annotated[
+        Literal["weak", "strong"] | None,
+        typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
-    """Analysis and report again, from the results on disk."""
+    """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
+    if directory.is_file():
+        from raybench.commands.import_report import report_file
+
+        raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
+    if output is not None or scaling is not None:
+        name = "--output" if output is not None else "--scaling"
+        raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
     with ResultsDirectory.open_readonly(directory) as store:
         raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
 
@@ -60,12 +77,14 @@ def write_and_print(
 
 def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
+    from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
 
     study, records = store.study(), list(store.latest().values())
-    results, left_out = analyse(study, records), left_out_words(study, records)
+    on_a_node = devices_of_node(store.environment(), study)
+    results, left_out = analyse(study, records, on_a_node), left_out_words(study, records)
     return _Report(
         answer_of(results),
         bool(results.complete),
