@@ -77,14 +77,16 @@ def write_and_print(
 
 def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
+    from raybench.analysis.diagnosis.case import Around
     from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
 
-    study, records = store.study(), list(store.latest().values())
-    on_a_node = devices_of_node(store.environment(), study)
-    results, left_out = analyse(study, records, on_a_node), left_out_words(study, records)
+    study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    on_a_node = devices_of_node(environment, study)
+    results = analyse(study, records, on_a_node, Around(environment=environment))
+    left_out = left_out_words(study, records)
     return _Report(
         answer_of(results),
         bool(results.complete),

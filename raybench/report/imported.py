@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.report import formats
+from raybench.report.answer import Clause
 from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.plots.drawn import DrawnPlot, drawn
 from raybench.report.plots.prediction import draw_prediction, prediction_plot
 from raybench.report.prediction import measured_words, outlook_sentences, print_table
+from raybench.report.sections import Place, make_sections
 from raybench.report.tables.base import Table
 from raybench.report.tables.imported import imported_row, imported_table
 from raybench.report.tables.prediction import prediction_rows, prediction_table, tradeoff_table
@@ -31,15 +33,15 @@ def write_imported_report(directory: Path, file: Path, models: Sequence[Outlook]
     ``file`` is what was read. Raises ``OSError`` where the directory cannot be written.
     """
     plots = [plot for place, model in enumerate(models) for plot in _plots(place, model)]
+    tables = tuple(table for model in models for table in _tables(model))
+    place = Place("More devices", tuple(plot.name for plot in plots), tables)
     pages = make_pages(
         directory,
         {},
         asked_by=f"python -m raybench.study report {quoted(file)} --output {quoted(directory)}",
         name=file.stem,
-        answer=imported_answer(models),
-        plots=plots,
-        tables=[table for model in models for table in _tables(model)],
-        findings=None,
+        box=[Clause("Result", imported_answer(models))],
+        sections=make_sections({"predictions": place}, plots),
         method=[TIMES_ALONE, *_sentences(models)],
     )
     rows = [imported_row(model.forecast.group, each) for model in models for each in model.scalings]

@@ -95,7 +95,9 @@ def simulate(causes: Sequence[PlantedCause], seed: int) -> tuple[StudyResults, l
 def measure(site: Site, seed: int) -> StudyResults:
     """The study on one device and on all, measured and analysed."""
     fields = {"name": "planted", "workload": {"name": "mlp"}, "knobs": site.knobs} | site.fields
-    study = Study.model_validate(fields | {"scaling": {"world_sizes": [1, site.world_size]} | fields.get("scaling", {})})
+    study = Study.model_validate(
+        fields | {"scaling": {"world_sizes": [1, site.world_size]} | fields.get("scaling", {})}
+    )
     runner = FakeRunner(
         site.hardware.costs, site.noise, seed=seed, num_devices=site.world_size, device=site.device
     )
@@ -147,9 +149,7 @@ def _bandwidth(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 
 def _latency(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    return replace(
-        _changed(site, latency_s=seconds / 20), knobs=site.knobs | {"bucket_cap_mb": [1, 25]}
-    )
+    return replace(_changed(site, latency_s=seconds / 20), knobs=site.knobs | {"bucket_cap_mb": [1, 25]})
 
 
 def _communication(site: Site, seconds: float, random: np.random.Generator) -> Site:
@@ -157,7 +157,9 @@ def _communication(site: Site, seconds: float, random: np.random.Generator) -> S
 
 
 def _slow_path(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    return replace(_slow_link(site, seconds), device="cuda", noise=ON_GPUS, variables={"NCCL_P2P_DISABLE": "1"})
+    return replace(
+        _slow_link(site, seconds), device="cuda", noise=ON_GPUS, variables={"NCCL_P2P_DISABLE": "1"}
+    )
 
 
 def _global_batch(site: Site, seconds: float, random: np.random.Generator) -> Site:
@@ -181,6 +183,11 @@ def _straggler(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 def _jitter(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return _changed(site, jitter_s=seconds / (1 - 1 / site.world_size))
+
+
+def _uneven_batches(site: Site, seconds: float, random: np.random.Generator) -> Site:
+    fields = {"workload": {"name": "text", "input": "real"}}
+    return replace(_jitter(site, seconds, random), fields=site.fields | fields)
 
 
 def _contention(site: Site, seconds: float, random: np.random.Generator) -> Site:
@@ -244,7 +251,8 @@ CAUSES: tuple[PlantedCause, ...] = (
     PlantedCause(FindingName.LAUNCH_BOUND, _idle_gpus, pairs=False),
     PlantedCause(FindingName.DATA_BOUND, _loader),
     PlantedCause(FindingName.STRAGGLER, _straggler),
-    PlantedCause(FindingName.UNEVEN_BATCHES, _jitter),
+    PlantedCause(FindingName.JITTER, _jitter),
+    PlantedCause(FindingName.UNEVEN_BATCHES, _uneven_batches, pairs=False),
     PlantedCause(FindingName.CONTENTION, _contention),
     PlantedCause(FindingName.MEMORY_OR_PCIE, _on_gpus, pairs=False),
     PlantedCause(FindingName.OTHER_PROCESSES, _other_processes, pairs=False),

@@ -10,8 +10,8 @@ from raybench.analysis.diagnosis.configurations import Change
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.diagnosis.larger_batch import LargerBatch, larger_batch
 from raybench.analysis.diagnosis.words import factor, factor_range, pct, pct_range
-from raybench.analysis.labels import knob_words
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.analysis.labels import changes_words, knob_words
+from raybench.spec.knobs import KnobValue
 
 # Costs of a step, whatever its samples: more of them in a step is a cure. Others have their own.
 PER_STEP = (
@@ -38,15 +38,6 @@ def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -
     )
 
 
-def change_words(changes: Mapping[str, KnobValue]) -> str:
-    """A change as a person says it: "batch 2,048, 25 MiB buckets"."""
-    words = [
-        knob_words(name, value) if name in Setting.model_fields else f"{name}={value}"
-        for name, value in changes.items()
-    ]
-    return ", ".join(words)
-
-
 def _is_typed(changes: Mapping[str, KnobValue]) -> bool:
     """Whether knobs and variables alone are changed: a placement is none."""
     return "placement" not in changes
@@ -58,7 +49,7 @@ def _advised(case: Case, finding: Finding, measured: Change | None, predicted: L
         return finding
     if measured is not None:
         words = (
-            f"{change_words(measured.changes)}: measured at {pct(measured.efficiency)} efficiency, "
+            f"{changes_words(measured.changes)}: measured at {pct(measured.efficiency)} efficiency, "
             f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
         )
         ratio = measured.throughput_ratio

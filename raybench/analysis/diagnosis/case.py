@@ -60,7 +60,10 @@ class Beside:
                 continue
             of_batches = alone_s.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
-            variants: tuple[tuple[Variant, int], ...] = (("plain", own), ("base", record.config.global_batch_size))
+            variants: tuple[tuple[Variant, int], ...] = (
+                ("plain", own),
+                ("base", record.config.global_batch_size),
+            )
             for variant, samples in variants:
                 if samples not in of_batches and (values := series(record.steps, variant)) is not None:
                     of_batches[samples] = level(values)

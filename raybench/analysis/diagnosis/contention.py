@@ -21,8 +21,8 @@ MOSTLY = 0.5  # of the contention: where others explain more, it is theirs
 def other_processes(case: Case) -> Finding | None:
     """Other processes took cores that the trial's workers needed: Ray's own are among them.
 
-    It explains so large a share of the step as they took of the cores, but no more than computing side by side costs,
-    where that was measured: alone a rank has the other ranks' cores to give.
+    It explains at most so large a share of the step as they took of the cores, and no more than computing side by side
+    costs, where that was measured: alone a rank leaves the other ranks' cores to them.
     """
     record, measurement = case.record, case.steps
     taken = [round_taken for each in measurement.rounds if (round_taken := _taken(record, measurement, each))]
@@ -57,7 +57,7 @@ def _explained(case: Case, lost_shares: list[float]) -> Estimate | None:
     lost_s = trimmed_mean(lost_shares).scaled(case.step_s)
     contention = case.parts.contention
     if contention is None:
-        return lost_s
+        return Estimate(lost_s.value, 0.0, lost_s.high, lost_s.n)
     most_s = max(contention.high, 0.0)
     value, low, high = (min(max(end, 0.0), most_s) for end in (lost_s.value, lost_s.low, lost_s.high))
     return Estimate(
@@ -125,4 +125,11 @@ def _on_cores(case: Case) -> tuple[str, str, Mapping[str, KnobValue] | None]:
             return fact, f"num_threads {fitting}: no more threads than cores", {"num_threads": fitting}
         return fact, "fewer workers: no more than there are cores", None
     fact = "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
-    return fact, "workers on other sockets or nodes (scaling.placement spread), or fewer of them", None
+    if (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:
+        return fact, "spread the workers over the nodes: scaling.placement spread", None
+    return fact, "fewer workers on this host, or more hosts: the rest of it has no more to give", None
+
+
+def _num_nodes(case: Case) -> int:
+    environment = case.around.environment
+    return len(environment.every_node) if environment else 1

@@ -19,6 +19,7 @@ from raybench.records.record import TrialRecord
 UNEVEN_LEAST = 0.02  # relative
 UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
 STRAGGLER_LEAST = 0.02  # relative
+VARYING = ("text", "factory")  # workloads whose batches may be longer on one rank than on another
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def uneven(case: Case) -> Finding | None:
     if spread is None or not spread.is_certain or straggling(case) is not None:
         return None
     n = case.config.world_size
-    mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s  # of one slow device and n - 1 others
+    mean_s = (
+        case.parts.ideal.value if case.parts.ideal else case.step_s
+    )  # of one slow device and n - 1 others
     waits_s = spread.by.scaled(mean_s / (1 + spread.by.value / n) * (1 - 1 / n))
     return Finding(
         FindingName.UNEVEN_DEVICES,
@@ -143,7 +146,10 @@ def straggling(case: Case) -> Finding | None:
 
 
 def uneven_batches(case: Case) -> Finding | None:
-    """Ranks that wait for now one, now another: skew beyond what a straggler explains, by 5% of the step."""
+    """Ranks that wait for now one, now another: skew beyond what a straggler explains, by 5% of the step.
+
+    Synthetic batches, and images, have one shape, so that only the machine can make them uneven: then it is jitter.
+    """
     skew, straggles = case.parts.skew, straggling(case)
     if skew is None:
         return None
@@ -153,14 +159,19 @@ def uneven_batches(case: Case) -> Finding | None:
     )
     if not case.is_worth_telling(rest):
         return None
+    workload = case.config.workload
+    even = workload.name not in VARYING or (workload.name == "text" and workload.input == "synthetic")
+    words = f"ranks wait {ms(rest)} in a step for one that is another from step to step"
     return Finding(
-        FindingName.UNEVEN_BATCHES,
+        FindingName.JITTER if even else FindingName.UNEVEN_BATCHES,
         case.severity(rest),
         case.record.trial_id,
-        f"ranks wait {ms(rest)} in a step, {pct(case.share(rest))}, for a rank that is another one from step to step: "
-        "batches of uneven length, or other work that comes and goes; the times do not tell which",
-        "give all ranks batches of like length (sort by length, or pad to fixed shapes); with fixed shapes look at what "
-        "else runs on the hosts",
+        f"{words}, though all batches have one shape: the hosts do other work that comes and goes"
+        if even
+        else f"{words}: batches of uneven length, or other work that comes and goes; the times do not tell which",
+        "a core of each host for what runs beside the workers; see what that is (top)"
+        if even
+        else "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs on the hosts",
         {"waited_s": rest.value, "waited_share": rest.value / case.step_s},
         explains=rest,
     )

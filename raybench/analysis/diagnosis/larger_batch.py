@@ -18,6 +18,7 @@ from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
+LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is nothing to try
 MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
 
@@ -51,7 +52,7 @@ def larger_batch(case: Case) -> LargerBatch | None:
     good = [each for each in known if each.efficiency.low >= GOOD]
     good = good or [each for each in known if each.efficiency.high >= GOOD]
     chosen = good[0] if good else max(known, key=lambda each: each.efficiency.high, default=None)
-    if chosen is None or chosen.efficiency.high < now.value * 1.02:
+    if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
         return None
     return chosen
 
@@ -61,17 +62,15 @@ def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch 
     config, parts = case.config, case.parts
     if parts.ideal is None or case.samples not in computed:
         return None
-    alone = computed[case.samples]
-    grown = _compute(case, k, computed)
-    growth = _Bounds(grown.low / alone.value, grown.high / alone.value)
-    bounds = [_efficiency(case, growth.low, worst=True), _efficiency(case, growth.high, worst=False)]
-    steps_s = [_step_s(case, growth.high, worst=True), _step_s(case, growth.low, worst=False)]
-    slowest, fastest = (k * case.step_s / each for each in steps_s)
+    alone, bounds = computed[case.samples], _compute(case, k, computed)
+    least, most = bounds.low / alone.value, bounds.high / alone.value
+    worst = [_step(case, growth, worst=True) for growth in (least, most)]
+    best = [_step(case, growth, worst=False) for growth in (least, most)]
     n = case.scaling.step_time_s.n
     return LargerBatch(
         batch_size=k * config.setting.batch_size,
-        efficiency=_between(min(bounds), max(bounds), n),
-        throughput_ratio=_between(min(slowest, fastest), max(slowest, fastest), n),
+        efficiency=_between(worst[0].efficiency, best[1].efficiency, n),
+        throughput_ratio=_between(k / worst[1].over_now, k / best[0].over_now, n),
         basis=_basis(case, computed),
     )
 
@@ -99,36 +98,40 @@ def _compute(case: Case, k: int, computed: Mapping[int, Estimate]) -> _Bounds:
     return _Bounds(min(low, high) * (1 - error), high * (1 + error))
 
 
-def _efficiency(case: Case, growth: float, *, worst: bool) -> float:
-    ideal_s = _ideal_s(case)
-    return growth * ideal_s / _step_s(case, growth, worst=worst)
+@dataclass(frozen=True)
+class _Step:
+    """A step at another batch."""
+
+    over_now: float  # its time over that of the batch that was measured
+    efficiency: float
 
 
-def _step_s(case: Case, growth: float, *, worst: bool) -> float:
-    """The step with ``growth`` times the compute, by the ends of its parts' intervals that are worst, or best.
+def _step(case: Case, growth: float, *, worst: bool) -> _Step:
+    """The step with ``growth`` times the compute.
 
-    What computes side by side or is unknown grows with compute at worst; at best more compute hides more transfers,
-    all but the smallest bucket.
+    In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow with
+    compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best as little,
+    and the further compute hides transfers, all but the smallest bucket.
     """
-    parts = case.parts
+    now, parts, over = case.scaling.efficiency, case.parts, 1 / case.step_s
+    assert now is not None  # it was looked at before
+    ideal = now.low if worst else min(now.high, 1.0)
+    lost = max(1 - ideal, 0.0)
 
-    def end(part: Estimate | None) -> float:
-        return 0.0 if part is None else max(part.high if worst else part.low, 0.0)
+    def share(*named: Estimate | None) -> float:
+        ends = (each.high if worst else each.low for each in named if each is not None)
+        return min(sum(max(end, 0.0) for end in ends) * over, lost)
 
-    ideal_s = _ideal_s(case)
-    exposed_s = end(parts.exposed_communication)
-    if not worst:
-        exposed_s = max(min(exposed_s, _smallest_bucket_s(case)), exposed_s - (growth - 1) * ideal_s)
-    grows_at_worst_s = end(parts.skew) + end(parts.undivided)
-    stays_s = end(parts.small_batch) + end(parts.wrapper) + exposed_s
-    return (
-        growth * (ideal_s + end(parts.contention)) + stays_s + grows_at_worst_s * (growth if worst else 1.0)
-    )
-
-
-def _ideal_s(case: Case) -> float:
-    assert case.parts.ideal is not None  # it was looked at before
-    return case.parts.ideal.value
+    if worst:
+        grows = share(parts.contention, parts.skew, parts.undivided)
+        stays = lost - grows
+    else:
+        grows = share(parts.contention)
+        stays = lost - grows
+        exposed = min(parts.exposed_communication.high * over, stays) if parts.exposed_communication else 0.0
+        stays -= min((growth - 1) * ideal, max(exposed - _smallest_bucket_s(case) * over, 0.0))
+    step = growth * (ideal + grows) + max(stays, 0.0)
+    return _Step(step, growth * ideal / step)
 
 
 def _smallest_bucket_s(case: Case) -> float:

@@ -19,18 +19,19 @@ def undivided(case: Case) -> Finding | None:
     if lost is None or not case.is_worth_telling(lost):
         return None
     negative, speedup = is_negative(case), case.scaling.speedup
-    facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost, and were not taken apart"]
+    facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost"]
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
     if negative and speedup is not None:
         facts.insert(0, _negative_words(case, speedup))
-    least_s = least_communication(case, lost)
-    if least_s is not None:
-        bounds = (least_s.value / case.step_s, lost.high / case.step_s)
+    replay_s = replayed(case)
+    if replay_s is not None:
+        least, most = communication_bounds(case, lost, replay_s)
         facts.append(
-            f"communication is {bounds[0]:.0%} to {min(bounds[1], 1.0):.0%} of the step: alone its transfers take longer "
-            "than the compute that could hide them"
+            f"another trial's transfers alone, {ms(replay_s)}, say that communication is {least / case.step_s:.0%} (what "
+            f"compute is too short to hide) to {most / case.step_s:.0%} of it (all of them, if they and compute do not "
+            "slow each other down)"
         )
-        values["least_communication_s"] = least_s.value
+        values |= {"least_communication_s": least, "most_communication_s": most}
     name = FindingName.NEGATIVE_SCALING if negative else FindingName.NOT_DIVIDED
     return Finding(
         name,
@@ -45,20 +46,21 @@ def undivided(case: Case) -> Finding | None:
     )
 
 
-def least_communication(case: Case, lost: Estimate) -> Estimate | None:
-    """The transfers alone, as another trial replayed them, less all compute that could hide them; in s.
-
-    The same bytes on the same devices take as long whatever the batch. None where that leaves nothing.
-    """
+def replayed(case: Case) -> Estimate | None:
+    """The same transfers alone, as the study measured them in another trial: they take as long whatever the batch."""
     number = len(case.steps.bucket_bytes)
-    replay = next((each.time_s for each in case.replays if each.num_buckets == number), None)
+    return next((each.time_s for each in case.replays if each.num_buckets == number), None)
+
+
+def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
+    """Between what exposed communication lies, in s, where nothing but the whole loss was measured.
+
+    At least the transfers less all compute of one device, which could hide them; at most all of them, unless compute
+    and transfers slow each other down. Neither more than what is lost.
+    """
     compute = case.alone_s.get(case.samples)
-    if replay is None or compute is None:
-        return None
-    value, low = replay.value - compute.value, replay.low - compute.high
-    if low <= 0:
-        return None
-    return Estimate(min(value, lost.value), min(low, lost.low), lost.high, min(replay.n, lost.n))
+    hidden_s = compute.high if compute else case.step_s
+    return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)
 
 
 def negative_scaling(case: Case) -> Finding | None:
