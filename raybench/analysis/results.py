@@ -24,6 +24,7 @@ from raybench.analysis.objectives import Candidate
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
+from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
@@ -40,6 +41,7 @@ class StudyResults(MeasuredStudy):
     best_label: str
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
+    recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
@@ -72,13 +74,15 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
     phases = phase_table(base.headline, base.records) if base.headline else None
+    confirmed = tuple(confirmations(base, chosen))
     return StudyResults(
         **vars(base),
         summaries=summaries,
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
-        confirmations=tuple(confirmations(base, chosen)),
+        confirmations=confirmed,
+        recommendation=recommendation(base, best, confirmed),
         findings=tuple(finding for record in base.records for finding in findings(record)),
         configurations=diagnose_configurations(base),
         attribution=attribution(base),
