@@ -12,7 +12,7 @@ from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, diagnose_configurations
-from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
@@ -42,7 +42,8 @@ class StudyResults(MeasuredStudy):
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
     recommendation: Recommendation | None  # what to use
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  # of every trial
+    diagnosis: tuple[Finding, ...]  # of the headline, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
     batch_lines: tuple[BatchLine, ...]
@@ -73,6 +74,8 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
+    found = tuple(finding for record in base.records for finding in findings(record))
+    of_headline = base.headline.trial_id if base.headline else ""
     phases = phase_table(base.headline, base.records) if base.headline else None
     confirmed = tuple(confirmations(base, chosen))
     return StudyResults(
@@ -83,7 +86,8 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
         recommendation=recommendation(base, best, confirmed),
-        findings=tuple(finding for record in base.records for finding in findings(record)),
+        findings=found,
+        diagnosis=ranked(each for each in found if each.trial_id == of_headline),
         configurations=diagnose_configurations(base),
         attribution=attribution(base),
         batch_lines=batch_lines(base),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_call, inner_list, program
 from raybench.report.code.starting import start_words
-from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
+from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
 
 TITLE = "Accelerate"
 EPOCH = "train_epoch(accelerator, model, optimizer, loader, loss_of)"
@@ -25,6 +25,7 @@ def accelerate_snippet(parts: Parts) -> Snippet:
     if parts.needs_blocks:
         comments.append(f"{BLOCK_WORDS}.")
     sharded = parts.strategy == "fsdp"
+    maker = f"make_accelerator({'block_class' if sharded else ''})"
     made = parts.model_lines(checkpointed=not sharded)
     if sharded and "compile" in parts.told:
         made.append("model.compile(dynamic=False)")
@@ -32,7 +33,11 @@ def accelerate_snippet(parts: Parts) -> Snippet:
     body = [
         *function(f"prepare(model{blocks})", "Threads, switches, and the model's layout.", prepare),
         *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=False)),
-        *function("make_accelerator()", "What prepares and synchronises.", _accelerator_lines(parts)),
+        *function(
+            maker,
+            "What prepares and synchronises.",
+            _accelerator_lines(parts),
+        ),
         *function(EPOCH, "One epoch.", _epoch_lines()),
     ]
     return Snippet(TITLE, "python", program(comments, parts.imports, body))
@@ -57,6 +62,9 @@ def _accelerator_lines(parts: Parts) -> list[str]:
 
 def _handlers(parts: Parts, comments: list[str]) -> str:
     arguments = parts.ddp_arguments(renamed=False)
+    if parts.static_graph_fails:
+        del arguments["static_graph"]
+        comments.append(NO_STATIC_GRAPH)
     if parts.told.get("bucket_cap_mb") == OWN_BUCKET_MB:
         comments.append(f"# bucket_cap_mb={OWN_BUCKET_MB} itself is not passed on, a little more is")
         arguments["bucket_cap_mb"] = f"{OWN_BUCKET_MB}.001"

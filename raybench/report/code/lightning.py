@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_call, program
 from raybench.report.code.starting import per_node
-from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
+from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
 
 TITLE = "Lightning"
 PRECISION = {"bf16": '"bf16-mixed"', "fp16": '"16-mixed"'}
@@ -15,7 +15,7 @@ def lightning_snippet(parts: Parts) -> Snippet:
     if parts.strategy == "dp":
         return Snippet(TITLE, "python", "# Lightning 2 has no DataParallel")
     parts.imports.add("import lightning as L")
-    blocks = ", block_class" if parts.needs_blocks else ""
+    blocks = ", block_class" if "activation_checkpointing" in parts.told else ""
     comments = [
         "prepare(model) is for the torch module inside your LightningModule, when it is made; Lightning",
         "splits the samples over the devices.",
@@ -55,11 +55,9 @@ def _trainer_lines(parts: Parts) -> list[str]:
         elif "gradient_compression" in parts.told:
             asked = parts.told["gradient_compression"]
             comments.append(f"# gradient_compression={asked}: Lightning registers hooks on GPUs only")
-        if parts.accumulation > 1 and "static_graph" in parts.told:
+        if parts.static_graph_fails:
             del arguments["static_graph"]
-            comments.append(
-                "# static_graph: not with accumulation, whose first pass does not synchronise here"
-            )
+            comments.append(NO_STATIC_GRAPH)
         named["strategy"] = inner_call("DDPStrategy", arguments)
     elif parts.strategy == "fsdp":
         parts.imports.add("from lightning.pytorch.strategies import ModelParallelStrategy")

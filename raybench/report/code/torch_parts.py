@@ -10,6 +10,7 @@ from raybench.report.code.base import call
 from raybench.spec.knobs import KnobValue
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+NO_STATIC_GRAPH = "# static_graph: not with accumulation, whose first pass does not synchronise here"
 HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 BLOCK_WORDS = "block_class: the class of your model's repeated blocks"
@@ -96,6 +97,11 @@ class Parts:
         if compiled and "compile" in self.told and self.strategy != "fsdp":
             lines.append("model.compile(dynamic=False)")
         return lines
+
+    @property
+    def static_graph_fails(self) -> bool:
+        """Whether a framework that begins with a pass that does not synchronise runs into DDP's assertion."""
+        return self.accumulation > 1 and "static_graph" in self.told
 
     def ddp_arguments(self, *, renamed: bool = True) -> dict[str, str]:
         """Of DistributedDataParallel; ``renamed``: broadcast_buffers by its newer name where torch has it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_mapping, program
 from raybench.report.code.starting import start_words
-from raybench.report.code.torch_parts import Parts, in_python
+from raybench.report.code.torch_parts import NO_STATIC_GRAPH, Parts, in_python
 
 TITLE = "transformers"
 WITHOUT = ("gradient_compression", "gradient_as_bucket_view")  # the knobs that it has no argument for
@@ -54,6 +54,9 @@ def _argument_lines(parts: Parts) -> list[str]:
         named["gradient_checkpointing"] = "True"
         comments.append("# gradient_checkpointing: from version 6 on activation_checkpointing")
     named |= {argument: in_python(told[knob]) for knob, argument in NAMES.items() if knob in told}
+    if parts.static_graph_fails:
+        del named["ddp_static_graph"]
+        comments.append(NO_STATIC_GRAPH)
     if parts.strategy == "fsdp":
         named |= _sharding(parts)
     for knob in WITHOUT:
