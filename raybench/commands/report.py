@@ -39,6 +39,7 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    hint: str = ""  # what else is in the report
 
 
 def write_and_print(
@@ -55,6 +56,8 @@ def write_and_print(
     files = report.write(store.environment().model_dump(mode="json"))
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
+    if report.hint and not quiet:
+        console.print(report.hint, soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -62,6 +65,7 @@ def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
+    from raybench.report.code.section import hint
 
     results = analyse(store.study(), list(store.latest().values()))
     return _Report(
@@ -69,6 +73,7 @@ def _of_study(store: ResultsDirectory) -> _Report:
         bool(results.complete),
         lambda console: print_summary(results, console),
         lambda environment: write_report(store.path, results, environment, store.path / "samples"),
+        hint(results),
     )
 
 

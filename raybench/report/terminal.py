@@ -8,7 +8,6 @@ from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
-from raybench.report.code.section import hint
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
@@ -35,8 +34,6 @@ def print_summary(results: StudyResults, console: Console) -> None:
     if results.records:
         console.print(terminal_table(results, min(console.width, MOST_WIDTH)))
     console.print(Text(answer_of(results), style="bold"))
-    if use := hint(results):
-        console.print(Text(use))
 
 
 def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:

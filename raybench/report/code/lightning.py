@@ -61,7 +61,8 @@ def _trainer_lines(parts: Parts) -> list[str]:
         named["strategy"] = inner_call("DDPStrategy", arguments)
     elif parts.strategy == "fsdp":
         parts.imports.add("from lightning.pytorch.strategies import ModelParallelStrategy")
-        named["strategy"] = "ModelParallelStrategy()"
+        sizes = {"data_parallel_size": str(use.config.world_size), "tensor_parallel_size": "1"}
+        named["strategy"] = inner_call("ModelParallelStrategy", sizes)
         comments.append("# precision is that of fully_shard's policy")
         if parts.accumulation > 1:
             comments.append("# gradient_accumulation: here gradients travel with every micro-batch")

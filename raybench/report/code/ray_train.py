@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from raybench.report.code.base import Snippet, call, function, inner_call, inner_mapping, program
-from raybench.report.code.torch_loop import wrapping_lines
+from raybench.report.code.torch_loop import WORDS, wrapping_lines
 from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
 
 TITLE = "Ray Train"
@@ -25,7 +25,7 @@ def ray_snippet(parts: Parts) -> Snippet:
     prepare = [*parts.process_lines(), *parts.model_lines(), *_wrapped(parts), "return model"]
     sampled = parts.strategy != "single"
     body = [
-        *function(f"prepare(model{blocks})", "Threads, switches, and the model under its strategy.", prepare),
+        *function(f"prepare(model{blocks})", WORDS, prepare),
         *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=True)),
         *function(parts.epoch_head(), "One epoch.", parts.epoch_lines()),
         *function("train_loop(config)", "What each worker runs.", _loop_lines(parts, sampled, blocks)),

@@ -6,6 +6,8 @@ from raybench.report.code.base import Snippet, call, function, program
 from raybench.report.code.starting import start_words
 from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
 
+WORDS = "Threads, switches, and the model under its strategy."
+
 
 def torch_snippet(parts: Parts) -> Snippet:
     """prepare, make_loader, train_epoch, and a main that calls them."""
@@ -16,8 +18,10 @@ def torch_snippet(parts: Parts) -> Snippet:
         "Yours: model, train_set, make_optimizer(parameters), and loss_of(model, batch), which also moves",
         "the batch to the model's device.",
     ]
+    if parts.needs_blocks:
+        comments.append(f"{BLOCK_WORDS}.")
     body = [
-        *function(f"prepare(model, device{blocks})", _prepare_words(parts), _prepare_lines(parts)),
+        *function(f"prepare(model, device{blocks})", WORDS, _prepare_lines(parts)),
         *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=True)),
         *function(parts.epoch_head(), "One epoch.", parts.epoch_lines()),
         *function(
@@ -27,11 +31,6 @@ def torch_snippet(parts: Parts) -> Snippet:
         ),
     ]
     return Snippet("A plain loop", "python", program(comments, parts.imports, body))
-
-
-def _prepare_words(parts: Parts) -> str:
-    words = "Threads, switches, and the model under its strategy."
-    return f"{words} {BLOCK_WORDS}." if parts.needs_blocks else words
 
 
 def wrapping_lines(parts: Parts) -> list[str]:
