@@ -11,9 +11,10 @@ from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, diagnose_configurations
-from raybench.analysis.diagnosis.findings import Finding, ranked
-from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -43,7 +44,7 @@ class StudyResults(MeasuredStudy):
     confirmations: tuple[Confirmation, ...]
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every trial
-    diagnosis: tuple[Finding, ...]  # of the headline, what explains the most time first
+    diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
     batch_lines: tuple[BatchLine, ...]
@@ -61,8 +62,11 @@ class StudyResults(MeasuredStudy):
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
 
-def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
-    """All that follows from ``records``, whatever their states and however many there are."""
+def analyse(study: Study, records: Sequence[TrialRecord], around: Around | None = None) -> StudyResults:
+    """All that follows from ``records``, whatever their states and however many there are.
+
+    ``around``: the machine, and the links of a sweep, where they are known.
+    """
     base = measured_study(study, records)
     several = len(base.study.search.objectives) > 1
     chosen = choice.choose(base.study, base.records, base.target_world_size)
@@ -74,10 +78,9 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
-    found = tuple(finding for record in base.records for finding in findings(record))
-    of_headline = base.headline.trial_id if base.headline else ""
-    phases = phase_table(base.headline, base.records) if base.headline else None
     confirmed = tuple(confirmations(base, chosen))
+    diagnosis = diagnose_study(base, confirmed, around or Around())
+    phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **vars(base),
         summaries=summaries,
@@ -86,9 +89,9 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
         recommendation=recommendation(base, best, confirmed),
-        findings=found,
-        diagnosis=ranked(each for each in found if each.trial_id == of_headline),
-        configurations=diagnose_configurations(base),
+        findings=diagnosis.findings,
+        diagnosis=diagnosis.first,
+        configurations=diagnosis.configurations,
         attribution=attribution(base),
         batch_lines=batch_lines(base),
         hiding=hidden,

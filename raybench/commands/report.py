@@ -63,11 +63,13 @@ def write_and_print(
 
 def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
+    from raybench.analysis.diagnosis.case import Around
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
     from raybench.report.code.section import hint
 
-    results = analyse(store.study(), list(store.latest().values()))
+    around = Around(environment=store.environment())
+    results = analyse(store.study(), list(store.latest().values()), around)
     return _Report(
         answer_of(results),
         bool(results.complete),

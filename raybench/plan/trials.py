@@ -213,6 +213,10 @@ class Plan:
         ]
         return [self.profiled(each) if in_answer and self._speaks(each) else each for each in requests]
 
+    def taken_apart(self, suggestion: Suggestion) -> StepsRequest:
+        """The suggestion with all variants where it was searched, as a point of a curve is."""
+        return self._steps(suggestion, "scaling", self.target, self._placement(self.target))
+
     def _speaks(self, request: StepsRequest) -> bool:
         """Whether a trial of a curve is the one that its setting is compared by."""
         config = request.config

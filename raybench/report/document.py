@@ -28,7 +28,7 @@ def write_report(
     where the directory cannot be written.
     """
     plots, tables, answer = draw_all(results, samples_dir), make_tables(results), answer_of(results)
-    findings = grouped(results.findings)
+    findings = grouped(results.findings, results.diagnosis)
     pages = make_pages(
         directory,
         environment,

@@ -25,6 +25,7 @@ class FindingName(StrEnum):
     STRAGGLER = "straggler"
     UNEVEN_DEVICES = "uneven devices"
     UNEVEN_BATCHES = "uneven batches"
+    JITTER = "jitter"  # batches of one shape, and yet now one rank is late, now another
     CONTENTION = "contention"
     MEMORY_OR_PCIE = "memory or PCIe contention"
     OTHER_PROCESSES = "other processes"
