@@ -27,6 +27,7 @@ from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
+from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
@@ -44,6 +45,7 @@ class StudyResults(MeasuredStudy):
     best_label: str
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
+    recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every trial
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
@@ -97,6 +99,7 @@ def analyse(
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
+        recommendation=recommendation(base, best, confirmed),
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
         configurations=diagnosis.configurations,

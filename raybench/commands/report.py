@@ -56,6 +56,7 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    hint: str = ""  # what else is in the report
 
 
 def write_and_print(
@@ -72,6 +73,8 @@ def write_and_print(
     files = report.write(store.environment().model_dump(mode="json"))
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
+    if report.hint and not quiet:
+        console.print(report.hint, soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -82,6 +85,7 @@ def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
+    from raybench.report.code.section import hint
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     on_a_node = devices_of_node(environment, study)
@@ -92,6 +96,7 @@ def _of_study(store: ResultsDirectory) -> _Report:
         bool(results.complete),
         lambda console: print_summary(results, console),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
+        hint(results),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.answer import answer_box, answer_of
+from raybench.report.code.section import use_it
 from raybench.report.contents import draw_all, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
 from raybench.report.method import method_words
@@ -43,6 +44,7 @@ def write_report(
         causes=results.diagnosis,
         trials=without_constant(tables.trials),
         method=method_words(results),
+        use=use_it(results, environment),
     )
     contents: dict[str, str | bytes] = {
         **pages,
