@@ -15,6 +15,7 @@ from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.steps import flops
 from raybench.worker.steps.compression_error import compression_error
+from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.phases import phases_of_trial
 from raybench.worker.steps.profiling import memory_snapshot, traces
@@ -88,6 +89,8 @@ class BesideRounds:
 
     def _of_the_curve(self) -> dict[Beside, Part]:
         parts: dict[Beside, Part] = {"phases": self._phases, "matrix_peak": self._matrix_peak}
+        if self._models.measured.twin is not None:
+            parts["gradient_timeline"] = self._gradient_timeline
         if self._models.measured.wrapped is not None and self._team.size > 1:
             if self._request.config.setting.gradient_compression != "none":
                 parts["compression_error"] = self._compression_error
@@ -105,6 +108,16 @@ class BesideRounds:
             max_seconds=self._request.measure.max_seconds,
         )
         return {"phases": blocks}
+
+    def _gradient_timeline(self) -> dict[str, Any]:
+        timeline = gradient_timeline(
+            self._models.measured,
+            self._team,
+            step_s=self._step_s["local"],
+            replay_s=self._step_s.get("replay"),
+            max_seconds=self._request.measure.max_seconds,
+        )
+        return {"gradient_timeline": timeline}
 
     def _matrix_peak(self) -> dict[str, Any]:
         precision = self._request.config.setting.precision
