@@ -57,7 +57,9 @@ def gradient_timeline(
     if len(parameters) > MOST_PARAMETERS:
         raise InvalidTrialError(f"more than {MOST_PARAMETERS:,} parameters")
     affordable = int(MAX_SHARE * max_seconds / step_s) - DISCARD
-    num_steps = whole_turns(max(LEAST_STEPS, min(MOST_STEPS, affordable)), twin.batches, twin.batches_per_step)
+    num_steps = whole_turns(
+        max(LEAST_STEPS, min(MOST_STEPS, affordable)), twin.batches, twin.batches_per_step
+    )
     models.activate()
     team.barrier()
     cores = _communication_cores(models, team, replay_s)
