@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
+from raybench.analysis.prices import prices_of
 from raybench.analysis.same_setting import of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
@@ -110,8 +111,8 @@ def objective_values(
     study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()
 ) -> tuple[float, ...] | None:
     """The record's value for each objective of the study, or None where it lacks one."""
-    price = study.cost.price_per_device_hour
-    values = [objective_value(record, name, price, others) for name in study.search.objectives]
+    prices = prices_of(study)
+    values = [objective_value(record, name, prices, others) for name in study.search.objectives]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 

@@ -33,19 +33,28 @@ class _Row:
 
 def cost_table(results: StudyResults) -> Table:
     """Device time, money and energy of one device and of several, and what some runs save."""
-    runs, price = results.study.cost.runs, results.study.cost.price_per_device_hour
+    runs = results.study.cost.runs
     run = next(work for work in results.work if work.is_run)
-    price_words = (
-        f"At {price:g} a device-hour (cost.price_per_device_hour). "
-        if price is not None
-        else "No price is set (cost.price_per_device_hour). "
-    )
+    asked = results.study.cost
+    prices = prices_words(asked.price_per_device_hour, asked.price_per_node_hour)
     caption = (
-        f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation"
+        f"{when_to_use(results)} {prices}Steps alone, without start-up and evaluation"
         f"{_restart_words(results)}; a run is {run.name} (cost.runs = {runs}). The default and the fastest "
         "setting; mean with 95% interval, the ratio and the savings by blocks of the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
+
+
+def prices_words(per_device_hour: float | None, per_node_hour: float | None) -> str:
+    """At which prices; which fields of a study hold them where there are none."""
+    told = [
+        f"{price:g} a {what}-hour (cost.price_per_{what}_hour)"
+        for what, price in (("device", per_device_hour), ("node", per_node_hour))
+        if price is not None
+    ]
+    if not told:
+        return "No price is set (cost.price_per_device_hour). "
+    return f"At {' and '.join(told)}. "
 
 
 def _restart_words(results: StudyResults) -> str:
@@ -57,7 +66,7 @@ def _restart_words(results: StudyResults) -> str:
 
 def _columns(results: StudyResults) -> list[Column[_Row]]:
     """Money stands there where the study has a price, energy where it was measured."""
-    runs, priced = results.study.cost.runs, results.study.cost.price_per_device_hour is not None
+    runs, priced = results.study.cost.runs, any(point.costs[0].money for point in results.costs)
     metered = any(cost.energy_joules for point in results.costs for cost in point.costs)
     money: list[Column[_Row]] = [
         Column("cost", lambda row: known(row.cost.money, interval), right=True),
