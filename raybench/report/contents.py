@@ -28,6 +28,7 @@ from raybench.report.tables.search import confirmation_table, largest_table, sug
 from raybench.report.tables.strategies import compression_table, strategies_table
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
+from raybench.report.tables.what_if import buckets_table
 
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
@@ -69,6 +70,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         overlap_table(results),
         overheads_table(results),
         hiding_table(results),
+        buckets_table(results),
         phases_table(results),
         cost_table(results),
         attribution_table(results),

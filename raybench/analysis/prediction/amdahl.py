@@ -87,7 +87,9 @@ def _lines(points: Sequence[MeasuredPoint], is_strong: bool) -> dict[int, tuple[
 
 def _fitted(lines: Mapping[int, tuple[Floats, Floats]], is_strong: bool) -> AmdahlFit:
     def bases(f: float) -> dict[int, float]:
-        return {batch: float(np.median(logs - _log_speedup(f, sizes))) for batch, (sizes, logs) in lines.items()}
+        return {
+            batch: float(np.median(logs - _log_speedup(f, sizes))) for batch, (sizes, logs) in lines.items()
+        }
 
     def residuals(f: float) -> Floats:
         level = bases(f)
@@ -119,5 +121,7 @@ def _least(error: Callable[[float], float]) -> float:
     grid = np.concatenate([[LEAST_FRACTION], np.geomspace(1e-4, 1.0, 41)])
     best = int(np.argmin([error(float(f)) for f in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(error, bounds=(float(low), float(high)), method="bounded", options={"xatol": 1e-6})
+    found = minimize_scalar(
+        error, bounds=(float(low), float(high)), method="bounded", options={"xatol": 1e-6}
+    )
     return float(found.x) if found.fun <= error(float(grid[best])) else float(grid[best])

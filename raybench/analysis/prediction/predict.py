@@ -67,7 +67,10 @@ class Fitted:
     def _estimates(self, shapes: _Shapes, noise: float) -> list[Estimate]:
         center = _log_step_s(self.logs, shapes)
         slopes = np.column_stack(
-            [(_log_step_s(self.logs + step, shapes) - center) / 1e-5 for step in 1e-5 * np.eye(len(self.logs))]
+            [
+                (_log_step_s(self.logs + step, shapes) - center) / 1e-5
+                for step in 1e-5 * np.eye(len(self.logs))
+            ]
         )
         halves = 1.96 * np.sqrt(np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes) + noise**2)
         pairs = zip(center.tolist(), halves.tolist(), strict=True)
@@ -86,7 +89,9 @@ def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = N
     shapes = _Shapes.of([Question(each.shape, each.batch_size) for each in usable])
     logs_s = np.log([each.step_time_s for each in usable])
     least = float(np.exp(logs_s.min()))
-    prior = np.log([0.3 * least, 0.5 * least / shapes.batch.min(), 1e-3, 0.05 * least, 1e-3, 0.3 * least, 0.03])
+    prior = np.log(
+        [0.3 * least, 0.5 * least / shapes.batch.min(), 1e-3, 0.05 * least, 1e-3, 0.3 * least, 0.03]
+    )
     width = np.array([2.0, 2.0, 1.5, 2.5, 1.5, 2.5, 1.0])
 
     def errors(logs: Floats) -> Floats:
