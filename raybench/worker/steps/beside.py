@@ -80,7 +80,11 @@ class BesideRounds:
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are asked for, in the order in which they are measured."""
-        parts = self._of_the_curve() if self._request.measures_beside_rounds else {}
+        parts: dict[Beside, Part] = {}
+        if self._models.measured.twin is not None:
+            parts["gradient_timeline"] = self._gradient_timeline
+        if self._request.measures_beside_rounds:
+            parts |= self._of_the_curve()
         if self._request.measure.memory_snapshot:
             parts["memory_snapshot"] = self._memory_snapshot
         if self._request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
@@ -89,8 +93,6 @@ class BesideRounds:
 
     def _of_the_curve(self) -> dict[Beside, Part]:
         parts: dict[Beside, Part] = {"phases": self._phases, "matrix_peak": self._matrix_peak}
-        if self._models.measured.twin is not None:
-            parts["gradient_timeline"] = self._gradient_timeline
         if self._models.measured.wrapped is not None and self._team.size > 1:
             if self._request.config.setting.gradient_compression != "none":
                 parts["compression_error"] = self._compression_error
