@@ -32,6 +32,7 @@ from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
+from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 
@@ -53,6 +54,7 @@ class StudyResults(MeasuredStudy):
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     hiding: tuple[Hiding, ...]
+    what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
@@ -107,6 +109,7 @@ def analyse(
         search_history=search_history(base),
         batch_lines=batch_lines(base),
         hiding=hidden,
+        what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
         profiled=profiled(base),

@@ -58,6 +58,14 @@ def predict(
     epochs: Annotated[
         float | None, typer.Option(metavar="E", parser=parse_above_0("--epochs"), help="Of a run.")
     ] = None,
+    what_if: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="Instead: settings of the same devices, as bucket_cap_mb=1,5,25,100; also batch_size, "
+            "gradient_compression, gradient_accumulation, link=10Gbit/s.",
+        ),
+    ] = "",
     within: Annotated[str, typer.Option(help="The cheapest way to run in this time, as 2h, 90m.")] = "",
     for_at_most: Annotated[
         float | None,
@@ -73,7 +81,10 @@ def predict(
     """Step times, efficiency and cost on numbers of devices that were not measured, with intervals."""
     from raybench.commands.console import make_console
     from raybench.commands.predict_run import PredictOptions, run_predict
+    from raybench.commands.what_if import parse_changes, run_what_if
 
+    if what_if:
+        raise typer.Exit(run_what_if(source, parse_changes(what_if), make_console(), communication))
     asked = PredictOptions(
         source=source,
         world_sizes=_world_sizes(world_sizes) if world_sizes else None,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from raybench.records.base import Frozen
 from raybench.records.requests import Variant
@@ -13,7 +13,14 @@ StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[
-    "phases", "matrix_peak", "parity", "compression_error", "restarts", "memory_snapshot", "profile"
+    "phases",
+    "gradient_timeline",
+    "matrix_peak",
+    "parity",
+    "compression_error",
+    "restarts",
+    "memory_snapshot",
+    "profile",
 ]
 
 
@@ -53,6 +60,33 @@ class PhaseBlock(Frozen):
     variant: Literal["plain", "local", "synced"]
     seconds: dict[Phase, float]
     num_steps: int
+
+
+class GradientTimeline(Frozen):
+    """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
+
+    Timed apart from the rounds, as marks cost time. Medians over steps, means over ranks, in s, in whole
+    microseconds: of a model with thousands of parameters the record stays small.
+    """
+
+    # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
+    parameter_bytes: tuple[int, ...]
+    # since that backward pass began; the gradient is then copied into its bucket
+    ready_s: tuple[float, ...]
+    before_s: float  # from the step's begin to that of its last backward pass
+    backward_s: float  # that pass, until the gradients are back from the buckets
+    after_s: float  # from there to the next step
+    # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
+    micro_batch_s: float | None = None
+    num_steps: int
+    # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
+    communication_cores: float | None = None
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if len(self.parameter_bytes) != len(self.ready_s) or not self.ready_s:
+            raise ValueError("a time for each parameter")
+        return self
 
 
 class Restart(Frozen):
@@ -125,6 +159,7 @@ class StepsResult(Frozen):
     bucket_bytes: tuple[int, ...] = ()
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
+    gradient_timeline: GradientTimeline | None = None  # of DDP without transfers, in trials of the curve
     restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
     profile: tuple[TracedRank, ...] = ()  # of each rank that has a trace, where a profile was asked for
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s

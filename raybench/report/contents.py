@@ -34,6 +34,7 @@ from raybench.report.tables.strategies import compression_table, strategies_tabl
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.report.tables.trials import every_trial_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
+from raybench.report.tables.what_if import buckets_table
 
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
@@ -83,7 +84,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             (waterfall_table(results), overlap_table(results)),
             (communication_table(results), overheads_table(results), phases_table(results)),
         ),
-        "what-if": Place("What if", tables=(hiding_table(results),)),
+        "what-if": Place("What if", tables=(buckets_table(results), hiding_table(results))),
         "predictions": Place(
             "More devices",
             ("prediction",),
