@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raybench.errors import RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
+from raybench.records.requests import StudyRequest
 from raybench.spec.study import Study
 
 
@@ -20,13 +21,13 @@ def left_out_words(study: Study, records: Sequence[TrialRecord]) -> list[str]:
     if not records:
         return []
     sizes = [record.config.world_size for record in records]
-    device = "cuda" if study.resources.device == "cuda" else "cpu"
+    device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
     try:
         plan = make_plan(study, Resources(device, max(sizes), records[0].device_name or device))
     except RequestError:
         return []  # a study of another machine's devices: what it left out cannot be told from here
     known, words = {record.trial_id for record in records}, []
-    kinds = {
+    kinds: dict[str, Sequence[StudyRequest]] = {
         "trials of the curves": [] if study.knobs.has_max else [trial.request for trial in plan.trials()],
         "trainings": [] if study.knobs.has_max else plan.training(),
     }

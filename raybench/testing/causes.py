@@ -111,7 +111,7 @@ def measure(site: Site, seed: int) -> StudyResults:
             if each.kind == "steps"
         ]
     records = run_all(runner, requests)[0]
-    return analyse(plan.study, records, Around(environment=_environment(site)))
+    return analyse(plan.study, records, around=Around(environment=_environment(site)))
 
 
 def faults(found: Sequence[Finding]) -> list[Finding]:

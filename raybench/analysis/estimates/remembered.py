@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
-Subject, Result, Rest = TypeVar("Subject"), TypeVar("Result"), ParamSpec("Rest")
+Subject = TypeVar("Subject")
+Result = TypeVar("Result")
+Rest = ParamSpec("Rest")
 MOST = 64  # results; the subject is kept as long
 
 
@@ -26,4 +28,4 @@ def remembered(
             found = results[key] = subject, function(subject, *args, **kwargs)
         return found[1]
 
-    return remembering
+    return cast("Callable[Concatenate[Subject, Rest], Result]", remembering)

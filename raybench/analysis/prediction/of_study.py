@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
@@ -36,7 +36,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
         return None
     here = without_batch(headline.config)
     fitted = [record for record in usable if same_question(without_batch(record.config), here)]
-    trials = one_of_each(fitted, _same_trial)
+    trials = one_of_each(fitted, _trial_key)
     others = len(usable) - len(fitted)
     measurements = [_measurement(results, record) for record in trials]
     return MeasuredGroup(
@@ -98,9 +98,8 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _same_trial(one: Configuration, other: Configuration) -> bool:
-    mine, theirs = ((each.setting.batch_size, each.world_size, each.placement) for each in (one, other))
-    return mine == theirs
+def _trial_key(config: Configuration) -> Hashable:
+    return config.setting.batch_size, config.world_size, config.placement
 
 
 def _measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:

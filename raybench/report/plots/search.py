@@ -21,8 +21,10 @@ def draw_search(history: SearchHistory) -> Figure:
     failed = [point.suggestion for point in history.points if point.value is None][:MOST_POINTS]
     best = [(point.suggestion, point.best) for point in history.points if point.best is not None]
     rises = [pair for place, pair in enumerate(best) if place == 0 or pair[1] != best[place - 1][1]]
-    axes.scatter(*zip(*measured, strict=True), s=14, color=COLORS[0], label="suggestion", zorder=3)
-    axes.step(*zip(*[*rises, best[-1]], strict=True), where="post", color=COLORS[1], label="best so far")
+    numbers, values = zip(*measured, strict=True)
+    axes.scatter(numbers, values, s=14, color=COLORS[0], label="suggestion", zorder=3)
+    numbers, values = zip(*rises, best[-1], strict=True)
+    axes.step(numbers, values, where="post", color=COLORS[1], label="best so far")
     if failed:
         places = [0.015] * len(failed)
         transform = axes.get_xaxis_transform()
