@@ -62,8 +62,14 @@ def large_study(trials: int) -> Study:
 
 def write_results(path: Path, trials: int, step_times: int = 0) -> None:
     """A results directory of ``trials`` suggestions; ``step_times`` of the headline in one parquet file."""
-    study, runner, draw = large_study(trials), FakeRunner(noise=Noise(preemption=0.05), seed=1), random.Random(1)
-    settings = (Setting(**dict(zip(KNOBS, values, strict=True))) for values in itertools.product(*KNOBS.values()))
+    study, runner, draw = (
+        large_study(trials),
+        FakeRunner(noise=Noise(preemption=0.05), seed=1),
+        random.Random(1),
+    )
+    settings = (
+        Setting(**dict(zip(KNOBS, values, strict=True))) for values in itertools.product(*KNOBS.values())
+    )
     default, *others = settings
     suggestions = [default, *draw.sample(others, trials - 1)]
     with ResultsDirectory.create(path, study, capture()) as store:
@@ -88,7 +94,9 @@ def write_results(path: Path, trials: int, step_times: int = 0) -> None:
             file.write(record.to_line() + "\n")
 
 
-def _request(study: Study, setting: Setting, size: int, role: Role, variants: tuple[Variant, ...]) -> StepsRequest:
+def _request(
+    study: Study, setting: Setting, size: int, role: Role, variants: tuple[Variant, ...]
+) -> StepsRequest:
     config = Configuration(
         workload=study.workload,
         optimizer=study.optimizer,
@@ -130,7 +138,9 @@ def main() -> None:
             "report_s": round(time.perf_counter() - began, 1),
             "peak_memory_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
             "exit_code": done.returncode,
-            "files_mb": {each.name: round(_size_mb(each), 1) for each in sorted((path / "report").glob("*.*"))},
+            "files_mb": {
+                each.name: round(_size_mb(each), 1) for each in sorted((path / "report").glob("*.*"))
+            },
         }
         print(done.stdout + done.stderr)
         print(json.dumps(took))

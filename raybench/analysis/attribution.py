@@ -23,7 +23,6 @@ from raybench.analysis.same_setting import between_starts, one_of_each, same_set
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
-
 Factor = tuple[str, KnobValue]  # one change
 
 
@@ -73,9 +72,7 @@ def attribution(results: MeasuredStudy) -> Attribution | None:
     if default is None or base is None:
         return None
     others = [
-        record
-        for record in there
-        if record is not default and _efficiency(results, record) is not None
+        record for record in there if record is not default and _efficiency(results, record) is not None
     ]
     effects = [_effect(results, default, record, len(others)) for record in others]
     singles = [each for each in effects if len(each.changes) == 1]

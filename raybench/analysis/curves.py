@@ -11,7 +11,13 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
-from raybench.analysis.same_setting import of_first_role, question_key, same_question, whole_key, without_batch
+from raybench.analysis.same_setting import (
+    of_first_role,
+    question_key,
+    same_question,
+    whole_key,
+    without_batch,
+)
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.study import Study

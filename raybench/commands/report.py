@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from raybench.errors import StoreError
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.errors import RequestError
 
@@ -70,7 +71,13 @@ def write_and_print(
         report.print_summary(console)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
-    files = report.write(store.environment().model_dump(mode="json"))
+    try:
+        files = report.write(store.environment().model_dump(mode="json"))
+    except OSError as error:
+        from raybench.records.store import cannot
+
+        place = Path(error.filename) if error.filename else store.path / "report"
+        raise StoreError(f"{cannot(place, 'be written', error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
     if report.hint and not quiet:

@@ -40,6 +40,8 @@ def left_out_words(study: Study, records: Sequence[TrialRecord]) -> list[str]:
         late = [each for each in requests if each.trial_id not in known]
         if late:
             where = Counter(each.config.world_size for each in late)
-            named = ", ".join(f"{size} device{'s' if size > 1 else ''}: {n}" for size, n in sorted(where.items()))
+            named = ", ".join(
+                f"{size} device{'s' if size > 1 else ''}: {n}" for size, n in sorted(where.items())
+            )
             words.append(f"{len(late)} of {len(requests)} {name} ({named})")
     return words

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Frozen
+from raybench.records.base import Amount, Count, Difference, Duration, Frozen, Seconds
 from raybench.records.requests import Variant
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
@@ -28,10 +28,16 @@ class Block(Frozen):
     """Steps of one variant in one round, after those thrown away."""
 
     variant: Variant
-    ranks: tuple[int, ...]  # who worked, as ranks of the worker group
-    step_time_s: tuple[float, ...]  # mean over steps, one for each of ``ranks``
-    slowest_s: float  # mean over steps of the slowest rank, ranks aligned step by step
-    num_steps: int
+    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)  # who worked, of the worker group
+    step_time_s: tuple[Seconds, ...]  # mean over steps, one for each of ``ranks``
+    slowest_s: Seconds  # mean over steps of the slowest rank, ranks aligned step by step
+    num_steps: Count
+
+    @model_validator(mode="after")
+    def _a_time_for_each_rank(self) -> Self:
+        if len(self.step_time_s) != len(self.ranks):
+            raise ValueError(f"a time for each of {len(self.ranks)} ranks (received {len(self.step_time_s)})")
+        return self
 
     @property
     def mean_s(self) -> float:
@@ -42,8 +48,8 @@ class Block(Frozen):
 class Round(Frozen):
     """One block of each variant, in the order in which they ran."""
 
-    blocks: tuple[Block, ...]
-    at_s: float  # since the first round began
+    blocks: tuple[Block, ...] = Field(min_length=1)
+    at_s: Duration  # since the first round began
     # of each rank's host: cores' worth of time that processes other than this trial's took
     other_cores: tuple[float | None, ...] = ()
     clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, while what is measured ran
@@ -58,8 +64,8 @@ class PhaseBlock(Frozen):
     """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
 
     variant: Literal["plain", "local", "synced"]
-    seconds: dict[Phase, float]
-    num_steps: int
+    seconds: dict[Phase, Difference]  # the rest, a difference, may be below 0
+    num_steps: Count
 
 
 class GradientTimeline(Frozen):
@@ -95,10 +101,10 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    first_batch_s: float  # from the end of the epoch before to the first batch
-    num_batches: int  # from the first one on, until the loader's processes are in step again
-    waited_s: float  # for these batches, the first one among them
-    usual_s: float  # wait for a batch after them, on average
+    first_batch_s: Duration  # from the end of the epoch before to the first batch
+    num_batches: Count  # from the first one on, until the loader's processes are in step again
+    waited_s: Duration  # for these batches, the first one among them
+    usual_s: Duration  # wait for a batch after them, on average
 
     @property
     def cost_s(self) -> float:
@@ -127,8 +133,8 @@ class TracedRank(Frozen):
     """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
 
     rank: int  # of the worker group
-    num_steps: int
-    steps_s: float  # from the first step's begin to the last one's end
+    num_steps: Count
+    steps_s: Seconds  # from the first step's begin to the last one's end
     compute_s: float
     communication_s: float  # waiting for other ranks within a transfer is part of it
     both_s: float  # communication while this rank computes
@@ -145,12 +151,12 @@ class StepsResult(Frozen):
     kind: Literal["steps"] = "steps"
     rounds: tuple[Round, ...]
     stopped_by: StopReason
-    batch_size: int  # micro-batch of one device
-    global_batch_size: int
-    samples_per_step: float  # of all ranks
-    tokens_per_step: float | None = None
-    epoch_samples: int | None = None  # of the training set; None: synthetic input
-    versus_samples_per_step: float | None = None
+    batch_size: Count  # micro-batch of one device
+    global_batch_size: Count
+    samples_per_step: Amount  # of all ranks
+    tokens_per_step: Amount | None = None
+    epoch_samples: Count | None = None  # of the training set; None: synthetic input
+    versus_samples_per_step: Amount | None = None
     warmup_steps: int
     setup_s: float
     warmup_s: float

@@ -26,7 +26,9 @@ class PackedRounds(Sequence[Round]):
     """The rounds of one trial, equal to the tuple that they were packed from."""
 
     __slots__ = ("_number", "_packed")
-    _open: tuple[PackedRounds, tuple[Round, ...]] | None = None  # who was read last: most are read several times
+    _open: tuple[PackedRounds, tuple[Round, ...]] | None = (
+        None  # who was read last: most are read several times
+    )
 
     def __init__(self, rounds: Sequence[Round]) -> None:
         plain = tuple(
@@ -38,7 +40,12 @@ class PackedRounds(Sequence[Round]):
     def _rounds(self) -> tuple[Round, ...]:
         if PackedRounds._open is None or PackedRounds._open[0] is not self:
             rounds = tuple(
-                _made(Round, _ROUND, _ROUND_SET, (tuple(_made(Block, _BLOCK, _BLOCK_SET, b) for b in blocks), *rest))
+                _made(
+                    Round,
+                    _ROUND,
+                    _ROUND_SET,
+                    (tuple(_made(Block, _BLOCK, _BLOCK_SET, b) for b in blocks), *rest),
+                )
                 for blocks, *rest in marshal.loads(self._packed)
             )
             PackedRounds._open = (self, rounds)

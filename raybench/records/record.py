@@ -21,13 +21,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Frozen
+from raybench.records.base import Duration, Frozen
 from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
-from raybench.records.requests import Configuration, StudyRequest, TrialRequest
+from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
 from raybench.records.trainings import TrainingResult
 
 SCHEMA_VERSION = 4
+LEAST_ROUNDS = 2  # of a complete trial: fewer have no interval
 
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[
@@ -51,7 +52,7 @@ class TrialRecord(Frozen):
     device_name: str | None = None
     group: int = 0  # counts the worker groups of the study
     started_at: str  # ISO 8601, UTC
-    wall_time_s: float
+    wall_time_s: Duration
     result: TrialResult | None = None
 
     @property
@@ -94,6 +95,20 @@ class TrialRecord(Frozen):
         if self.state != "complete" and not self.reason:
             raise ValueError("a trial that is not complete has a reason")
         return self
+
+    @property
+    def lacks_rounds(self) -> str:
+        """Why no step time can be told of a complete trial of steps, in words; else empty."""
+        result, request = self.steps, self.request
+        if result is None or request.kind != "steps":
+            return ""
+        needed: tuple[Variant, ...] = ("synced", "versus") if request.versus else ("synced",)
+        if request.versus is None and sum(each.block("plain") is not None for each in result.rounds) > 1:
+            needed = ()
+        full = sum(all(each.block(name) for name in needed) for each in result.rounds)
+        if full >= LEAST_ROUNDS:
+            return ""
+        return f"result.rounds: at least {LEAST_ROUNDS} with {' and '.join(needed)} (received {full})"
 
     def to_line(self) -> str:
         """One line of JSON, without the line's end."""

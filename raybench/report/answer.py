@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.training import Parity

@@ -46,7 +46,9 @@ def make_pages(
         "markdown": formats.to_markdown,
     }
     return {
-        "report.html": _template("template.html.j2").render(more | named),  # its script and style are in it: no network
+        "report.html": _template("template.html.j2").render(
+            more | named
+        ),  # its script and style are in it: no network
         "report.md": _template("template.md.j2").render(more | named),  # the same words and tables
     }
 

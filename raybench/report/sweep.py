@@ -14,8 +14,8 @@ from raybench.report.answer import Clause, failures_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
 from raybench.report.plots.drawn import drawn
-from raybench.report.sections import Place, make_sections
 from raybench.report.rich_tables import rich_table
+from raybench.report.sections import Place, make_sections
 from raybench.report.tables.collectives import (
     brief_links_table,
     failed_parts_table,

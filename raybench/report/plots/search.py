@@ -17,7 +17,9 @@ def draw_search(history: SearchHistory) -> Figure:
     """Points and a line; suggestions without a value are ticks at the bottom."""
     figure, (axes,) = make_figure(7.4, 4.0)
     step = -(-len(history.points) // MOST_POINTS)
-    measured = [(point.suggestion, point.value) for point in history.points[::step] if point.value is not None]
+    measured = [
+        (point.suggestion, point.value) for point in history.points[::step] if point.value is not None
+    ]
     failed = [point.suggestion for point in history.points if point.value is None][:MOST_POINTS]
     best = [(point.suggestion, point.best) for point in history.points if point.best is not None]
     rises = [pair for place, pair in enumerate(best) if place == 0 or pair[1] != best[place - 1][1]]

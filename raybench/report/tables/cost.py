@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
@@ -9,9 +10,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, devices, known, make_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import figures, interval, times
-
-MINUTE_S, HOUR_S = 60, 3600
+from raybench.report.wording import duration_unit, figures, interval, times
 
 
 @dataclass(frozen=True)
@@ -77,16 +76,25 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
     saved_money: list[Column[_Row]] = [
         Column(f"{runs} runs save", lambda row: known(row.saved_money, interval), right=True),
     ]
+    unit, unit_s = duration_unit(_longest_s([cost.time_s for point in results.costs for cost in point.costs]))
+    saved_unit, saved_s = duration_unit(_longest_s([each.saved_s for each in results.costs if each.saved_s]))
+
+    def in_unit(time_s: Estimate) -> str:
+        return interval(time_s.scaled(1 / unit_s))
+
+    def saved(time_s: Estimate) -> str:
+        return interval(time_s.scaled(1 / saved_s))
+
     return [
         Column("for", lambda row: row.cost.work.name),
         Column("devices", lambda row: devices(row.point.record), right=True),
         Column("setting", lambda row: row.point.label),
-        Column("time, min", lambda row: _minutes(row.cost.time_s), right=True),
-        Column("device-minutes", lambda row: _minutes(row.cost.device_s), right=True),
+        Column(f"time, {unit}", lambda row: in_unit(row.cost.time_s), right=True),
+        Column(f"device-time, {unit}", lambda row: in_unit(row.cost.device_s), right=True),
         *(money if priced else ()),
         *(energy if metered else ()),
         Column("device time / one device's", lambda row: known(row.point.cost_ratio, times), right=True),
-        Column(f"{runs} runs save, h", lambda row: known(row.saved_s, _hours), right=True),
+        Column(f"{runs} runs save, {saved_unit}", lambda row: known(row.saved_s, saved), right=True),
         *(saved_money if priced else ()),
     ]
 
@@ -110,12 +118,8 @@ def _shown_trials(results: StudyResults) -> set[str]:
     return {point.trial_id for curve in (results.curves[0], fastest) for point in curve.points}
 
 
-def _minutes(time_s: Estimate) -> str:
-    return interval(time_s.scaled(1 / MINUTE_S))
-
-
-def _hours(time_s: Estimate) -> str:
-    return interval(time_s.scaled(1 / HOUR_S))
+def _longest_s(times_s: Sequence[Estimate]) -> float:
+    return max((abs(each.value) for each in times_s), default=0.0)
 
 
 def _kilojoules(joules: float | None) -> str:

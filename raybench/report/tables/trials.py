@@ -52,7 +52,6 @@ def every_trial_table(results: StudyResults) -> Table:
     return make_table("Every trial", caption, columns, shown)
 
 
-
 def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
     chosen = [record for record in results.measured if record.request.role in roles]

@@ -87,7 +87,11 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
         ("exposed communication / T(n)", waterfall.communication_fraction, percent),
         ("Amdahl's serial fraction f", waterfall.serial_fraction, percent),
         ("compute / communication", waterfall.compute_to_communication, interval),
-        ("bus bandwidth of the all-reduces alone, GB/s", bandwidth.scaled(1e-9) if bandwidth else None, interval),
+        (
+            "bus bandwidth of the all-reduces alone, GB/s",
+            bandwidth.scaled(1e-9) if bandwidth else None,
+            interval,
+        ),
     )
     for name, estimate, words in estimates:
         if estimate is not None:
