@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from raybench.errors import StoreError
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
-from raybench.errors import RequestError
+from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
