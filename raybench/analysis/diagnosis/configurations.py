@@ -21,7 +21,7 @@ from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
 MOST_COMPARED = 500  # settings of which every one is compared with every other
-NUM_BEST = 50  # of more: the most efficient ones, which each is compared with
+NUM_BEST = 10  # of more: the most efficient ones, which each is compared with
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,21 @@ def _better(
     results: MeasuredStudy, record: TrialRecord, rivals: Sequence[TrialRecord], number: int
 ) -> tuple[Change, ...]:
     num_pairs = number * (number - 1) // 2
-    found = [_change(results, record, other, number, num_pairs) for other in rivals if other is not record]
+    mine, least = results.scaling(record), 1 + results.study.search.minimum_gain
+    if mine.efficiency is None:
+        return ()
+    floor, rate = mine.efficiency.value * least, mine.throughput_samples_per_s.value
+    hopeful = []
+    for other in rivals:  # of most pairs the values alone say that the other is no better
+        theirs = results.scaling(other)
+        if theirs.efficiency is not None and theirs.efficiency.value >= floor:
+            if other is not record and theirs.throughput_samples_per_s.value > rate:
+                hopeful.append((theirs.efficiency.value, other))
     nearest: dict[frozenset[str], Change] = {}
-    for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
-        nearest.setdefault(frozenset(each.changes), each)
+    for _, other in sorted(hopeful, key=lambda pair: -pair[0]):
+        knobs = frozenset(other.config.differences(record.config))
+        if knobs not in nearest and (change := _change(results, record, other, number, num_pairs)):
+            nearest[knobs] = change
     return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
 
 
@@ -146,13 +157,10 @@ def _change(
     if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
         return None
     rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
-    gain = theirs.efficiency.value / mine.efficiency.value
-    if gain < 1 + results.study.search.minimum_gain or rates[0].value <= rates[1].value:
-        return None  # of most pairs the values alone say it
     apart = between_starts(other.config, record.config)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
     faster = simultaneous_ratio(*rates, num_pairs, apart)
-    if min(ratio.low, faster.low) <= 1:
+    if min(ratio.low, faster.low) <= 1 or ratio.value < 1 + results.study.search.minimum_gain:
         return None
     changes = other.config.differences(record.config)
     return Change(
