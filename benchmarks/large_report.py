@@ -1,7 +1,7 @@
 """What does a report of very many trials take, in seconds and memory?
 
-Writes a results directory of suggestions of a search on simulated hardware, each with at least ten rounds, and
-the curves of the default and of the best; then runs ``report`` on it in a process of its own.
+Writes a results directory of suggestions of a search on simulated hardware, each with at least ten rounds,
+and the curves of the default and of the best; then runs ``report`` on it in a process of its own.
 
     python benchmarks/large_report.py --trials 100000
 """

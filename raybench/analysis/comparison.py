@@ -135,7 +135,7 @@ def over_another(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) 
     """
     for side in sides:
         headline, found = side.results.headline, side.results.headline_scaling
-        if headline is None or found is None or (found.efficiency is not None and headline.config.world_size > 1):
+        if headline is None or found is None or headline.config.world_size == 1 or found.efficiency:
             continue
         for base in sides:
             one = _base_of(headline, base) if base is not side else None
@@ -145,12 +145,12 @@ def over_another(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) 
             refused = "; ".join(machine_differences(base.environment, side.environment))
             efficiency = None
             if not refused:
-                rates = [
+                over, under = (
                     [each.throughput_samples_per_s for each in of.results.by_start(record)]
                     for of, record in ((side, headline), (base, one))
-                ]
-                # the same work in a step of strong scaling, n times as much in one of weak: rates hold for both
-                efficiency = ratio_of_starts(*rates, between_starts).scaled(base_size / size)
+                )
+                # rates hold for both: the same work in a step of strong scaling, n times as much of weak
+                efficiency = ratio_of_starts(over, under, between_starts).scaled(base_size / size)
             label = side.results.headline_label
             yield OverAnother(side.name, base.name, label, size, base_size, efficiency, refused)
 
@@ -168,7 +168,7 @@ def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
 
 def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
     """Whether the two ask the same, wherever the data lie and whatever the devices are."""
-    place = {"data": None, "device": "cpu", "environment": {}}
+    place: dict[str, object] = {"data": None, "device": "cpu", "environment": {}}
     return same_question(one.model_copy(update=place), other.model_copy(update=place))
 
 

@@ -43,7 +43,9 @@ def compare(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="DIR", help="Write report.html, report.md, summary.csv, summary.tex and plots."
+            "--output",
+            metavar="DIR",
+            help="Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),
     ] = None,
 ) -> None:

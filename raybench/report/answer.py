@@ -101,7 +101,8 @@ def _goodput(results: StudyResults) -> list[str]:
     most = max(training.goodput, key=lambda each: each.goodput_samples_per_s.value)
     words = (
         f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
-        f"{interval(most.goodput_samples_per_s)} useful samples/s of {interval(most.throughput_samples_per_s)}"
+        f"{interval(most.goodput_samples_per_s)} useful samples/s of "
+        f"{interval(most.throughput_samples_per_s)}"
     )
     headline = results.headline
     own = next((each for each in training.goodput if headline and each.record is headline), None)
@@ -218,7 +219,7 @@ def _crossover_of(curve: BatchCurve) -> str:
 
 
 def _lost(results: StudyResults) -> list[str]:
-    """All that is lost, as shares of the step: the certain parts, the largest first, and the rest together."""
+    """All that is lost, as shares of the step: the certain parts, the largest first, and the rest."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return []

@@ -67,7 +67,7 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         name=name,
         box=[Clause(side.name, answer_of(side.results)) for side in studies.sides],
         sections=make_sections(places, plots),
-        method=[f"{side.name}: {sentence}" for side in studies.sides for sentence in method_words(side.results)[:1]],
+        method=[f"{side.name}: {method_words(side.results)[0]}" for side in studies.sides],
     )
     contents = {
         **pages,

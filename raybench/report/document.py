@@ -27,8 +27,8 @@ def write_report(
 ) -> list[Path]:
     """Write all files of ``directory/report`` and return their paths, ``report.html`` first.
 
-    ``directory`` is the results directory, ``environment`` what environment.json holds, ``left_out`` says what
-    was asked and not measured. Raises ``OSError`` where the directory cannot be written.
+    ``directory`` is the results directory, ``environment`` what environment.json holds, ``left_out`` what
+    was asked and not measured, in words. Raises ``OSError`` where the directory cannot be written.
     """
     plots, tables, answer = draw_all(results, samples_dir), make_tables(results), answer_of(results)
     findings = grouped(results.findings, results.diagnosis)

@@ -138,9 +138,9 @@ def _better(
     hopeful = []
     for other in rivals:  # of most pairs the values alone say that the other is no better
         theirs = results.scaling(other)
-        if theirs.efficiency is not None and theirs.efficiency.value >= floor:
-            if other is not record and theirs.throughput_samples_per_s.value > rate:
-                hopeful.append((theirs.efficiency.value, other))
+        efficiency = theirs.efficiency.value if theirs.efficiency else 0.0
+        if other is not record and efficiency >= floor and theirs.throughput_samples_per_s.value > rate:
+            hopeful.append((efficiency, other))
     nearest: dict[frozenset[str], Change] = {}
     for _, other in sorted(hopeful, key=lambda pair: -pair[0]):
         knobs = frozenset(other.config.differences(record.config))

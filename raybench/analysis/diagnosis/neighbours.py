@@ -30,7 +30,7 @@ class Neighbours:
                     self._groups.setdefault(key, []).append(record)
 
     def of(self, record: TrialRecord) -> Iterator[tuple[str, TrialRecord]]:
-        """Those that differ from ``record`` in one change, with its name, as ``Configuration.differences``."""
+        """Those that differ from ``record`` in one change, with its name."""
         knobs, seen = _knobs(record.config), {record.trial_id}
         for name in self._names:
             for key in self._keys(record.config, knobs, name):

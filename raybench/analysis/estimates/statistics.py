@@ -157,7 +157,7 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
     for name, group in groups.items():
         inner, size = sorted(group)[1:-1], len(group)
         mean = means[name] = math.fsum(inner) / len(inner)
-        # what Winsorizing one value at each end takes out of the scatter is put back by its degrees of freedom
+        # what Winsorizing one value at each end takes out is put back by its degrees of freedom
         clipped = (min(max(log, inner[0]), inner[-1]) for log in group)
         scatter += math.fsum((log - mean) ** 2 for log in clipped) * size / (size - 2)
     within, middle = scatter / (n - d), math.fsum(means.values()) / d

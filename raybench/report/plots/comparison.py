@@ -29,7 +29,7 @@ def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
 
 
 def batches_plot(sides: Sequence[Side]) -> BatchPlot | None:
-    """Efficiency against batch of every side at the first one's world size; None where none has two batches."""
+    """Efficiency against batch of every side at the first one's world size; None without two batches."""
     plots = [(side.name, plot) for side in sides if (plot := batch_plot(side.results)) is not None]
     shown = [(name, plot) for name, plot in plots if plot.world_size == plots[0][1].world_size][:MOST_CURVES]
     if not shown:

@@ -51,7 +51,7 @@ class WaterfallPlot:
 
 
 def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | None:
-    """The headline's step taken apart, of results of this name where there are several; None on one device."""
+    """The headline's step taken apart; None on one device. ``name`` is the results', of several."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return None

@@ -70,8 +70,8 @@ _OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [
 def over_another_table(studies: SideBySide) -> Table:
     """Efficiencies over another side's base; empty where every side has its own."""
     caption = (
-        "Of trials without a base of their own. They were measured apart, so what starts of one program differ "
-        "by is in the interval; over a base on another machine there is no efficiency."
+        "Of trials without a base of their own. They were measured apart, so what starts of one program "
+        "differ by is in the interval; over a base on another machine there is no efficiency."
     )
     title = "Efficiency over another's base"
     return make_table(title, caption, _OVER_ANOTHER_COLUMNS, studies.over_another)
@@ -87,7 +87,9 @@ def every_scaling_table(studies: SideBySide) -> Table:
         columns = table.columns
         rows += [(side.name, *row) for row in table.rows]
     assert columns is not None  # there are sides
-    caption = "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
+    caption = (
+        "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
+    )
     return Table("Every trial of the curves", caption, (Heading("results"), *columns), tuple(rows))
 
 

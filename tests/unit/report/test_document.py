@@ -22,6 +22,7 @@ SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
     search={"method": "optuna", "trials": 6},
 )
+PLOTS = ("waterfall", "step_times", "search")
 ENVIRONMENT = {
     "hostname": "a<b>",
     "memory_bytes": 8 << 30,
@@ -63,9 +64,7 @@ def test_every_file_of_the_contract_is_there(directory: Path) -> None:
     names = {str(path.relative_to(directory / "report")) for path in (directory / "report").rglob("*.*")}
     plots = {
         f"plots/{name}.{kind}"
-        for name in (
-            "scaling", "batches", "batch_scaling", "configurations", "waterfall", "step_times", "search",
-        )  # fmt: skip
+        for name in ("scaling", "batches", "batch_scaling", "configurations", *PLOTS)
         for kind in ("png", "svg")
     }
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"} | plots

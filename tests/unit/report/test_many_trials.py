@@ -1,4 +1,4 @@
-"""A report of n trials takes time and calls in proportion to n: four times the trials, about four times as much."""
+"""A report of n trials takes calls in proportion to n: three times the trials, about three times as much."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def test_special_characters_compile(tmp_path: Path) -> None:
     latex = shutil.which("pdflatex")
     if latex is None:
         pytest.skip("no pdflatex (Debian: apt-get install texlive-latex-base texlive-latex-recommended)")
-    table = Table("T", f"A caption with {EVERY}", (Heading(EVERY), Heading("n", True)), ((EVERY, "1"), ("a", "2")))
+    columns, rows = (Heading(EVERY), Heading("n", True)), ((EVERY, "1"), ("a", "2"))
+    table = Table("T", f"A caption with {EVERY}", columns, rows)
     (tmp_path / "summary.tex").write_text(formats.to_tex(table, "a_study & more"))
     (tmp_path / "page.tex").write_text(PAGE)
     command = [latex, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]

@@ -36,7 +36,7 @@ def test_what_is_not_known_has_no_number() -> None:
 
 def test_columns_that_never_vary_are_said_once() -> None:
     columns = tuple(map(Heading, ("devices", "setting", "n", "cost")))
-    table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–"), ("4", "a", "10", "–")))
+    table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–")))
     assert without_constant(table) == table  # one column alone would be no table
     rows = (("1", "a", "10", "–"), ("2", "b", "10", "–"))
     found = without_constant(Table("T", "Means.", columns, rows))
