@@ -125,8 +125,10 @@ def draw_step_times(plot: StepTimePlot) -> Figure:
     axes.set_xlim(low_s * 1e3, high_s * 1e3)
     axes.set_ylim(0, 102)
     what = "step" if plot.of_steps else "block"
-    shares = ((float((each.sorted_s > high_s).mean()), each.num_times) for each in plot.distributions)
-    beyond = sum(round(share * number) for share, number in shares)
+    slower = (
+        (each.sorted_s > high_s).sum() * each.num_times / len(each.sorted_s) for each in plot.distributions
+    )
+    beyond = round(float(sum(slower)))
     cut = f"\n{beyond} slower {what}{'s' if beyond > 1 else ''} beyond the right edge" if beyond else ""
     axes.set_xlabel("step time, slowest rank (ms)" if plot.of_steps else "mean step time of a block (ms)")
     axes.set_ylabel(f"share of {what}s at most as long (%)")

@@ -27,7 +27,7 @@ from raybench.spec import Setting
 from raybench.testing import FakeLearning, FakeRunner
 from tests.unit.studies import searched, study, trained_study
 
-MUTATIONS = 250
+MUTATIONS = 200
 SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
     search={"method": "optuna", "trials": 6},
