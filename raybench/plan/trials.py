@@ -27,6 +27,8 @@ from raybench.spec.training import TrainingSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
+# of the default, where other buckets are to be predicted before any is measured
+PREDICTING_VARIANTS: tuple[Variant, ...] = ("plain", "local", "synced", "replay")
 MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
 ALL_VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 
@@ -196,8 +198,13 @@ class Plan:
         return self.study.scaling.mode == "strong"
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion at the target world size."""
-        return self._steps(suggestion, "search", self.target, self._placement(self.target))
+        """The suggestion at the target world size; of the default so much that buckets are predicted by it."""
+        request = self._steps(suggestion, "search", self.target, self._placement(self.target))
+        explored = "bucket_cap_mb" in self.study.knobs.explored()
+        if explored and request.variants == SEARCH_VARIANTS and choice.is_default(self.study, request.config):
+            if suggestion.setting.strategy == "ddp":
+                return request.model_copy(update={"variants": PREDICTING_VARIANTS})
+        return request
 
     def curve(self, suggestion: Suggestion, *, in_answer: bool = False) -> list[StepsRequest]:
         """The suggestion at every world size and placement, the largest first; ``single`` on one device.

@@ -46,7 +46,7 @@ class _Layers(nn.Module):
         forward_s = self._layer_s + self._sample_s * len(batch)
         value = batch.sum()
         for weight in self.weights:
-            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)  # type: ignore[no-untyped-call]
+            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)
         return value
 
 

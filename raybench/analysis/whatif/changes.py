@@ -32,18 +32,20 @@ class Change:
 
 @dataclass(frozen=True)
 class ComputeOfBatch:
-    """What computing of a micro-batch takes at another batch, over what it takes at the trial's own."""
+    """What the passes of a micro-batch take at another batch, over what they take at the trial's own."""
 
-    factor: float
-    half: float  # of its interval
-    words: str  # where it is from
+    forward: float  # all before the last backward pass
+    backward: float
+    half: float  # of an interval of either, relative
+    words: str  # where it is from; empty: it is the trial's own batch
 
 
 @dataclass(frozen=True)
 class Rates:
     """What a change is taken to do beside the schedule; alternatives of it make an interval."""
 
-    compute: float = 1.0  # of forward and backward pass, by the batch
+    forward: float = 1.0  # by the batch
+    backward: float = 1.0
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
     cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
 
@@ -56,9 +58,9 @@ def changed(model: StepModel, config: Configuration, setting: Setting, rates: Ra
     sent, and one when it is back.
     """
     own, compute = config.setting, model.compute
-    ready_s = tuple(each * rates.compute for each in compute.ready_s)
+    ready_s = tuple(each * rates.backward for each in compute.ready_s)
     more = setting.gradient_accumulation - own.gradient_accumulation
-    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.compute
+    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.forward
     is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
     copies = (is_compressed - was) * rates.cast
     copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)

@@ -129,19 +129,12 @@ class _Trial:
         told = self.models[0]
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
         micro_s = self._micro_batch_s()
-        rates = Rates(at_batch.factor, micro_s)
+        rates = Rates(at_batch.forward, at_batch.backward, micro_s)
         best_s = self._step(told, change, setting, rates)
         ends = [self._step(model, change, setting, rates) for model in self.models[1:]]
-        if at_batch.half:
-            ends += [
-                self._step(
-                    told,
-                    change,
-                    setting,
-                    replace(rates, compute=max(rates.compute + sign * at_batch.half, 0.01)),
-                )
-                for sign in (1, -1)
-            ]
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
+            other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
+            ends.append(self._step(told, change, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
             ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
         logs = _sides([math.log(end / best_s) for end in ends])
