@@ -52,7 +52,7 @@ def run_what_if(
 ) -> int:
     """Print what ``changes`` of the directory's headline would bring, beside what was measured.
 
-    ``communication``: results of a sweep of the same place. Raises ``RequestError`` where nothing can be said.
+    ``communication``: results of a sweep of the place. Raises ``RequestError`` where nothing can be said.
     """
     from raybench.analysis.collectives.link import link
     from raybench.analysis.measured import measured_study

@@ -198,13 +198,17 @@ class Plan:
         return self.study.scaling.mode == "strong"
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion at the target world size; of the default so much that buckets are predicted by it."""
+        """The suggestion at the target world size; of the default what predicts other buckets."""
         request = self._steps(suggestion, "search", self.target, self._placement(self.target))
-        explored = "bucket_cap_mb" in self.study.knobs.explored()
-        if explored and request.variants == SEARCH_VARIANTS and choice.is_default(self.study, request.config):
-            if suggestion.setting.strategy == "ddp":
-                return request.model_copy(update={"variants": PREDICTING_VARIANTS})
-        return request
+        if not self._predicts_buckets(request):
+            return request
+        rest = tuple(name for name in request.variants if name not in SEARCH_VARIANTS)
+        return request.model_copy(update={"variants": (*rest, *PREDICTING_VARIANTS)})
+
+    def _predicts_buckets(self, request: StepsRequest) -> bool:
+        config, explored = request.config, self.study.knobs.explored()
+        is_ddp = config.setting.strategy == "ddp" and config.world_size > 1
+        return is_ddp and "bucket_cap_mb" in explored and choice.is_default(self.study_in_numbers, config)
 
     def curve(self, suggestion: Suggestion, *, in_answer: bool = False) -> list[StepsRequest]:
         """The suggestion at every world size and placement, the largest first; ``single`` on one device.

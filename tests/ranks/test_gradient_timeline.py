@@ -99,7 +99,7 @@ def test_assignment_is_torch_s(workload: WorkloadSpec, cap: BucketCap) -> None:
         parameters, limits, [False] * len(parameters), indices
     )
     assert [list(each) for each in assign([each.nbytes for each in parameters], cap)] == theirs
-    assert torch.distributed._DEFAULT_FIRST_BUCKET_BYTES == bucket_limits("default")[0]  # type: ignore[attr-defined]
+    assert bucket_limits("default")[0] == torch.distributed._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
 
 
 def test_moments_are_the_planted_ones() -> None:

@@ -23,8 +23,9 @@ def compute_of_batch(
 ) -> ComputeOfBatch:
     """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own.
 
-    From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where ``others`` have
-    them at a second batch; else from the trial's own steps with half of its batch; else in proportion.
+    From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where
+    ``others`` have them at a second batch; else from the trial's own steps with half of its batch; else in
+    proportion.
     """
     own = record.config.batch_size
     if micro_batch == own:

@@ -53,9 +53,9 @@ class Rates:
 def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates, wire: Wire) -> StepModel:
     """The model of a trial of ``config`` under another ``setting`` and ``wire``.
 
-    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last one's
-    gradients travel, so each further one is time before. Compressing is one more copy of a bucket before it is
-    sent, and one when it is back.
+    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
+    one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
+    before it is sent, and one when it is back.
     """
     own, compute = config.setting, model.compute
     ready_s = tuple(each * rates.backward for each in compute.ready_s)
@@ -79,7 +79,7 @@ def changed(model: StepModel, config: Configuration, setting: Setting, rates: Ra
 
 
 def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
-    """For each gradient, what copies of whole buckets, its own among them, have taken until it may be sent, in s."""
+    """For each gradient the time in s that copies of buckets have taken until its own may be sent."""
     total, until = sum(parameter_bytes), 0.0
     found = [0.0] * len(parameter_bytes)
     for bucket in assign(parameter_bytes, cap):

@@ -1,10 +1,11 @@
-"""A measured trial as a model of its step: what it computes, how it sends, and what the simulation misses of it.
+"""A measured trial as a model of its step: what it computes, how it sends, and what the simulation misses
+of it.
 
-The measured step less the simulated one is carried along. Where the step is slower than simulated, transfers and
-computing are taken to be in each other's way (gloo's threads need cores), as far as that explains it; what is left is a
-constant. Every other way to carry it along (all of it a constant; all of it slower transfers) is an alternative, as is
-each end of what the wire may be: each is brought to the same measured step, and by how much its prediction differs is
-what the prediction's interval holds.
+The measured step less the simulated one is carried along. Where the step is slower than simulated,
+transfers and computing are taken to be in each other's way (gloo's threads need cores), as far as that
+explains it; what is left is a constant. Every other way to carry it along (all of it a constant; all of it
+slower transfers) is an alternative, as is each end of what the wire may be: each is brought to the same
+measured step, and by how much its prediction differs is what the prediction's interval holds.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def as_slower_computing(model: StepModel, cap: BucketCap, measured_s: float) -> 
 
 
 def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
-    """Transfers are slower, or faster, than they were alone, as far as that explains it; the rest is a constant."""
+    """Transfers are slower, or faster, than alone, as far as that explains it; the rest is a constant."""
 
     def slower(factor: float) -> StepModel:
         wire = model.wire
@@ -80,7 +81,8 @@ WAYS: tuple[Way, ...] = (
 
 
 def compute_of(record: TrialRecord) -> Compute | None:
-    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without one.
+    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without
+    one.
 
     Marks cost time, so the timeline says the shares, and ``local`` on the slowest rank the whole.
     """
@@ -112,7 +114,7 @@ def _of_timeline(timeline: GradientTimeline) -> Compute:
 def _until(
     changed: Callable[[float], StepModel], low: float, high: float, cap: BucketCap, measured_s: float
 ) -> StepModel:
-    """``changed`` by as much, within the bounds, that the simulated step is the measured one; it grows with it."""
+    """``changed`` by as much, within the bounds, that the step, which grows with it, is the measured one."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if changed(middle).schedule(cap).step_s < measured_s:

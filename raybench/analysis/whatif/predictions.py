@@ -1,4 +1,4 @@
-"""Step times under changes that were not measured, from one trial that was, with intervals; measured ones beside."""
+"""Step times under changes, from one measured trial, with intervals; measured ones beside them."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def what_if(
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
 
-    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked at to put
-    measured steps beside predicted ones.
+    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
+    at to put measured steps beside predicted ones.
     """
     compute, wire = compute_of(record), wire_of(record, others, links)
     if compute is None or wire is None:
@@ -170,9 +170,7 @@ class _Trial:
             for each in assign(self.bare.parameter_bytes, self.cap)
         ]
         if tuple(sizes) != self.record.steps.bucket_bytes:
-            found.append(
-                "DDP's own buckets were others than the order of the gradients says: take this as a rough guess"
-            )
+            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
         return tuple(found)
 
     def _changed(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> StepModel:
@@ -186,7 +184,7 @@ class _Trial:
         return self._changed(model, change, setting, rates).step_s(setting.bucket_cap_mb)
 
     def _micro_batch_s(self) -> float:
-        """A micro-batch whose gradients stay, in s: as measured, else the pass before the gradients' copies."""
+        """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
         assert self.record.steps is not None
         timeline = self.record.steps.gradient_timeline
         assert timeline is not None
@@ -223,7 +221,7 @@ def _within(value: float, half: float, n: int) -> Estimate:
 
 
 def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
-    """The step of ``setting`` where ``config`` is, as a trial measured it, one of the curve before one of the search."""
+    """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
     asked = config.model_copy(update={"setting": setting})
     for record in scaling_first(each for each in records if each.steps is not None):
         there = record.config.world_size == config.world_size and record.config.placement == config.placement

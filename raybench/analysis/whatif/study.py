@@ -40,7 +40,7 @@ class BucketChoice:
 
 
 def trial_to_ask(results: MeasuredStudy) -> TrialRecord | None:
-    """The headline, else the trial of the most devices that a prediction can be made from; None without one."""
+    """The headline, else of the trials that can be predicted from one of the most devices; None without."""
     headline = results.headline
     if headline is not None and can_be_asked(headline):
         return headline

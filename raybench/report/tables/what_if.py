@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
 from raybench.analysis.labels import devices_words, setting_words
@@ -48,8 +49,8 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     )
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
-        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the difference is "
-        f"carried along.{beside} {'; '.join(notes)}."
+        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
+        f"difference is carried along.{beside} {_sentence(notes)}"
     )
     return make_table(TITLE, caption, _COLUMNS, found.points)
 
@@ -61,10 +62,15 @@ def choice_words(chosen: BucketChoice) -> str:
         if first.setting == chosen.found.record.config.setting:
             return "what if: no other buckets would be faster than the default."
         words = change_words(first)
-        return f"what if: {words} would be {percent(first.gain)} faster than the default, which is not sure: it stays."
+        return f"what if: {words} would be {percent(first.gain)} faster than the default, not for certain."
     return (
         f"what if: {change_words(chosen.best)} would be {percent(chosen.best.gain)} faster than the default."
     )
+
+
+def _sentence(notes: Iterable[str]) -> str:
+    text = "; ".join(notes)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def change_words(row: Predicted) -> str:

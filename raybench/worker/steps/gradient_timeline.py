@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from raybench.errors import InvalidTrialError
@@ -62,7 +62,8 @@ def gradient_timeline(
 ) -> GradientTimeline:
     """A step of the twin on every rank, medians over steps and means over ranks. A collective call.
 
-    ``batch_size``: samples of a micro-batch. Raises ``InvalidTrialError`` where one order of the gradients does not say how DDP sends them.
+    ``batch_size``: samples of a micro-batch. Raises ``InvalidTrialError`` where one order of the gradients
+    does not say how DDP sends them.
     """
     assert models.twin is not None
     twin, device = models.twin, models.device

@@ -137,7 +137,7 @@ def test_latency_from_replays_of_different_buckets() -> None:
     found = wire_of(one, [other])
     assert found is not None
     assert "replays of 2 trials" in found.source
-    # many small buckets take turns two by two: what the fit calls a latency is within a fifth of the planted one
+    # many small buckets take turns two by two: the latency is within a fifth of the planted one
     assert found.wire.latency_s == pytest.approx(latency_s, rel=0.2)
     assert found.wire.s_per_byte == pytest.approx(S_PER_BYTE, rel=0.1)
     alone = wire_of(one)
