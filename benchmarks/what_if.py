@@ -1,6 +1,6 @@
 """How well one measured trial predicts the others: buckets and batches over links of a known rate.
 
-    python benchmarks/what_if.py --output results/what_if                # as root, on Linux, half an hour
+    python benchmarks/what_if.py --output results/what_if                # as root, half an hour
     python benchmarks/what_if.py --output results/what_if --cases waits  # on busy cores: nothing computes
     python benchmarks/what_if.py --output results/what_if --read         # the table again
 
@@ -192,7 +192,7 @@ def main(
             measure(name, output / name, seconds)
     print(
         "| model | link | latency and bandwidth from | one trial measured, ms, simulated | other buckets: "
-        "median, largest error | the other batch | all: median error | in the interval | chosen bucket (MiB) |"
+        "median, largest error | the other batch | all: median error | in the interval | chosen (MiB) |"
     )
     print("|" + " --- |" * 9)
     errors = list[float]()

@@ -53,7 +53,7 @@ class _Layers(nn.Module):
 
 
 class Waits:
-    """Layers with so many KiB of gradient each, whose backward pass waits twice as long as the forward one."""
+    """Layers with so many KiB of gradient each; the backward pass waits twice as long as the forward one."""
 
     def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float) -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
