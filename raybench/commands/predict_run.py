@@ -15,7 +15,7 @@ from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingM
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
 from raybench.commands.exit_codes import DONE
-from raybench.commands.report import shown_path
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 from raybench.report import formats
 from raybench.report.files import write_whole
