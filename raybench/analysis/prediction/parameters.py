@@ -66,7 +66,9 @@ BELIEFS = {
     "link_spread": _of_scale(0.04, 0.8),
     "hidden_share": _of_share(0.6, 0.6),  # of compute, behind which communication can hide
     "sharpness": _of_scale(1.5, 0.7),  # exponent - 1 of the norm that joins backward and communication
-    "serial_share": _of_scale(0.003, 1.5),  # of a step, for each further device: the variant "shared" alone
+    "serial_share": _of_scale(
+        0.003, 1.5
+    ),  # for each further device: of compute ("shared"), of transfers ("adaptdl")
 }
 NAMES = tuple(BELIEFS)
 INDEX = {name: index for index, name in enumerate(NAMES)}

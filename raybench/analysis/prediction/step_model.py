@@ -34,7 +34,7 @@ from raybench.analysis.prediction.parameters import INDEX
 from raybench.analysis.prediction.places import Places
 
 Floats = NDArray[np.float64]
-Variant = Literal["ring", "tree", "hierarchical", "shared"]
+Variant = Literal["ring", "tree", "hierarchical", "shared", "adaptdl"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
@@ -82,6 +82,8 @@ def parts(
         log_communication = np.log(seconds * (1 + positive["link_spread"] * places.slowest_link))
     log_communication = log_communication + communication_effect
     hidden, exponent = expit(raw["hidden_share"]), 1 + positive["sharpness"]
+    if variant == "adaptdl":
+        hidden = np.full_like(hidden, 1 - 1e-9)
     log_hidden = np.log(hidden) + log_compute
     log_joined = np.logaddexp(exponent * log_hidden, exponent * log_communication) / exponent
     log_step = np.logaddexp(np.log1p(-hidden) + log_compute, log_joined)
@@ -101,6 +103,9 @@ def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[F
     across, two = m > 1, np.where(m == 2, np.exp(raw["two_nodes"]), 1.0)
     far_latency_s, far_s = positive["far_latency_s"] * two * across, positive["far_s_per_byte"] * two * across
     around, within, between = 2 * (n - 1) / n, 2 * (w - 1) / w, 2 * (m - 1) / m
+    if variant == "adaptdl":
+        growth = 1 + positive["serial_share"] * np.maximum(n - 2, 0)
+        return np.zeros_like(local_s + n), np.where(across, far_s, local_s * (n > 1)) * growth
     if variant == "hierarchical":
         latency_s = within * w * local_latency_s + between * m * far_latency_s
         return latency_s, within * local_s * w ** expit(sharing) + between * far_s
