@@ -8,6 +8,7 @@ from statistics import median
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
+from raybench.report.outlook_words import bring_words
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.report.wording import duration_unit, figures, interval, percent, plain_interval, time_unit
 from raybench.spec.knobs import KnobValue
@@ -32,7 +33,10 @@ CAPTION = (
 
 
 def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refusals: bool = False) -> Table:
-    """The predictions, by batch and world size; ``refusals`` adds why there is none (for documents)."""
+    """The predictions, by batch and world size.
+
+    ``refusals``, for documents: a column says why there is none, the caption what the predictions mean.
+    """
     if outlook is None:
         return empty_table(title)
     forecast, priced = outlook.forecast, outlook.prices.are_known
@@ -63,7 +67,8 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
     ]
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
-    return make_table(title, CAPTION + paid, columns, forecast.predicted)
+    words = [f"{each[0].upper()}{each[1:]}." for each in bring_words(outlook)] if refusals else []
+    return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 
 
 def tradeoff_table(
