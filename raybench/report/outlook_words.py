@@ -8,7 +8,14 @@ from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.labels import devices_words
 from raybench.analysis.prediction.measured_scaling import MeasuredScaling
 from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, Way, Worth
-from raybench.report.wording import duration_unit, figures, percent, plain_interval, plain_percent, times
+from raybench.report.wording import (
+    duration_unit,
+    figures,
+    percent,
+    plain_interval,
+    plain_percent,
+    plain_times,
+)
 
 MOST_BATCHES = 3  # of which a sentence tells something
 
@@ -57,7 +64,7 @@ def worth_words(worth: Worth, outlook: Outlook) -> str:
         words = f"for a run use {at}: {run}"
     else:
         few = devices_words(worth.fewest.expected.shape.world_size)
-        words = f"for a run use {at}: {run}, {times(worth.speedup)} as fast as {few} ({_spent(worth.fewest)})"
+        words = f"for a run use {at}: {run}, {plain_times(worth.speedup)} as fast as {few} ({_spent(worth.fewest)})"
     if worth.further is None or worth.returns is None:
         return f"{words}; more were neither measured nor predicted"
     size = devices_words(worth.further.expected.shape.world_size)
