@@ -161,7 +161,7 @@ def cost_of(
     prices: Prices,
     joules_per_sample: float | None = None,
 ) -> Cost:
-    """What a piece of work costs that takes ``time_s`` on so many devices and nodes, measured or predicted."""
+    """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
     price = prices.of_second(devices, nodes)
     return Cost(
         work=work,

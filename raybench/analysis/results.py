@@ -21,6 +21,8 @@ from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
+from raybench.analysis.prediction.of_study import outlook_of_study
+from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
@@ -53,6 +55,7 @@ class StudyResults(MeasuredStudy):
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
     extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
+    outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     experiment: PublishedExperiment | None  # that the study repeats
@@ -60,8 +63,11 @@ class StudyResults(MeasuredStudy):
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
 
-def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
-    """All that follows from ``records``, whatever their states and however many there are."""
+def analyse(study: Study, records: Sequence[TrialRecord], devices_per_node: int = 1) -> StudyResults:
+    """All that follows from ``records``, whatever their states and however many there are.
+
+    ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
+    """
     base = measured_study(study, records)
     several = len(base.study.search.objectives) > 1
     chosen = choice.choose(base.study, base.records, base.target_world_size)
@@ -93,6 +99,7 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
         work=work,
         costs=costs(base, work),
         extra_device_time=extra_device_time(base),
+        outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,
         experiment=experiment,

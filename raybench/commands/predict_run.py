@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingM
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
 from raybench.commands.exit_codes import DONE
-from raybench.commands.report import shown_path
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 from raybench.report import formats
 from raybench.report.files import write_whole
@@ -88,7 +88,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
-    for note in source.notes:
+    for note in (*source.notes, *_assumed(options, outlooks)):
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     if options.output is not None:
         path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))
@@ -114,7 +114,7 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
     from raybench.analysis.measured import measured_study
-    from raybench.analysis.prediction.of_study import group_of_study, settings_of
+    from raybench.analysis.prediction.of_study import devices_of_node, group_of_study, settings_of
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:
@@ -131,11 +131,9 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
             f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {told})"
         )
     study = results.study
-    resources, gpus = study.resources, len(environment.gpus)
-    on_cpus = environment.usable_cores // resources.cpus_per_worker
     return Source(
         [group],
-        devices_per_node=on_cpus if resources.device == "cpu" else gpus,
+        devices_per_node=devices_of_node(environment, study),
         prices=prices_of(study),
         epoch_samples=results.epoch_samples,
         epochs=study.training.epochs if study.training else None,
@@ -190,6 +188,21 @@ def _outlook(
     shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
     found = forecast(group, shapes, options.scaling, link)
     return outlook(found, work, prices, options.within_s, options.for_at_most)
+
+
+def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
+    """How full nodes are taken to be, where nobody said and it matters."""
+    if options.nodes is not None or options.devices_per_node is not None:
+        return
+    across = [
+        str(max(each.shape.workers))
+        for found in outlooks
+        for each in found.forecast.predicted
+        if each.shape.nodes > 1
+    ]
+    if across:
+        told = " or ".join(dict.fromkeys(across))
+        yield f"nodes of {told} devices are assumed, the most that were seen on one (--devices-per-node)"
 
 
 def _write(path: Path, text: str) -> Path:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.paths import shown_path
+from raybench.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,13 +21,29 @@ if TYPE_CHECKING:
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR|FILE.csv", help="A results directory, or a CSV file of step times.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of a CSV file: where the report goes; new or empty.")
+    ] = None,
+    scaling: Annotated[
+        Literal["weak", "strong"] | None,
+        typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
-    """Analysis and report again, from the results on disk."""
+    """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
+    if directory.is_file():
+        from raybench.commands.import_report import report_file
+
+        raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
+    if output is not None or scaling is not None:
+        name = "--output" if output is not None else "--scaling"
+        raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
     with ResultsDirectory.open_readonly(directory) as store:
         raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
 
@@ -60,10 +77,13 @@ def write_and_print(
 
 def _of_study(store: ResultsDirectory) -> _Report:
     from raybench.analysis import analyse
+    from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
 
-    results = analyse(store.study(), list(store.latest().values()))
+    study = store.study()
+    on_a_node = devices_of_node(store.environment(), study)
+    results = analyse(study, list(store.latest().values()), devices_per_node=on_a_node)
     return _Report(
         answer_of(results),
         bool(results.complete),
@@ -88,9 +108,3 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
 def resume_command(path: Path, command: str) -> str:
     """The line that goes on where a run of ``command`` stopped."""
     return f"python -m raybench.study {command} --resume --output {shlex.quote(shown_path(path))}"
-
-
-def shown_path(path: Path) -> str:
-    """A path as short as it is from here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

@@ -9,6 +9,7 @@ from raybench.analysis.results import StudyResults
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
 from raybench.report.plots.drawn import DrawnPlot, drawn
+from raybench.report.plots.prediction import draw_prediction, prediction_plot
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
@@ -22,6 +23,7 @@ from raybench.report.tables.goodput import goodput_table
 from raybench.report.tables.hiding import hiding_table
 from raybench.report.tables.overlap import overlap_table
 from raybench.report.tables.phases import phases_table
+from raybench.report.tables.prediction import prediction_table, tradeoff_table
 from raybench.report.tables.published import contradictions_table, departures_table, published_table
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
@@ -37,6 +39,7 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
     step_times = step_time_plot(results, samples_dir)
     return [
         *drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
+        *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
         *drawn("batches", "Efficiency against batch", batch_plot(results), draw_batches),
         *drawn("batch_scaling", batch_scaling, batch_scaling_plot(results), draw_batch_scaling),
         *drawn("configurations", "Configurations", configurations_plot(results), draw_configurations),
@@ -73,6 +76,8 @@ def make_tables(results: StudyResults) -> ReportTables:
         buckets_table(results),
         phases_table(results),
         cost_table(results),
+        prediction_table(results.outlook, refusals=True),
+        tradeoff_table(results.outlook),
         attribution_table(results),
         confirmation_table(results),
         suggestions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,9 +88,11 @@ class Forecast:
         return tuple(sorted({each.batch_size for each in self.predicted}))
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        """The measurement that helps most, each once."""
-        return tuple(dict.fromkeys(each.advice for each in self.predicted if each.advice))
+    def advice(self) -> str:
+        """The measurement that helps most where least is known: where it is refused, else the widest interval."""
+        advised = [each for each in self.predicted if each.advice]
+        least_known = max(advised, key=_ignorance, default=None)
+        return least_known.advice if least_known else ""
 
 
 def forecast(
@@ -151,6 +154,10 @@ def shapes_of(
 def _packed(world_size: int, per_node: int) -> Shape:
     full, rest = divmod(world_size, per_node)
     return Shape((per_node,) * full + ((rest,) if rest else ()))
+
+
+def _ignorance(each: Expected) -> float:
+    return math.inf if each.step_time_s is None else each.step_time_s.log_half_width
 
 
 def _order(shape: Shape) -> tuple[int, int]:

@@ -6,16 +6,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from raybench.analysis import choice
+from raybench.analysis.cost import Work
 from raybench.analysis.estimates.efficiency import Baseline
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.prediction.forecast import FEWEST_WORLD_SIZES, doublings, forecast, shapes_of
 from raybench.analysis.prediction.measured_groups import MeasuredGroup, Measurement, log_error
 from raybench.analysis.prediction.points import MeasuredPoint, Shape
+from raybench.analysis.prediction.tradeoff import Outlook, outlook
+from raybench.analysis.prices import prices_of
 from raybench.analysis.same_setting import one_of_each, same_question, without_batch
 from raybench.analysis.summary import model_name
+from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
+
+_KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 
 
 def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
@@ -24,22 +32,40 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
     Oversubscribed trials are left out. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.tried if not record.config.oversubscribed]
-    matching = [record for record in usable if _has(record.config, chosen or {})]
-    headline = choice.headline(results.study, matching, results.target_world_size)
+    headline = results.headline
+    if chosen or headline is None or headline.config.oversubscribed:
+        matching = [record for record in usable if _has(record.config, chosen or {})]
+        headline = choice.headline(results.study, matching, results.target_world_size)
     if headline is None:
         return None
-    here = without_batch(headline.config)
-    fitted = [record for record in usable if same_question(without_batch(record.config), here)]
+    fitted = [record for record in usable if _same_but_batch(record.config, headline.config)]
     trials = one_of_each(fitted, _same_trial)
+    others = len(usable) - len(fitted)
     measurements = [_measurement(results, record) for record in trials]
     return MeasuredGroup(
         model=model_name(headline),
-        setting=label_without_batch(results.study, headline.config),
+        setting=label_without_batch(results.study, headline.config) if others else "",
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(*_one_device(results, trials), *measurements),
         notes=tuple(_notes(results, usable, fitted, headline)),
     )
+
+
+def outlook_of_study(results: MeasuredStudy, work: Sequence[Work], devices_per_node: int) -> Outlook | None:
+    """The next doublings and their costs at the study's prices; None with too few world sizes."""
+    group = group_of_study(results)
+    if group is None or len(group.world_sizes) < FEWEST_WORLD_SIZES:
+        return None
+    shapes = shapes_of(doublings(group), max(devices_per_node, group.devices_per_node))
+    return outlook(forecast(group, shapes), work, prices_of(results.study))
+
+
+def devices_of_node(environment: Environment, study: Study) -> int:
+    """How many workers of a resolved study a node of this kind has room for."""
+    if study.resources.device == "cpu":
+        return environment.usable_cores // study.resources.cpus_per_worker
+    return len(environment.gpus)
 
 
 def settings_of(results: MeasuredStudy) -> tuple[str, ...]:
@@ -52,6 +78,15 @@ def settings_of(results: MeasuredStudy) -> tuple[str, ...]:
         if name not in record.config.setting.indifferent(record.config.world_size)
     }
     return tuple(sorted(found))
+
+
+def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
+    """Of very many trials most differ in a knob, which is seen at once."""
+    indifferent = headline.setting.indifferent(config.world_size)
+    mine, theirs = config.setting, headline.setting
+    if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
+        return False
+    return same_question(without_batch(config), without_batch(headline))
 
 
 def _has(config: Configuration, chosen: Mapping[str, str]) -> bool:

@@ -110,8 +110,13 @@ def _has(rows: Sequence[MeasuredRow], chosen: Mapping[str, str]) -> bool:
 
 def _refuse(table: MeasuredTable, chosen: Mapping[str, str]) -> list[MeasuredGroup]:
     words = ", ".join(f"{name}={value}" for name, value in chosen.items())
-    there = {f"{name}={value}" for row in table.rows for name, value in row.setting}
-    told = ", ".join(sorted(there)) or "no knobs"
+    values: dict[str, set[str]] = {}
+    for row in table.rows:
+        for name, value in (*row.setting, ("gradient_accumulation", str(row.gradient_accumulation))):
+            if row.world_size > 1:
+                values.setdefault(name, set()).add(value)
+    there = [f"{name}={each}" for name, known in values.items() if len(known) > 1 for each in sorted(known)]
+    told = ", ".join(there) or "one setting alone"
     raise RequestError(f"--setting: one that {table.path} has: {told} (received {received(words)})")
 
 

@@ -1,4 +1,8 @@
-"""From measured steps to steps on other numbers of devices: raybench's own model, Amdahl's law, the naive answer."""
+"""From measured steps to steps on other numbers of devices.
+
+raybench's own model stands beside Amdahl's law, which everyone knows, and beside the naive answer: the step time
+stays as at the largest measured world size.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate, of_log
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.prediction.advice import advice
 from raybench.analysis.prediction.amdahl import AmdahlFit, fit_amdahl
+from raybench.analysis.prediction.fitting import fitted
+from raybench.analysis.prediction.held_out import HeldOut, chosen
+from raybench.analysis.prediction.joint import Joint
 from raybench.analysis.prediction.points import MeasuredPoint, Prediction, Question, Shape
+from raybench.analysis.prediction.posterior import Posterior
+from raybench.analysis.prediction.refusals import Reach
+from raybench.analysis.prediction.sweep import swept_lines
 from raybench.errors import RequestError
-
-Floats = NDArray[np.float64]
-FARTHEST = 8  # times the largest measured world size
-FEWEST_SIZES = 3
-REPEAT_NOISE = 0.05
 
 
 @dataclass(frozen=True)
@@ -27,54 +31,37 @@ class Fitted:
     """What the measured points say; asks nothing further of them."""
 
     points: tuple[MeasuredPoint, ...]
-    amdahl: AmdahlFit | None
-    logs: Floats
-    covariance: Floats
-    held_out_error: float | None = None  # mean absolute relative, at larger world sizes than fitted
+    amdahl: AmdahlFit | None  # None where no batch was measured at two world sizes
+    variants: tuple[Posterior, ...]  # of the model, chosen by ``held_out``; their mean is the answer
+    held_out: HeldOut | None  # None where too few world sizes were measured to hold any out
+    reach: Reach
+
+    @property
+    def held_out_error(self) -> float | None:
+        """Mean absolute relative error at held-out larger world sizes."""
+        return self.held_out.error if self.held_out else None
 
     def compute_s(self, batch_size: int) -> Estimate:
         """The step of one device without any other, as a function of the batch, in s."""
-        shapes = _Shapes.of([Question(Shape((1,)), batch_size)])
-        return self._estimates(shapes, 0.0)[0]
+        question = Question(Shape((1,)), batch_size)
+        return Joint.of(self.variants, [question], self.reach.largest).one_device(len(self.points))[0]
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
-        """An answer to each question, in their order."""
+        """An answer to each question, in their order; what the points cannot say is refused, with the reason."""
         if not questions:
             return []
-        steps = self._estimates(_Shapes.of(questions), REPEAT_NOISE)
-        return [self._answer(question, step) for question, step in zip(questions, steps, strict=True)]
+        joint = Joint.of(self.variants, questions, self.reach.largest)
+        steps, efficiencies = joint.steps(len(self.points)), joint.efficiencies(len(self.points))
+        advised = advice(questions, self.points, self.variants, self.reach)
+        return [self._answer(*each) for each in zip(questions, steps, efficiencies, advised, strict=True)]
 
-    def _answer(self, question: Question, step: Estimate) -> Prediction:
+    def _answer(self, question: Question, step: Estimate, efficiency: Estimate, advised: str) -> Prediction:
         naive = naive_step_time_s(self.points, question.batch_size)
         amdahl = self.amdahl.step_time_s(question) if self.amdahl else None
-        refused = self._refusal(question)
+        refused = self.reach.refusal(question)
         if refused:
-            return Prediction(question, None, None, naive, amdahl, refused)
-        base_s = self.compute_s(question.batch_size).value
-        efficiency = Estimate(base_s / step.value, base_s / step.high, base_s / step.low, step.n)
-        return Prediction(question, step, efficiency, naive, amdahl)
-
-    def _refusal(self, question: Question) -> str:
-        sizes = {point.shape.world_size for point in self.points}
-        if len(sizes) < FEWEST_SIZES:
-            return f"{len(sizes)} world size(s) measured; a prediction needs {FEWEST_SIZES}"
-        if question.shape.world_size > FARTHEST * max(sizes):
-            return f"more than {FARTHEST} times the largest measured world size ({max(sizes)})"
-        if question.shape.nodes > 1 and all(point.shape.nodes == 1 for point in self.points):
-            return "all points are from one node: the network between nodes was never crossed"
-        return ""
-
-    def _estimates(self, shapes: _Shapes, noise: float) -> list[Estimate]:
-        center = _log_step_s(self.logs, shapes)
-        slopes = np.column_stack(
-            [
-                (_log_step_s(self.logs + step, shapes) - center) / 1e-5
-                for step in 1e-5 * np.eye(len(self.logs))
-            ]
-        )
-        halves = 1.96 * np.sqrt(np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes) + noise**2)
-        pairs = zip(center.tolist(), halves.tolist(), strict=True)
-        return [of_log(log, half, len(self.points)) for log, half in pairs]
+            return Prediction(question, None, None, naive, amdahl, refused, advised)
+        return Prediction(question, step, efficiency, naive, amdahl, "", advised)
 
 
 def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = None) -> Fitted:
@@ -83,24 +70,15 @@ def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = N
     Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no error:
     the predictions then say why they are refused.
     """
-    usable = tuple(each for each in points if each.step_time_s > 0 and math.isfinite(each.step_time_s))
+    usable = tuple(each for each in points if _is_usable(each))
     if not usable:
-        raise RequestError("no measured step time to predict from")
-    shapes = _Shapes.of([Question(each.shape, each.batch_size) for each in usable])
-    logs_s = np.log([each.step_time_s for each in usable])
-    least = float(np.exp(logs_s.min()))
-    prior = np.log(
-        [0.3 * least, 0.5 * least / shapes.batch.min(), 1e-3, 0.05 * least, 1e-3, 0.3 * least, 0.03]
-    )
-    width = np.array([2.0, 2.0, 1.5, 2.5, 1.5, 2.5, 1.0])
-
-    def errors(logs: Floats) -> Floats:
-        step = _log_step_s(logs, shapes)
-        return np.concatenate([(logs_s - step) / 0.07, (logs - prior) / width])
-
-    found = least_squares(errors, prior, loss="soft_l1")
-    covariance = np.linalg.inv(found.jac.T @ found.jac)
-    return Fitted(usable, fit_amdahl(usable), found.x, covariance)
+        raise RequestError(
+            f"predict: a step time and a batch above 0 are needed (received {len(points)} without)"
+        )
+    swept = swept_lines(link)
+    names, held_out = chosen(usable, swept)
+    variants = tuple(fitted(usable, name, swept) for name in names)
+    return Fitted(usable, fit_amdahl(usable), variants, held_out, Reach.of(usable, swept))
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:
@@ -112,32 +90,5 @@ def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float
     return float(np.mean([each.step_time_s for each in same if each.shape.world_size == largest]))
 
 
-@dataclass(frozen=True)
-class _Shapes:
-    batch: Floats
-    world_size: Floats
-    nodes: Floats
-    most: Floats
-
-    @staticmethod
-    def of(questions: Sequence[Question]) -> _Shapes:
-        shapes = [each.shape for each in questions]
-        return _Shapes(
-            np.array([each.batch_size for each in questions], dtype=np.float64),
-            np.array([each.world_size for each in shapes], dtype=np.float64),
-            np.array([each.nodes for each in shapes], dtype=np.float64),
-            np.array([max(each.workers) for each in shapes], dtype=np.float64),
-        )
-
-
-def _log_step_s(logs: Floats, shapes: _Shapes) -> Floats:
-    fixed_s, sample_s, hop_s, local_s, far_hop_s, far_s, spread = np.exp(logs)
-    n, across = shapes.world_size, shapes.nodes > 1
-    slowest = 1 + spread * np.sqrt(2 * np.log(n))
-    compute = (fixed_s + sample_s * shapes.batch) * slowest
-    transfers = 2 * (n - 1) / n * np.where(across, far_s, local_s)
-    hops = 2 * (n - shapes.nodes) * hop_s + np.where(across, 2 * shapes.nodes * far_hop_s, 0.0)
-    communication = transfers + hops
-    exposed = np.logaddexp(0.0, 4 * (communication / compute - 0.5)) / 4 * compute
-    floor = np.logaddexp(0.0, -2.0) / 4 * compute
-    return np.asarray(np.log(compute + np.maximum(exposed - floor, 0.0)), dtype=np.float64)
+def _is_usable(point: MeasuredPoint) -> bool:
+    return 0 < point.step_time_s < math.inf and point.batch_size > 0 and point.shape.world_size > 0

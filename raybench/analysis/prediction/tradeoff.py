@@ -11,6 +11,7 @@ from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.objectives import on_front
 from raybench.analysis.prediction.forecast import Expected, Forecast
 from raybench.analysis.prediction.measured_groups import NORMAL_95
+from raybench.analysis.prediction.measured_scaling import MeasuredScaling, measured_scalings
 from raybench.analysis.prices import Prices
 
 LEAST_RETURN = 0.5  # of one device's throughput, that a further device is to bring
@@ -78,6 +79,7 @@ class Outlook:
     worth: tuple[Worth, ...]  # by batch
     within: Limited | None = None  # the cheapest in a time, in s
     at_most: Limited | None = None  # the fastest for an amount of money
+    scalings: tuple[MeasuredScaling, ...] = ()  # of what was measured
     amdahl_devices: int | None = None  # more than these return less than half of one each, by Amdahl's law
 
 
@@ -104,6 +106,7 @@ def outlook(
         worth=tuple(worth),
         within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
         at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
+        scalings=measured_scalings(forecast.group),
         amdahl_devices=forecast.amdahl.devices_until(LEAST_RETURN) if forecast.amdahl else None,
     )
 
@@ -160,7 +163,7 @@ def _limited(
     limited: Callable[[Way], Estimate],
     wanted: Callable[[Way], Estimate],
 ) -> Limited | None:
-    """Of the ways that are expected to keep the limit the one with least of what is ``wanted`` to be small."""
+    """Of the ways that are expected to keep the limit the one with least of what is ``wanted`` small."""
     if not ways:
         return None
     keeping = [way for way in ways if limited(way).value <= limit]
@@ -195,7 +198,7 @@ def _worth(ways: Sequence[Way]) -> Worth:
 
 
 def _returns(fewest: Way, fewer: Way, more: Way) -> float:
-    """What each device that ``more`` has beyond ``fewer`` brings, in devices as good as those of ``fewest``."""
+    """What each device of ``more`` beyond ``fewer`` brings, in devices as good as those of ``fewest``."""
     one_rate = 1 / (fewest.run.time_s.value * _size(fewest))
     gained = 1 / more.run.time_s.value - 1 / fewer.run.time_s.value
     return gained / (_size(more) - _size(fewer)) / one_rate

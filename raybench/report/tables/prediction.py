@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
+from raybench.report.outlook_words import bring_words
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, interval, percent, time_unit
+from raybench.report.wording import duration_unit, figures, interval, percent, plain_interval, time_unit
 from raybench.spec.knobs import KnobValue
 
-MINUTE_S, HOUR_S = 60.0, 3600.0
 PREDICTION_COLUMNS = (
     "model",
     "nodes",
@@ -33,7 +33,10 @@ CAPTION = (
 
 
 def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refusals: bool = False) -> Table:
-    """The predictions, by batch and world size; ``refusals`` adds why there is none (for documents)."""
+    """The predictions, by batch and world size.
+
+    ``refusals``, for documents: a column says why there is none, the caption what the predictions mean.
+    """
     if outlook is None:
         return empty_table(title)
     forecast, priced = outlook.forecast, outlook.prices.are_known
@@ -64,7 +67,8 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
     ]
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
-    return make_table(title, CAPTION + paid, columns, forecast.predicted)
+    words = [f"{each[0].upper()}{each[1:]}." for each in bring_words(outlook)] if refusals else []
+    return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 
 
 def tradeoff_table(
@@ -79,8 +83,7 @@ def tradeoff_table(
     shown = outlook.ways
     if most_rows is not None and len(shown) > most_rows:
         shown = tuple(way for way in shown if way.on_front)[:most_rows]
-    run_s = [way.run.time_s.value for way in outlook.ways]
-    unit, unit_s = _time_unit(max(run_s))
+    unit, unit_s = duration_unit(median(way.run.time_s.value for way in shown))
     epoch = any(way.epoch for way in outlook.ways)
     metered = any(way.run.energy_joules for way in outlook.ways)
     batch = "global batch" if outlook.forecast.scaling == "strong" else "batch"
@@ -98,17 +101,17 @@ def tradeoff_table(
         Column("step", lambda way: "measured" if way.expected.is_measured else "predicted"),
         *([Column[Way](f"epoch, {unit}", epoch_words, right=True)] if epoch else []),
         Column(f"run, {unit}", lambda way: plain_interval(way.run.time_s.scaled(1 / unit_s)), right=True),
-        Column("device- hours", lambda way: figures(way.run.device_s.value / HOUR_S), right=True),
+        Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
         *([Column[Way]("cost", money, right=True)] if outlook.prices.are_known else []),
         *([Column[Way]("energy, kJ", _kilojoules, right=True)] if metered else []),
-        Column("front", lambda way: "*" if way.on_front else ""),
+        Column("", lambda way: "*" if way.on_front else ""),
     ]
     against = "money" if outlook.prices.are_known else "device time"
     left = len(outlook.ways) - len(shown)
     others = f" Left out: {left} that are not." if left else ""
     caption = (
         f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
-        f"better in both, beyond the intervals.{others}"
+        f"better in both, beyond the intervals; a time without one counts as exact.{others}"
     )
     return make_table(title, caption, columns, shown)
 
@@ -142,19 +145,8 @@ def place_words(shape: Shape) -> str:
     return f"{shape.world_size:,}/{shape.nodes:,}"
 
 
-def plain_interval(estimate: Estimate) -> str:
-    """A value with its interval, alone where nobody said how sure it is."""
-    return interval(estimate) if estimate.low < estimate.high else figures(estimate.value)
-
-
 def _run_of(outlook: Outlook) -> str:
     return next(work.name for work in outlook.work if work.is_run)
-
-
-def _time_unit(longest_s: float) -> tuple[str, float]:
-    if longest_s >= 2 * HOUR_S:
-        return "h", HOUR_S
-    return ("min", MINUTE_S) if longest_s >= 2 * MINUTE_S else ("s", 1.0)
 
 
 def _step_unit(rows: Sequence[Expected]) -> tuple[str, float]:
