@@ -83,8 +83,6 @@ def predict(
     from raybench.commands.predict_run import PredictOptions, run_predict
     from raybench.commands.what_if import parse_changes, run_what_if
 
-    if what_if:
-        raise typer.Exit(run_what_if(source, parse_changes(what_if), make_console(), communication))
     asked = PredictOptions(
         source=source,
         world_sizes=_world_sizes(world_sizes) if world_sizes else None,
@@ -102,6 +100,13 @@ def predict(
         output=output,
         quiet=quiet,
     )
+    if what_if:
+        if asked != PredictOptions(source=source, communication=communication, quiet=quiet):
+            raise RequestError("--what-if: with --communication and --quiet only, it predicts other settings")
+        changes = parse_changes(what_if)
+        raise typer.Exit(
+            run_what_if(source, changes, make_console(), communication=communication, quiet=quiet)
+        )
     raise typer.Exit(run_predict(asked, make_console()))
 
 
