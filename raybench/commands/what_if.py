@@ -90,7 +90,7 @@ def run_what_if(
         )
     table = what_if_table(results, found)
     if not quiet:
-        console.print(rich_table(table, min(console.width, MOST_WIDTH)))
+        console.print(rich_table(table, min(console.width, MOST_WIDTH), tight=True))
     else:
         for point in found.points:
             console.print(point_words(point), highlight=False, markup=False)

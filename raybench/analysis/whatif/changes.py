@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.labels import setting_words
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.model import StepModel
 from raybench.analysis.whatif.schedule import Compute, Wire
@@ -28,6 +29,19 @@ class Change:
         """The setting of the trial so changed."""
         knobs = {name: value for name, value in vars(self).items() if name != "link_bits_per_s"}
         return of.model_copy(update={name: value for name, value in knobs.items() if value is not None})
+
+    def words(self, of: Setting) -> str:
+        """The change of a trial of ``of``: "5 MiB buckets, 10 Gbit/s"; what is as in ``of`` is left out."""
+        asked, setting = (
+            {name: value for name, value in vars(self).items() if value is not None},
+            self.setting(of),
+        )
+        rate = asked.pop("link_bits_per_s", None)
+        differing = setting.differences(of)
+        words = [setting_words(setting, [name for name in asked if name in differing])] if differing else []
+        if rate is not None:
+            words.append(f"{rate / 1e9:g} Gbit/s")
+        return ", ".join(words) or f"as it is ({setting_words(of, asked)})"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class StepModel:
     bytes_share: float  # of a gradient's bytes, that travel
     wire: Wire
     left_s: float = 0.0  # of the measured step, that the simulation misses
+    most_slowdown: float = MOST_SLOWDOWN  # that transfers may be of computing
 
     def schedule(self, cap: BucketCap) -> Schedule:
         """The step with buckets of ``cap`` MiB, simulated."""
@@ -53,12 +54,15 @@ def as_constant(model: StepModel, cap: BucketCap, measured_s: float) -> StepMode
 
 
 def as_slower_computing(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
-    """Computing is slowed while something travels, as far as that explains it; the rest is a constant."""
+    """Computing is slowed while something travels, as far as that explains it; the rest is a constant.
+
+    By no more than the cores' worth of time that transfers take where they run alone, if that is known.
+    """
 
     def slowed(slowdown: float) -> StepModel:
         return replace(model, wire=replace(model.wire, slowdown=slowdown))
 
-    return as_constant(_until(slowed, 0.0, MOST_SLOWDOWN, cap, measured_s), cap, measured_s)
+    return as_constant(_until(slowed, 0.0, model.most_slowdown, cap, measured_s), cap, measured_s)
 
 
 def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:

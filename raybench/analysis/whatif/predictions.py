@@ -13,7 +13,7 @@ from raybench.analysis.same_setting import same_question, scaling_first
 from raybench.analysis.whatif.batches import compute_of_batch
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
-from raybench.analysis.whatif.model import WAYS, StepModel, Way, compute_of
+from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
 from raybench.analysis.whatif.wire import KnownWire, wire_of
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -30,6 +30,7 @@ class Predicted:
     """One change, and what it would bring."""
 
     change: Change
+    words: str
     setting: Setting
     num_buckets: int
     step_time_s: Estimate  # with the interval for a new measurement
@@ -104,10 +105,12 @@ class _Trial:
         compute, measurement = compute_of(record), record.steps
         assert compute is not None
         assert measurement is not None
-        assert measurement.gradient_timeline is not None
-        parameter_bytes = measurement.gradient_timeline.parameter_bytes
+        timeline = measurement.gradient_timeline
+        assert timeline is not None
+        cores = timeline.communication_cores
         share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
-        bare = StepModel(compute, parameter_bytes, share, known.wire)
+        most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
+        bare = StepModel(compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
 
         def with_wire(way: Way, model: StepModel) -> StepModel:
@@ -137,7 +140,7 @@ class _Trial:
             ends.append(self._step(told, change, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
             ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
-        logs = _sides([math.log(end / best_s) for end in ends])
+        logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
         of_model = 0.0 if is_own else math.hypot(MODEL_ERROR, *logs)
         noise = self.step_s.log_half_width
@@ -149,6 +152,7 @@ class _Trial:
         schedule = model.schedule(setting.bucket_cap_mb)
         return Predicted(
             change=change,
+            words=change.words(config.setting),
             setting=setting,
             num_buckets=len(schedule.messages),
             step_time_s=step_s,
@@ -209,11 +213,6 @@ class _Trial:
                 "the link at its rate less headers, its latency as measured; no other limit is known"
             )
         return tuple(found)
-
-
-def _sides(logs: Sequence[float]) -> list[float]:
-    """Sizes of differences, as they are."""
-    return [abs(each) for each in logs]
 
 
 def _within(value: float, half: float, n: int) -> Estimate:

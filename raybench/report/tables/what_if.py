@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from raybench.analysis.labels import devices_words, setting_words
+from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.predictions import Predicted, WhatIf
 from raybench.analysis.whatif.study import BucketChoice
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
 from raybench.report.wording import figures, milliseconds, percent
-from raybench.spec.knobs import Setting
 
 TITLE = "What if: predicted from one trial"
 
 _COLUMNS: list[Column[Predicted]] = [
+    Column("what if", lambda row: row.words),
     Column("buckets", lambda row: str(row.num_buckets), right=True),
     Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True),
     Column("of it exposed, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
@@ -52,8 +52,7 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
         f"difference is carried along.{beside} {_sentence(notes)}"
     )
-    named: Column[Predicted] = Column("what if", lambda row: change_words(row, record.config.setting))
-    return make_table(TITLE, caption, [named, *_COLUMNS], found.points)
+    return make_table(TITLE, caption, _COLUMNS, found.points)
 
 
 def choice_words(chosen: BucketChoice) -> str:
@@ -62,33 +61,20 @@ def choice_words(chosen: BucketChoice) -> str:
     if chosen.is_own:
         if first.setting == chosen.found.record.config.setting:
             return "what if: no other buckets would be faster than the default."
-        words = change_words(first)
+        words = first.words
         return f"what if: {words} would be {percent(first.gain)} faster than the default, not for certain."
-    return (
-        f"what if: {change_words(chosen.best)} would be {percent(chosen.best.gain)} faster than the default."
-    )
+    return f"what if: {chosen.best.words} would be {percent(chosen.best.gain)} faster than the default."
 
 
 def point_words(row: Predicted) -> str:
     """A prediction in a line."""
     measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
-    return f"{change_words(row)}: {milliseconds(row.step_time_s)} ms{measured}"
+    return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
 
 
 def _sentence(notes: Iterable[str]) -> str:
     text = "; ".join(notes)
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def change_words(row: Predicted, own: Setting | None = None) -> str:
-    """A change in words: "5 MiB buckets, 10 Gbit/s"; with ``own`` without what is as in that setting."""
-    asked = {name: value for name, value in vars(row.change).items() if value is not None}
-    rate = asked.pop("link_bits_per_s", None)
-    differing = [name for name in asked if own is None or getattr(row.setting, name) != getattr(own, name)]
-    words = [setting_words(row.setting, differing)] if differing else []
-    if rate is not None:
-        words.append(f"{rate / 1e9:g} Gbit/s")
-    return ", ".join(words) or f"as it is ({setting_words(row.setting, asked)})"
 
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:

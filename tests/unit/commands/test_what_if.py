@@ -77,9 +77,9 @@ def test_what_cannot_be_asked_is_refused_with_the_rule(text: str) -> None:
 def test_predicted_steps_stand_beside_measured_ones(tmp_path: Path) -> None:
     results = directory(tmp_path, trial(), trial(1.0))
     text = printed(results, "bucket_cap_mb=1,25")
-    (one,) = (line for line in text.splitlines() if line.strip().startswith("1 MiB buckets"))
+    (one,) = (line for line in text.splitlines() if line.strip().startswith("1 MiB"))
     assert "%" in one
-    (other,) = (line for line in text.splitlines() if line.strip().startswith("25 MiB buckets"))
+    (other,) = (line for line in text.splitlines() if line.strip().startswith("25 MiB"))
     assert "–" in other  # not measured
     assert "replays of 2 trials" in text
     quiet = printed(results, "bucket_cap_mb=1", quiet=True)
