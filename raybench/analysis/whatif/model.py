@@ -10,6 +10,7 @@ measured step, and by how much its prediction differs is what the prediction's i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -84,9 +85,20 @@ WAYS: tuple[Way, ...] = (
 )  # the first is the one that is told
 
 
-def compute_of(record: TrialRecord) -> Compute | None:
-    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without
-    one.
+@dataclass(frozen=True)
+class KnownCompute:
+    """A step without transfers, and half the interval of the logarithm of its length."""
+
+    compute: Compute
+    half: float
+
+    def bent(self) -> list[Compute]:
+        """The step as long, and as short, as it may be."""
+        return [scaled(self.compute, math.exp(sign * self.half)) for sign in (1, -1)]
+
+
+def compute_of(record: TrialRecord) -> KnownCompute | None:
+    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without.
 
     Marks cost time, so the timeline says the shares, and ``local`` on the slowest rank the whole.
     """
@@ -97,7 +109,8 @@ def compute_of(record: TrialRecord) -> Compute | None:
     if values is None:
         return None
     timed = _of_timeline(measurement.gradient_timeline)
-    return scaled(timed, level(values).value / timed.step_s)
+    whole_s = level(values)
+    return KnownCompute(scaled(timed, whole_s.value / timed.step_s), whole_s.log_half_width)
 
 
 def scaled(compute: Compute, factor: float) -> Compute:

@@ -19,9 +19,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 
-MODEL_ERROR = (
-    0.03  # half an interval, relative: what the schedule itself is wrong by, by benchmarks/what_if.py
-)
+MODEL_ERROR = 0.03  # half an interval, relative: what the schedule itself is wrong by (benchmarks/what_if.py)
 CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
 
 
@@ -102,21 +100,22 @@ class _Trial:
 
     @classmethod
     def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
-        compute, measurement = compute_of(record), record.steps
-        assert compute is not None
+        alone, measurement = compute_of(record), record.steps
+        assert alone is not None
         assert measurement is not None
         timeline = measurement.gradient_timeline
         assert timeline is not None
         cores = timeline.communication_cores
         share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
-        bare = StepModel(compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
+        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
 
         def with_wire(way: Way, model: StepModel) -> StepModel:
             return way(model, cap, step_s.value)
 
         bent = [replace(bare, wire=wire) for wire in known.bent()]
+        bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [*(with_wire(way, bare) for way in WAYS), *(with_wire(WAYS[0], model) for model in bent)]
         return cls(record, step_s, bare, known, tuple(models))
 
