@@ -76,6 +76,8 @@ def test_buckets_are_those_that_ddp_has_rebuilt(case: str) -> None:
     ]
     assert tuple(sizes) == result.bucket_bytes
     assert len(sizes) > 1
+    assert timeline.half_batch is not None
+    assert timeline.half_batch.batch_size == setting.batch_size // 2
 
 
 @pytest.mark.parametrize("cap", CAPS)
