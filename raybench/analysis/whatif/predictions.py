@@ -141,7 +141,7 @@ class _Trial:
             ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
         logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
-        of_model = 0.0 if is_own else math.hypot(MODEL_ERROR, *logs)
+        of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
         noise = self.step_s.log_half_width
         step_s = _within(best_s, math.hypot(of_model, math.sqrt(2) * noise), self.step_s.n)
         samples = self._samples(setting)
@@ -160,9 +160,21 @@ class _Trial:
                 samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
             ),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=None if change.link_bits_per_s else _measured(config, setting, measured),
+            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
             notes=self._notes_of(change, setting, at_batch),
         )
+
+    def _same_buckets(self, change: Change, setting: Setting) -> bool:
+        """Whether nothing changes but a cap that no bucket reaches."""
+        caps = (setting.bucket_cap_mb, self.cap)
+        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
+        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
+        return len(buckets) == 1 and not others and change.link_bits_per_s is None
+
+    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
+        if change.link_bits_per_s is not None:
+            return None
+        return _measured(self.record.config, setting, measured)
 
     def notes(self) -> tuple[str, ...]:
         """What holds for every prediction."""

@@ -53,6 +53,13 @@ def test_the_trial_itself_is_what_was_measured() -> None:
     assert point.gain.value == pytest.approx(0.0, abs=1e-3)
 
 
+def test_a_cap_that_no_bucket_reaches_changes_nothing() -> None:
+    record = trial(25.0)
+    same, other = predicted(record, Change(bucket_cap_mb=100.0), Change(bucket_cap_mb=1.0))
+    assert (same.gain.low, same.gain.high) == pytest.approx((0.0, 0.0), abs=1e-3)
+    assert other.gain.half_width > 0.01
+
+
 def test_what_the_simulation_misses_is_carried_along_and_widens_the_interval() -> None:
     exact, off = (trial(extra_s=extra_s) for extra_s in (0.0, 0.008))
     widths = []
