@@ -28,7 +28,6 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
         *([worth_words(each, outlook) for each in _few(outlook.worth)] if costs else []),
         *_refusals(outlook),
         *bring_words(outlook),
-        *(f"note: {note}" for note in outlook.forecast.group.notes),
     ]
 
 

@@ -82,6 +82,7 @@ def test_files_as_programs_write_them(tmp_path: Path, content: str | bytes) -> N
         ("1,2.5,32,0.01", "world_size", "a whole number above 0", '"2.5"'),
         ("1,2,-32,0.01", "batch_size", "a whole number above 0", '"-32"'),
         ("1,2,inf,0.01", "batch_size", "a whole number above 0", '"inf"'),
+        ("1,1e12,32,0.01", "world_size", "at most 1,000,000", '"1e12"'),
         ("3,2,32,0.01", "nodes", "at most world_size, 2", '"3"'),
         (",2,32,0.01", "nodes", "a whole number above 0", "nothing"),
     ],
