@@ -118,9 +118,10 @@ def tradeoff_table(
     against = "money" if outlook.prices.are_known else "device time"
     left = len(outlook.ways) - len(shown)
     others = f" Left out: {left} that are not." if left else ""
+    others += " ~: predicted." if most_rows else ""
     caption = (
         f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
-        f"better in both, beyond the intervals; a time without one counts as exact.{others}{' ~: predicted.' if most_rows else ''}"
+        f"better in both, beyond the intervals; a time without one counts as exact.{others}"
     )
     return make_table(title, caption, columns, shown)
 
