@@ -23,6 +23,7 @@ REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 OPTIONAL = ("communication_s", "placement", "model", "device_name", "step_time_low_s", "step_time_high_s")
 COMPARED_ROLES = ("scaling", "search")  # of a summary.csv: trials of the study's own questions
 MOST_DEVICES, MOST_SAMPLES = 10**6, 10**12
+LEAST_S, MOST_S = 1e-9, 1e7  # of a step: what lies outside is in another unit
 MOST_FAULTS = 5  # lines of an answer; further ones are counted
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
@@ -258,9 +259,9 @@ def _interval(named: Mapping[str, str], step_s: float) -> tuple[float | None, fl
     low_s, high_s = _number(named, "step_time_low_s"), _number(named, "step_time_high_s")
     if low_s is None or high_s is None:
         return None, None
-    if not 0 < low_s <= step_s * (1 + 1e-6):
+    if not LEAST_S <= low_s <= step_s * (1 + 1e-6):
         raise _CellError("step_time_low_s", "above 0 and at most step_time_s", named["step_time_low_s"])
-    if high_s < step_s * (1 - 1e-6):
+    if not step_s * (1 - 1e-6) <= high_s <= MOST_S:
         raise _CellError("step_time_high_s", "at least step_time_s", named["step_time_high_s"])
     return low_s, high_s
 
@@ -292,6 +293,8 @@ def _above_0(named: Mapping[str, str], column: str) -> float:
     value = _number(named, column)
     if value is None or value <= 0:
         raise _CellError(column, "a time above 0, in s", named[column])
+    if not LEAST_S <= value <= MOST_S:
+        raise _CellError(column, f"between {LEAST_S:g} and {MOST_S:g} s", named[column])
     return value
 
 

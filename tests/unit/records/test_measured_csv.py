@@ -74,6 +74,7 @@ def test_files_as_programs_write_them(tmp_path: Path, content: str | bytes) -> N
         ("1,2,32,inf", "step_time_s", "a finite number", '"inf"'),
         ("1,2,32,-0.01", "step_time_s", "above 0", '"-0.01"'),
         ("1,2,32,0", "step_time_s", "above 0", '"0"'),
+        ("1,2,32,1e-12", "step_time_s", "between 1e-09 and 1e+07 s", '"1e-12"'),
         ("1,2,32,", "step_time_s", "above 0", "nothing"),
         ("1,2,32,fast", "step_time_s", "a number", '"fast"'),
         ("1,2,32,12 ms", "step_time_s", "a number", '"12 ms"'),
