@@ -36,11 +36,16 @@ ITERATIONS, CONVERGED = 40, 1e-3  # of a Gauss-Newton search; in the logarithm o
 MOST_DAMPING = 1e8
 
 
-def fitted(points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None = None) -> Posterior:
-    """The posterior of one variant of the model; every step time and batch must be above 0."""
+def fitted(
+    points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None = None, rounds: int = ROUNDS
+) -> Posterior:
+    """The posterior of one variant of the model; every step time and batch must be above 0.
+
+    ``rounds`` is how often sizes of noise and effects are learned at most: few are enough for a prediction.
+    """
     problem = _Problem(points, variant, swept)
     values, noise, sizes = problem.start(), NOISE, dict(SIZES)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         values, covariance = problem.optimum(values, noise, sizes)
         before = np.array([noise, *sizes.values()])
         noise, sizes = problem.learned(values, covariance, noise)

@@ -66,9 +66,9 @@ BELIEFS = {
     "link_spread": _of_scale(0.04, 0.8),
     "hidden_share": _of_share(0.6, 0.6),  # of compute, behind which communication can hide
     "sharpness": _of_scale(1.5, 0.7),  # exponent - 1 of the norm that joins backward and communication
-    "serial_share": _of_scale(
-        0.003, 1.5
-    ),  # for each further device: of compute ("shared"), of transfers ("adaptdl")
+    # of the variants "shared" and "adaptdl": for each further device, of compute or of transfers
+    "serial_share": _of_scale(0.003, 1.5),
+    "step_cost": _of_scale(2.0, 1.5),  # of the variant "stepwise": over the latency of a hop
 }
 NAMES = tuple(BELIEFS)
 INDEX = {name: index for index, name in enumerate(NAMES)}

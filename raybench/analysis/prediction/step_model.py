@@ -18,7 +18,11 @@ R (s for a byte) and L (s) are those of one all-reduce, by variant:
 - ``tree`` (Sanders, Speck, Traeff 2009, "Two-tree algorithms", as in NCCL): L grows with log2 of w and m;
 - ``hierarchical``: rings within the nodes and one between them, one after the other;
 - ``shared``: the ring, and something that all wait for in turn (a file system, a host): C grows by a share with
-  each further device, as Amdahl's law says of a serial part.
+  each further device, as Amdahl's law says of a serial part;
+- ``stepwise``: the ring of gloo, whose 2 (n-1) steps wait for one another, each as long as the slowest hop
+  takes with whatever software adds to it: up to milliseconds;
+- ``adaptdl`` (Qiao et al. 2021, "Pollux", OSDI, equations 9 to 11): all of C can hide communication, which
+  grows by a share of it with every device beyond two.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from raybench.analysis.prediction.parameters import INDEX
 from raybench.analysis.prediction.places import Places
 
 Floats = NDArray[np.float64]
-Variant = Literal["ring", "tree", "hierarchical", "shared", "adaptdl"]
+Variant = Literal["ring", "tree", "hierarchical", "shared", "adaptdl", "stepwise"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
@@ -114,6 +118,9 @@ def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[F
     )  # of the fullest node, in a ring through all
     shared_s = local_s * np.maximum(local_hops, 1) ** expit(sharing) * (local_hops > 0)
     s_per_byte = around * (far_s + shared_s)
+    if variant == "stepwise":
+        slowest_s = np.where(across, np.maximum(far_latency_s, local_latency_s), local_latency_s)
+        return 2 * (n - 1) * slowest_s * positive["step_cost"], s_per_byte
     if variant == "tree":
         return 2 * np.log2(w) * local_latency_s + 2 * np.log2(m) * far_latency_s, s_per_byte
     return around * (np.where(across, n - m, n) * local_latency_s + m * far_latency_s), s_per_byte
