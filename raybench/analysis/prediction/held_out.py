@@ -42,7 +42,7 @@ class HeldOut:
 
 
 def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...], HeldOut | None]:
-    """The variants to average, and their error together; the usual ones and None if nothing can be held out."""
+    """The variants to average, and their error together; usual ones and None if nothing can be held out."""
     found = (_cut(points, divisor, fewest, swept) for divisor, fewest in FEWEST_FITTED.items())
     cuts = [cut for cut in found if cut is not None]
     if not cuts:

@@ -13,7 +13,8 @@ from raybench.analysis.prediction.predict import fit
 from raybench.testing.simulated_scaling import draw
 
 ADVICE = re.compile(
-    r"measure (\d+) nodes x (\d+) at batch (\d+): the interval at (\d+) devices shrinks from ±(\d+)% to ±(\d+)%"
+    r"measure (\d+) nodes x (\d+) at batch (\d+): "
+    r"the interval at (\d+) devices shrinks from ±(\d+)% to ±(\d+)%"
 )
 SHAPES = [Shape((n,)) for n in (1, 2, 4)] + [Shape((4, 4))]
 ASKED = Question(Shape((4,) * 16), 32)
