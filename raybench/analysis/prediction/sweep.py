@@ -1,4 +1,4 @@
-"""What a sweep of collectives says of the network, as rows of the fit: its lines take the place of beliefs."""
+"""What a sweep of collectives says of the network, as rows of the fit, in the place of beliefs."""
 
 from __future__ import annotations
 

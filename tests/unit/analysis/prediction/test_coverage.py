@@ -1,4 +1,4 @@
-"""Predictions of studies that other laws made, and of real ones: intervals hold, errors are below the naive."""
+"""Predictions of studies that other laws made, and of real ones: intervals hold, errors are small."""
 
 from __future__ import annotations
 
