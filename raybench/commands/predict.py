@@ -11,6 +11,8 @@ from raybench.commands import options as parsed
 from raybench.commands.options import parse_above_0, parse_whole
 from raybench.errors import RequestError
 
+MOST_DEVICES = 10**6
+
 
 def predict(
     source: Annotated[
@@ -114,6 +116,8 @@ def _world_sizes(text: str) -> tuple[int, ...]:
     sizes = parsed.parse_world_sizes(text)
     if sizes == "all":
         raise RequestError('--world-sizes: numbers of devices to predict, as 16,32,64 (received "all")')
+    if max(sizes) > MOST_DEVICES:
+        raise RequestError(f"--world-sizes: at most {MOST_DEVICES:,} (received {max(sizes)})")
     return sizes
 
 

@@ -28,7 +28,6 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
         *([worth_words(each, outlook) for each in _few(outlook.worth)] if costs else []),
         *_refusals(outlook),
         *bring_words(outlook),
-        *(f"note: {note}" for note in outlook.forecast.group.notes),
     ]
 
 
@@ -64,7 +63,8 @@ def worth_words(worth: Worth, outlook: Outlook) -> str:
         words = f"for a run use {at}: {run}"
     else:
         few = devices_words(worth.fewest.expected.shape.world_size)
-        words = f"for a run use {at}: {run}, {plain_times(worth.speedup)} as fast as {few} ({_spent(worth.fewest)})"
+        speedup, against = plain_times(worth.speedup), _spent(worth.fewest)
+        words = f"for a run use {at}: {run}, {speedup} as fast as {few} ({against})"
     if worth.further is None or worth.returns is None:
         return f"{words}; more were neither measured nor predicted"
     size = devices_words(worth.further.expected.shape.world_size)

@@ -43,6 +43,8 @@ def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
     drawn = rich_table(table, min(console.width, MOST_WIDTH), tight=True)
     drawn.width = None
+    for column, cells in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
+        column.no_wrap = any("[" in cell for cell in cells)  # the last to be folded is an interval
     console.print(drawn, width=min(console.width, MOST_WIDTH))
 
 

@@ -1,8 +1,8 @@
 """What all variants together say of several shapes at once: values, and how their errors hang together.
 
-The variance of a prediction's logarithm has four parts: that of the parameters and of the effects that were never
-measured (so it depends on what was); a drift away from the model with every doubling beyond the largest measured
-world size; the disagreement of the variants; the noise of one more measurement.
+The variance of a prediction's logarithm has four parts: that of the parameters and of the effects that were
+never measured (so it depends on what was); a drift away from the model with every doubling beyond the largest
+measured world size; the disagreement of the variants; the noise of one more measurement.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class Joint:
     def half_widths_after(self, question: int) -> tuple[float, Floats]:
         """Relative half-width of a question's interval as it is, and after one measurement at each question.
 
-        The expected posterior of the linear approximation: a measurement c takes cov(q, c)^2 / (var(c) + noise^2)
-        off the variance of q, whatever it brings (Chaloner and Verdinelli 1995, "Bayesian experimental design").
+        The expected posterior of the linear approximation: a measurement c takes cov(q, c)^2 / (var(c) +
+        noise^2) off the variance of q, whatever it brings (Chaloner and Verdinelli 1995, "Bayesian
+        experimental design").
         """
         own = self._step_variance[:, question][:, None]
         taken = self.step_covariance[:, question] ** 2 / self._step_variance

@@ -186,6 +186,9 @@ def _notes(
     if oversubscribed:
         trials = "trial" if oversubscribed == 1 else "trials"
         notes.append(f"{oversubscribed} oversubscribed {trials} left out: more workers than cores")
+    devices = sorted({record.device_name for record in fitted if record.device_name})
+    if len(devices) > 1:
+        notes.append(f"devices of several kinds are fitted together: {', '.join(devices)}")
     others = len(usable) - len(fitted)
     if others:
         words = label_without_batch(results.study, headline.config)

@@ -177,6 +177,7 @@ def test_a_global_batch(tmp_path: Path) -> None:
             '--world-sizes: whole numbers above 0 with commas between them, or "all"',
         ),
         (["--world-sizes", "all"], "--world-sizes: numbers of devices to predict"),
+        (["--world-sizes", "1000000000"], "--world-sizes: at most 1,000,000 (received 1000000000)"),
         (["--world-sizes", "16,32", "--nodes", "4"], "--nodes: one number for each of --world-sizes, 2"),
         (["--nodes", "4"], "--nodes: goes with --world-sizes"),
         (["--world-sizes", "16", "--nodes", "4", "--devices-per-node", "4"], "--nodes: not together"),
