@@ -10,15 +10,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import GradientTimeline, HalfBatch, Phase
-from raybench.worker.batches import Batches, drop_ready, whole_turns
+from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
+from raybench.worker.half_batches import HalfBatches
 from raybench.worker.steps.replay import Replay
 from raybench.worker.strategies.ddp_report import bucket_bytes
 from raybench.worker.strategies.models import StrategyModels
@@ -137,32 +137,6 @@ def _rounded(seconds: float) -> float:
     return round(float(seconds), DIGITS)
 
 
-class _HalfBatches:
-    """The first half of each batch of another supply."""
-
-    prefetched = 0
-
-    def __init__(self, batches: Batches, size: int) -> None:
-        self._batches, self._size = batches, size
-
-    def next(self) -> Any:
-        """Half of the next one."""
-        return _first_half(self._batches.next(), self._size)
-
-
-def _first_half(batch: Any, size: int) -> Any:
-    """The first half of every tensor with ``size`` samples; what has none is left as it is."""
-    if isinstance(batch, torch.Tensor):
-        return batch[: size // 2] if batch.dim() and len(batch) == size else batch
-    if isinstance(batch, dict):
-        return {key: _first_half(value, size) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
-        return type(batch)(*(_first_half(value, size) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(_first_half(value, size) for value in batch)
-    return batch
-
-
 def _timed(
     stepper: Stepper,
     parameters: list[nn.Parameter],
@@ -180,7 +154,7 @@ def _timed(
             found.append(timed.step())
             if batch_size is None:
                 continue
-            half = half or _HalfBatches(own, batch_size)
+            half = half or HalfBatches(own, batch_size)
             try:
                 stepper.batches = half
                 halves.append(timed.step())
