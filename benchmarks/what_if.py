@@ -1,13 +1,14 @@
 """How well one measured trial predicts the others: buckets and batches over links of a known rate.
 
-    python benchmarks/what_if.py --output results/what_if                 # as root, on Linux, half an hour
-    python benchmarks/what_if.py --output results/what_if --cases waits   # on busy cores: nothing computes
-    python benchmarks/what_if.py --output results/what_if --read          # the tables again, of what lies there
+    python benchmarks/what_if.py --output results/what_if                # as root, half an hour
+    python benchmarks/what_if.py --output results/what_if --cases waits  # on busy cores: nothing computes
+    python benchmarks/what_if.py --output results/what_if --read         # the table again
 
-Each case is a Ray cluster of two nodes of one core each (network namespaces, links shaped by tc), on which a sweep of
-all-reduces and a grid of every bucket and batch are measured by the commands that everyone uses. Then everything is
-predicted from one trial, the default at the first batch: with the sweep, and with the trial's own replay alone. Trials
-of one case are minutes apart, so what the machine drifts meanwhile is part of the error.
+Each case is a Ray cluster of two nodes of one core each (network namespaces, links shaped by tc), on which
+a sweep of all-reduces and a grid of every bucket and batch are measured by the commands that everyone uses.
+Then everything is predicted from one trial, the default at the first batch: with the sweep, and with the
+trial's own replay alone. Trials of one case are minutes apart, so what the machine drifts meanwhile is part
+of the error.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def measure(name: str, folder: Path, seconds: float) -> None:
 
 
 def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
-    """Everything from the default at the first batch: with the sweep, and with the trial's own replay alone."""
+    """Everything from the default at the first batch: with the sweep, and with its own replay alone."""
     with ResultsDirectory.open_readonly(folder / "study") as store:
         results = measured_study(store.study(), list(store.latest().values()))
     with ResultsDirectory.open_readonly(folder / "sweep") as store:
@@ -190,8 +191,8 @@ def main(
         for name in names:
             measure(name, output / name, seconds)
     print(
-        "| model | link | latency and bandwidth from | one trial measured, ms, simulated | other buckets: median, "
-        "largest error | the other batch | all: median error | in the interval | chosen bucket (MiB) |"
+        "| model | link | latency and bandwidth from | one trial measured, ms, simulated | other buckets: "
+        "median, largest error | the other batch | all: median error | in the interval | chosen (MiB) |"
     )
     print("|" + " --- |" * 9)
     errors = list[float]()

@@ -11,7 +11,7 @@ import typer
 
 from raybench.commands.exit_codes import DONE, SLOWER
 from raybench.commands.options import parse_percent
-from raybench.commands.report import shown_path
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 
 if TYPE_CHECKING:

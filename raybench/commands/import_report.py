@@ -13,7 +13,7 @@ from raybench.analysis.prediction.of_table import groups_of_table
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
 from raybench.commands.exit_codes import DONE
-from raybench.commands.report import shown_path
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.imported import imported_answer, print_imported, write_imported_report

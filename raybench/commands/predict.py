@@ -11,6 +11,8 @@ from raybench.commands import options as parsed
 from raybench.commands.options import parse_above_0, parse_whole
 from raybench.errors import RequestError
 
+MOST_DEVICES = 10**6
+
 
 def predict(
     source: Annotated[
@@ -83,8 +85,6 @@ def predict(
     from raybench.commands.predict_run import PredictOptions, run_predict
     from raybench.commands.what_if import parse_changes, run_what_if
 
-    if what_if:
-        raise typer.Exit(run_what_if(source, parse_changes(what_if), make_console(), communication))
     asked = PredictOptions(
         source=source,
         world_sizes=_world_sizes(world_sizes) if world_sizes else None,
@@ -102,6 +102,13 @@ def predict(
         output=output,
         quiet=quiet,
     )
+    if what_if:
+        if asked != PredictOptions(source=source, communication=communication, quiet=quiet):
+            raise RequestError("--what-if: with --communication and --quiet only, it predicts other settings")
+        changes = parse_changes(what_if)
+        raise typer.Exit(
+            run_what_if(source, changes, make_console(), communication=communication, quiet=quiet)
+        )
     raise typer.Exit(run_predict(asked, make_console()))
 
 
@@ -109,6 +116,8 @@ def _world_sizes(text: str) -> tuple[int, ...]:
     sizes = parsed.parse_world_sizes(text)
     if sizes == "all":
         raise RequestError('--world-sizes: numbers of devices to predict, as 16,32,64 (received "all")')
+    if max(sizes) > MOST_DEVICES:
+        raise RequestError(f"--world-sizes: at most {MOST_DEVICES:,} (received {max(sizes)})")
     return sizes
 
 

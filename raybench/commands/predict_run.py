@@ -15,7 +15,7 @@ from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingM
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
 from raybench.commands.exit_codes import DONE
-from raybench.commands.report import shown_path
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 from raybench.report import formats
 from raybench.report.files import write_whole
@@ -88,7 +88,8 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
-    for note in (*source.notes, *_assumed(options, outlooks)):
+    left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
+    for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     if options.output is not None:
         path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))

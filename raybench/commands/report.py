@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -122,9 +122,3 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
 def resume_command(path: Path, command: str) -> str:
     """The line that goes on where a run of ``command`` stopped."""
     return f"python -m raybench.study {command} --resume --output {shlex.quote(shown_path(path))}"
-
-
-def shown_path(path: Path) -> str:
-    """A path as short as it is from here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

@@ -48,11 +48,17 @@ def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
 
 
 def run_what_if(
-    directory: Path, changes: Sequence[Change], console: Console, communication: Path | None = None
+    directory: Path,
+    changes: Sequence[Change],
+    console: Console,
+    *,
+    communication: Path | None = None,
+    quiet: bool = False,
 ) -> int:
     """Print what ``changes`` of the directory's headline would bring, beside what was measured.
 
-    ``communication``: results of a sweep of the same place. Raises ``RequestError`` where nothing can be said.
+    ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
+    ``RequestError`` where nothing can be said.
     """
     from raybench.analysis.collectives.link import link
     from raybench.analysis.measured import measured_study
@@ -60,7 +66,8 @@ def run_what_if(
     from raybench.analysis.whatif.study import trial_to_ask
     from raybench.records.store import ResultsDirectory
     from raybench.report.rich_tables import rich_table
-    from raybench.report.tables.what_if import what_if_table
+    from raybench.report.tables.what_if import point_words, what_if_table
+    from raybench.report.terminal import MOST_WIDTH
 
     if not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
@@ -82,7 +89,11 @@ def run_what_if(
             "timeline of its gradients, which trials of a scaling curve have since they are recorded"
         )
     table = what_if_table(results, found)
-    console.print(rich_table(table, console.width), soft_wrap=False)
+    if not quiet:
+        console.print(rich_table(table, min(console.width, MOST_WIDTH), tight=True))
+    else:
+        for point in found.points:
+            console.print(point_words(point), highlight=False, markup=False)
     console.print(table.caption, highlight=False, markup=False)
     return DONE
 

@@ -22,6 +22,8 @@ from raybench.spec.toml import received
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 OPTIONAL = ("communication_s", "placement", "model", "device_name", "step_time_low_s", "step_time_high_s")
 COMPARED_ROLES = ("scaling", "search")  # of a summary.csv: trials of the study's own questions
+MOST_DEVICES, MOST_SAMPLES = 10**6, 10**12
+LEAST_S, MOST_S = 1e-9, 1e7  # of a step: what lies outside is in another unit
 MOST_FAULTS = 5  # lines of an answer; further ones are counted
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
@@ -184,7 +186,7 @@ def _no_measurement(named: Mapping[str, str]) -> str:
 def _row(
     path: Path, line: int, header: Sequence[str], named: Mapping[str, str], is_summary: bool
 ) -> MeasuredRow:
-    world_size, nodes = _whole(named, "world_size"), _nodes(named, is_summary)
+    world_size, nodes = _whole(named, "world_size", MOST_DEVICES), _nodes(named, is_summary)
     if nodes > world_size:
         raise _CellError("nodes", f"at most world_size, {world_size}", named["nodes"])
     step_s = _above_0(named, "step_time_s")
@@ -239,7 +241,7 @@ def _scaling(named: Mapping[str, str]) -> Literal["weak", "strong"]:
 
 def _nodes(named: Mapping[str, str], is_summary: bool) -> int:
     """A summary.csv leaves the nodes empty where nobody told them: then it was one."""
-    return 1 if is_summary and not named["nodes"] else _whole(named, "nodes")
+    return 1 if is_summary and not named["nodes"] else _whole(named, "nodes", MOST_DEVICES)
 
 
 def _workers(placement: str, world_size: int, nodes: int) -> tuple[int, ...]:
@@ -257,9 +259,9 @@ def _interval(named: Mapping[str, str], step_s: float) -> tuple[float | None, fl
     low_s, high_s = _number(named, "step_time_low_s"), _number(named, "step_time_high_s")
     if low_s is None or high_s is None:
         return None, None
-    if not 0 < low_s <= step_s * (1 + 1e-6):
+    if not LEAST_S <= low_s <= step_s * (1 + 1e-6):
         raise _CellError("step_time_low_s", "above 0 and at most step_time_s", named["step_time_low_s"])
-    if high_s < step_s * (1 - 1e-6):
+    if not step_s * (1 - 1e-6) <= high_s <= MOST_S:
         raise _CellError("step_time_high_s", "at least step_time_s", named["step_time_high_s"])
     return low_s, high_s
 
@@ -291,10 +293,12 @@ def _above_0(named: Mapping[str, str], column: str) -> float:
     value = _number(named, column)
     if value is None or value <= 0:
         raise _CellError(column, "a time above 0, in s", named[column])
+    if not LEAST_S <= value <= MOST_S:
+        raise _CellError(column, f"between {LEAST_S:g} and {MOST_S:g} s", named[column])
     return value
 
 
-def _whole(named: Mapping[str, str], column: str) -> int:
+def _whole(named: Mapping[str, str], column: str, most: int = MOST_SAMPLES) -> int:
     """A whole number above 0; 4.0 is one too, as pandas writes columns with gaps."""
     try:
         value = _number(named, column)
@@ -302,4 +306,6 @@ def _whole(named: Mapping[str, str], column: str) -> int:
         value = None
     if value is None or value < 1 or value != int(value):
         raise _CellError(column, "a whole number above 0", named[column])
+    if value > most:
+        raise _CellError(column, f"at most {most:,}", named[column])
     return int(value)

@@ -68,6 +68,14 @@ class PhaseBlock(Frozen):
     num_steps: Count
 
 
+class HalfBatch(Frozen):
+    """The same step with half of each micro-batch: what of computing does not grow with the batch."""
+
+    batch_size: int  # samples of a micro-batch
+    before_s: float
+    ready_s: float  # of the last gradient, since the last backward pass began
+
+
 class GradientTimeline(Frozen):
     """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
 
@@ -85,6 +93,7 @@ class GradientTimeline(Frozen):
     # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
     micro_batch_s: float | None = None
     num_steps: int
+    half_batch: HalfBatch | None = None  # None: its batches cannot be cut, or it is compiled for one size
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
     communication_cores: float | None = None
 

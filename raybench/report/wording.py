@@ -156,6 +156,11 @@ def plain_interval(estimate: Estimate) -> str:
     return interval(estimate) if estimate.low < estimate.high else figures(estimate.value)
 
 
+def plain_times(estimate: Estimate) -> str:
+    """A speed-up, with its interval where there is one."""
+    return times(estimate) if estimate.low < estimate.high else factor(estimate)
+
+
 def plain_percent(estimate: Estimate) -> str:
     """A relative value in percent, with its interval where there is one."""
     if estimate.low < estimate.high:

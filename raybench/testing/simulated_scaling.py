@@ -1,7 +1,8 @@
 """Training on clusters that are not there: step times by several laws, for predictions to be held against.
 
-None of them is the model that predicts. ``Buckets`` lets every bucket of every device happen; the others are laws
-that were published for the same curves. A study is drawn with ``draw``: its law, its sizes and its noise.
+None of them is the model that predicts. ``Buckets`` lets every bucket of every device happen; the others
+are laws that were published for the same curves. A study is drawn with ``draw``: its law, its sizes and its
+noise.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class AdaptDL:
 
 @dataclass(frozen=True)
 class Ernest:
-    """Venkataraman et al. (2016), "Ernest", NSDI: a serial part, the samples, a tree, and each participant."""
+    """Venkataraman et al. (2016), "Ernest", NSDI: a serial part, samples, a tree, each participant."""
 
     fixed_s: float
     sample_s: float

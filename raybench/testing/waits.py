@@ -1,7 +1,9 @@
-"""A workload that waits where others compute: gradients of planted sizes come at planted moments, on any cores.
+"""A workload that waits where others compute: gradients of planted sizes come at planted moments, on any
+cores.
 
-Real DDP and a real link carry real gradients; nothing but their copies needs a core, so that what a link and a
-schedule do can be measured where cores are busy. A study names it as ``factory = "raybench.testing.waits:build"``.
+Real DDP and a real link carry real gradients; nothing but their copies needs a core, so that what a link
+and a schedule do can be measured where cores are busy. A study names it as ``factory =
+"raybench.testing.waits:build"``.
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ class _Layers(nn.Module):
         forward_s = self._layer_s + self._sample_s * len(batch)
         value = batch.sum()
         for weight in self.weights:
-            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)  # type: ignore[no-untyped-call]
+            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)
         return value
 
 
 class Waits:
-    """Layers with so many KiB of gradient each; a layer's backward pass waits twice as long as its forward one."""
+    """Layers with so many KiB of gradient each; the backward pass waits twice as long as the forward one."""
 
     def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float) -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s

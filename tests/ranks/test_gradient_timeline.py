@@ -20,16 +20,22 @@ from raybench.workloads import build
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import complete, run_trials
 
-LAYER_S, KIB = 0.006, (64, 700, 8, 900, 300, 2100)
+FIXED_S, SAMPLE_S, BATCH, KIB = 0.003, 0.0015, 2, (64, 700, 8, 900, 300, 2100)
+LAYER_S = FIXED_S + BATCH * SAMPLE_S
 WAITS = FactorySpec.model_validate(
-    {"factory": "raybench.testing.waits:build", "kib": list(KIB), "layer_s": LAYER_S}
+    {
+        "factory": "raybench.testing.waits:build",
+        "kib": list(KIB),
+        "layer_s": FIXED_S,
+        "sample_s": SAMPLE_S,
+    }
 )
 MLP = MLPSpec(name="mlp", input_dim=256, hidden_dim=512, output_dim=64, num_layers=4)
 TEXT = TextSpec(name="text", vocab_size=4000, sequence_length=16)
 CAPS: tuple[BucketCap, ...] = ("default", 0.5, 1.0, 2.5, 25.0)
 CASES: dict[str, tuple[WorkloadSpec, Setting]] = {
-    "waits": (WAITS, Setting(batch_size=2)),
-    "waits in pieces": (WAITS, Setting(batch_size=2, bucket_cap_mb=1.0, gradient_accumulation=3)),
+    "waits": (WAITS, Setting(batch_size=BATCH)),
+    "waits in pieces": (WAITS, Setting(batch_size=BATCH, bucket_cap_mb=1.0, gradient_accumulation=3)),
     "mlp": (MLP, Setting(batch_size=8)),
     "mlp in small buckets": (MLP, Setting(batch_size=8, bucket_cap_mb=0.5, gradient_as_bucket_view=True)),
     "text": (TEXT, Setting(batch_size=2, bucket_cap_mb=0.25)),
@@ -70,6 +76,8 @@ def test_buckets_are_those_that_ddp_has_rebuilt(case: str) -> None:
     ]
     assert tuple(sizes) == result.bucket_bytes
     assert len(sizes) > 1
+    assert timeline.half_batch is not None
+    assert timeline.half_batch.batch_size == setting.batch_size // 2
 
 
 @pytest.mark.parametrize("cap", CAPS)
@@ -93,7 +101,7 @@ def test_assignment_is_torch_s(workload: WorkloadSpec, cap: BucketCap) -> None:
         parameters, limits, [False] * len(parameters), indices
     )
     assert [list(each) for each in assign([each.nbytes for each in parameters], cap)] == theirs
-    assert torch.distributed._DEFAULT_FIRST_BUCKET_BYTES == bucket_limits("default")[0]  # type: ignore[attr-defined]
+    assert bucket_limits("default")[0] == torch.distributed._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
 
 
 def test_moments_are_the_planted_ones() -> None:
@@ -108,6 +116,16 @@ def test_moments_are_the_planted_ones() -> None:
     assert timeline.micro_batch_s is None
     assert timeline.communication_cores is not None
     assert 0 < timeline.communication_cores < 4
+
+
+def test_half_a_batch_takes_what_half_a_batch_takes() -> None:
+    timeline = results()["waits"].gradient_timeline
+    assert timeline is not None
+    assert timeline.half_batch is not None
+    layer_s = FIXED_S + BATCH / 2 * SAMPLE_S
+    assert timeline.half_batch.batch_size == BATCH // 2
+    assert timeline.half_batch.before_s == pytest.approx(layer_s * len(KIB), rel=0.2)
+    assert timeline.half_batch.ready_s == pytest.approx(2 * layer_s * len(KIB), rel=0.2)
 
 
 def test_of_micro_batches_the_last_one_counts() -> None:

@@ -54,6 +54,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "field of a round": measurements.Round,
     "field of a block": measurements.Block,
     "field of a block of phases": measurements.PhaseBlock,
+    "field of `gradient_timeline`": measurements.GradientTimeline,
     "field of `profile`": measurements.TracedRank,
     "field of `parity`": measurements.LossParity,
     "field of an epoch": trainings.Epoch,

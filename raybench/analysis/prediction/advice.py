@@ -42,16 +42,17 @@ def _best(
     best = int(np.argmin(np.where(helps, after, np.inf)))
     if after[best] > (1 - LEAST_GAIN) * before and not reach.refusal(question):
         return ""
-    where = f"{question.shape.world_size} devices"
     return (
-        f"measure {in_words(candidates[best].shape)} at batch {candidates[best].batch_size}: the interval at {where} "
-        f"shrinks from ±{before:.0%} to ±{after[best]:.0%}"
+        f"measure {in_words(candidates[best].shape)} at batch {candidates[best].batch_size}: the interval at "
+        f"{question.shape.world_size} devices shrinks from ±{before:.0%} to ±{after[best]:.0%}"
     )
 
 
 def _helps(question: Question, candidate: Question, reach: Reach) -> bool:
     """It is less than what is asked for, and where that is refused, it would not be any more."""
     if candidate.shape.world_size >= question.shape.world_size:
+        return False
+    if candidate.shape.nodes > question.shape.nodes:
         return False
     refused = reach.refusal(question)
     return not refused or reach.with_measured(candidate.shape).refusal(question) != refused
@@ -73,7 +74,7 @@ def _candidates(
     shapes = {
         Shape((each,) * count)
         for count in {1, 2, 3, 4, nodes, nodes + 1, 3 * nodes // 2, FEASIBLE * nodes}
-        for each in {1, max(1, most // 2), most, *(width for width in asked if width <= FEASIBLE * most)}
+        for each in {1, max(1, most // 2), most, 3 * most // 2, FEASIBLE * most, *asked}
         if each * count <= limit
     }
     shapes |= {Shape.even(size, -(-size // max(asked))) for size in far}

@@ -1,9 +1,9 @@
 """Amdahl's law through the measured step times: what everyone knows, beside what raybench predicts.
 
 Amdahl (1967), "Validity of the single processor approach to achieving large scale computing capabilities",
-AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n). With the same batch on each device (weak scaling)
-n devices do n times the work of one, so the step lasts T(n) = T(1) n / speed-up = T(1) (1 + f (n - 1)). With the
-same global batch (strong scaling) it lasts T(n) = T(1) / speed-up.
+AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n). With the same batch on each device (weak
+scaling) n devices do n times the work of one, so the step lasts T(n) = T(1) n / speed-up = T(1) (1 + f (n -
+1)). With the same global batch (strong scaling) it lasts T(n) = T(1) / speed-up.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AmdahlLine:
 class AmdahlFit:
     """Amdahl's serial fraction of all points together, and the law through each line of points.
 
-    A line is what was measured with one batch per device, or, where no batch was measured at two world sizes, with
-    one global batch. ``is_strong`` says which.
+    A line is what was measured with one batch per device, or, where no batch was measured at two world
+    sizes, with one global batch. ``is_strong`` says which.
     """
 
     serial_fraction: Estimate
@@ -60,7 +60,8 @@ class AmdahlFit:
         return line.one_device_s / amdahl_speedup(line.serial_fraction, n) * (1 if self.is_strong else n)
 
     def devices_until(self, least_return: float) -> int | None:
-        """Devices beyond which each further one returns less than ``least_return`` of one device's throughput.
+        """Devices beyond which each further one returns less than ``least_return`` of one device's
+        throughput.
 
         The speed-up's derivative (1 - f) / (f n + 1 - f)^2 is ``least_return`` at
         n = (sqrt((1 - f) / least_return) - (1 - f)) / f. None where f is 0: every device returns a whole one.
@@ -72,7 +73,7 @@ class AmdahlFit:
 
 
 def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
-    """The law fitted to the logarithms of step times, least absolute residuals; None without two world sizes."""
+    """The law fitted to logarithms, least absolute residuals; None without two world sizes of a batch."""
     for is_strong in (False, True):
         lines = _lines(points, is_strong)
         if lines:

@@ -1,11 +1,12 @@
 """The model fitted to measured points.
 
-Maximum a posteriori by Gauss-Newton steps with Levenberg's damping, in logarithms, so that each point counts by
-its relative error; Student's t with 4 degrees of freedom as iterated weights (Lange, Little, Taylor 1989,
-"Robust statistical modeling using the t distribution"), so that an outlier counts little. The model never is the
-truth: each batch's compute, each shape's communication and each number of nodes has an effect of its own, a
-normal variable whose size is learned with them (expectation maximisation, Dempster, Laird, Rubin 1977), as is
-the noise of a repeat. The covariance is that of the linear approximation at the optimum.
+Maximum a posteriori by Gauss-Newton steps with Levenberg's damping, in logarithms, so that each point
+counts by its relative error; Student's t with 4 degrees of freedom as iterated weights (Lange, Little,
+Taylor 1989, "Robust statistical modeling using the t distribution"), so that an outlier counts little. The
+model never is the truth: each batch's compute, each shape's communication and each number of nodes has an
+effect of its own, a normal variable whose size is learned with them (expectation maximisation, Dempster,
+Laird, Rubin 1977), as is the noise of a repeat. The covariance is that of the linear approximation at the
+optimum.
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ ITERATIONS, CONVERGED = 40, 1e-3  # of a Gauss-Newton search; in the logarithm o
 MOST_DAMPING = 1e8
 
 
-def fitted(points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None = None) -> Posterior:
-    """The posterior of one variant of the model; every step time and batch must be above 0."""
+def fitted(
+    points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None = None, rounds: int = ROUNDS
+) -> Posterior:
+    """The posterior of one variant of the model; every step time and batch must be above 0.
+
+    ``rounds`` is how often sizes of noise and effects are learned at most: few are enough for a prediction.
+    """
     problem = _Problem(points, variant, swept)
     values, noise, sizes = problem.start(), NOISE, dict(SIZES)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         values, covariance = problem.optimum(values, noise, sizes)
         before = np.array([noise, *sizes.values()])
         noise, sizes = problem.learned(values, covariance, noise)
@@ -100,7 +106,7 @@ class _Problem:
         return slopes(values, self.places, self.units, self.variant, self.columns)
 
     def residuals(self, values: Floats, found: Slopes, noise: float) -> Floats:
-        """Measured less model, in standard deviations: steps, computes that were told apart, the sweep's lines."""
+        """Measured less model, in standard deviations: steps, computes told apart, the sweep's lines."""
         rows = [
             (self.log_step - found.parts.log_step) / np.hypot(noise, self.log_error),
             (self.log_told - found.parts.log_told_compute[self.told]) / TOLD_NOISE,

@@ -89,7 +89,7 @@ class Forecast:
 
     @property
     def advice(self) -> str:
-        """The measurement that helps most where least is known: where it is refused, else the widest interval."""
+        """The measurement that helps most where least is known: a refusal, else the widest interval."""
         advised = [each for each in self.predicted if each.advice]
         least_known = max(advised, key=_ignorance, default=None)
         return least_known.advice if least_known else ""

@@ -23,6 +23,8 @@ from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
+_KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
+
 
 def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
@@ -30,12 +32,13 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
     Oversubscribed trials are left out. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.tried if not record.config.oversubscribed]
-    matching = [record for record in usable if _has(record.config, chosen or {})]
-    headline = choice.headline(results.study, matching, results.target_world_size)
+    headline = results.headline
+    if chosen or headline is None or headline.config.oversubscribed:
+        matching = [record for record in usable if _has(record.config, chosen or {})]
+        headline = choice.headline(results.study, matching, results.target_world_size)
     if headline is None:
         return None
-    here = without_batch(headline.config)
-    fitted = [record for record in usable if same_question(without_batch(record.config), here)]
+    fitted = [record for record in usable if _same_but_batch(record.config, headline.config)]
     trials = one_of_each(fitted, _trial_key)
     others = len(usable) - len(fitted)
     measurements = [_measurement(results, record) for record in trials]
@@ -75,6 +78,15 @@ def settings_of(results: MeasuredStudy) -> tuple[str, ...]:
         if name not in record.config.setting.indifferent(record.config.world_size)
     }
     return tuple(sorted(found))
+
+
+def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
+    """Of very many trials most differ in a knob, which is seen at once."""
+    indifferent = headline.setting.indifferent(config.world_size)
+    mine, theirs = config.setting, headline.setting
+    if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
+        return False
+    return same_question(without_batch(config), without_batch(headline))
 
 
 def _has(config: Configuration, chosen: Mapping[str, str]) -> bool:
@@ -173,6 +185,9 @@ def _notes(
     if oversubscribed:
         trials = "trial" if oversubscribed == 1 else "trials"
         notes.append(f"{oversubscribed} oversubscribed {trials} left out: more workers than cores")
+    devices = sorted({record.device_name for record in fitted if record.device_name})
+    if len(devices) > 1:
+        notes.append(f"devices of several kinds are fitted together: {', '.join(devices)}")
     others = len(usable) - len(fitted)
     if others:
         words = label_without_batch(results.study, headline.config)

@@ -5,21 +5,22 @@ participant brings. Each parameter is therefore given the order of magnitude tha
 distribution of its logarithm (of its logit where it is a share), wide enough for what is in use. Two standard
 deviations to each side of the middle reach:
 
-- Latency of a hop within a node: 3 to 49 us. nccl-tests shows some us over NVLink and PCIe; gloo over loopback
-  takes tens. Between nodes: 10 to 160 us. InfiniBand takes 2 to 5 us, TCP in data centres 20 to 100, and each step
-  of a collective adds the software's. The form, latency plus bytes over rate, is Hockney's (1994); for collectives
-  Thakur, Rabenseifner, Gropp (2005), "Optimization of collective communication operations in MPICH".
-  These two are narrow on purpose: where placements on few nodes differ for other reasons, a free latency takes
-  them up, and grows with every further device.
-- Rates: within a node 0.4 to 160 GB/s (host memory to NVLink), between nodes 0.1 to 40 GB/s (1 to 300 Gbit/s).
+- Latency of a hop within a node: 3 to 49 us. nccl-tests shows some us over NVLink and PCIe; gloo over
+  loopback takes tens. Between nodes: 10 to 160 us. InfiniBand takes 2 to 5 us, TCP in data centres 20 to
+  100, and each step of a collective adds the software's. The form, latency plus bytes over rate, is Hockney's
+  (1994); for collectives Thakur, Rabenseifner, Gropp (2005), "Optimization of collective communication
+  operations in MPICH". These two are narrow on purpose: where placements on few nodes differ for other
+  reasons, a free latency takes them up, and grows with every further device.
+- Rates: within a node 0.4 to 160 GB/s (host memory to NVLink), between nodes 0.1 to 40 GB/s.
 - Messages in a step: 2 to 20. DDP's buckets take 25 MiB (Li et al. 2020, "PyTorch Distributed", VLDB 13).
-- Spread of the devices' speeds, and of links': 0.6 to 15%. Devices of one kind differ by some percent (Sinha et
-  al. 2022, "Not all GPUs are created equal", SC), links of clouds by as much.
+- Spread of the devices' speeds, and of links': 0.6 to 15%. Devices of one kind differ by some percent
+  (Sinha et al. 2022, "Not all GPUs are created equal", SC), links of clouds by as much.
 - Share of a step behind which communication can hide: 31 to 83%. Backward takes about two thirds of the
   operations, and its first bucket has to fill first.
 
 Gradient bytes and messages are not known to a point: what is fitted is bytes over rate and messages times
-latency. A sweep of collectives measures rates and latencies, then the points are left to say bytes and messages.
+latency. A sweep of collectives measures rates and latencies, then the points are left to say bytes and
+messages.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Belief:
-    """A parameter's transformed value before measuring: mean and standard deviation of a normal distribution."""
+    """A parameter's transformed value before measuring: a normal distribution's mean and deviation."""
 
     mean: float
     deviation: float
@@ -66,7 +67,9 @@ BELIEFS = {
     "link_spread": _of_scale(0.04, 0.8),
     "hidden_share": _of_share(0.6, 0.6),  # of compute, behind which communication can hide
     "sharpness": _of_scale(1.5, 0.7),  # exponent - 1 of the norm that joins backward and communication
-    "serial_share": _of_scale(0.003, 1.5),  # of a step, for each further device: the variant "shared" alone
+    # of the variants "shared" and "adaptdl": for each further device, of compute or of transfers
+    "serial_share": _of_scale(0.003, 1.5),
+    "step_cost": _of_scale(2.0, 1.5),  # of the variant "stepwise": over the latency of a hop
 }
 NAMES = tuple(BELIEFS)
 INDEX = {name: index for index, name in enumerate(NAMES)}

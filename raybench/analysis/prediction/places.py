@@ -46,7 +46,7 @@ class Places:
 def expected_maximum(count: Floats) -> Floats:
     """The largest of so many standard normal values, in the mean: 0 for one, 1.03 for 4, 2.35 for 64.
 
-    Blom (1958), "Statistical estimates and transformed beta-variables": the quantile at (n - 3/8) / (n + 1/4),
-    within 5% of the exact values. It grows as the root of 2 log n, as extreme value theory says.
+    Blom (1958), "Statistical estimates and transformed beta-variables": the quantile at (n - 3/8) / (n +
+    1/4), within 5% of the exact values. It grows as the root of 2 log n, as extreme value theory says.
     """
     return np.asarray(ndtri((count - 0.375) / (count + 0.25)), dtype=np.float64)

@@ -34,9 +34,9 @@ class Shape:
 class MeasuredPoint:
     """One measured step: the mean over steps of the slowest rank.
 
-    ``compute_s`` is that of the bare step on all devices at once, where it was measured apart (``crowd``, or the step
-    less its communication); ``log_error`` is the standard error of the logarithm of ``step_time_s``, None where
-    nobody said.
+    ``compute_s`` is that of the bare step on all devices at once, where it was measured apart (``crowd``,
+    or the step less its communication); ``log_error`` is the standard error of the logarithm of
+    ``step_time_s``, None where nobody said.
     """
 
     shape: Shape
@@ -58,10 +58,11 @@ class Question:
 class Prediction:
     """The answer to one question, or why there is none.
 
-    ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the throughput for each
-    device over that of one device with the same batch. ``naive_step_time_s`` says that the step stays as at the
-    largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law. Where ``refused`` holds a reason the
-    predicted values are None; ``advice`` is the one measurement that would help most, in numbers.
+    ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the
+    throughput for each device over that of one device with the same batch. ``naive_step_time_s`` says that
+    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law. Where
+    ``refused`` holds a reason the predicted values are None; ``advice`` is the one measurement that would
+    help most, in numbers.
     """
 
     question: Question

@@ -83,7 +83,7 @@ class Posterior:
     sizes: dict[Kind, float]  # standard deviation of each kind of effect
 
     def knowing(self, asked: Asked) -> Posterior:
-        """The same, with effects for all groups of ``asked``: what was never measured is 0, give or take its size."""
+        """The same, with effects for all groups of ``asked``: those never measured are 0, give or take."""
         groups = self.groups.with_those_of(asked)
         new = len(groups) - len(self.groups)
         if new == 0:

@@ -1,7 +1,7 @@
 """From measured steps to steps on other numbers of devices.
 
-raybench's own model stands beside Amdahl's law, which everyone knows, and beside the naive answer: the step time
-stays as at the largest measured world size.
+raybench's own model stands beside Amdahl's law, which everyone knows, and beside the naive answer: the step
+time stays as at the largest measured world size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Fitted:
         return Joint.of(self.variants, [question], self.reach.largest).one_device(len(self.points))[0]
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
-        """An answer to each question, in their order; what the points cannot say is refused, with the reason."""
+        """An answer to each question, in order; what the points cannot say is refused, with the reason."""
         if not questions:
             return []
         joint = Joint.of(self.variants, questions, self.reach.largest)
@@ -67,8 +67,8 @@ class Fitted:
 def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = None) -> Fitted:
     """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
 
-    Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no error:
-    the predictions then say why they are refused.
+    Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no
+    error: the predictions then say why they are refused.
     """
     usable = tuple(each for each in points if _is_usable(each))
     if not usable:

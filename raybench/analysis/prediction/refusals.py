@@ -50,7 +50,7 @@ class Reach:
             )
         if shape.nodes > 1 and not self.crosses_nodes:
             return (
-                f"asked for {shape.nodes} nodes, but all points are from one node: the network between nodes was "
-                "never crossed, and no sweep of it is given"
+                f"asked for {shape.nodes} nodes, but all points are from one node: the network between nodes "
+                "was never crossed, and no sweep of it is given"
             )
         return ""

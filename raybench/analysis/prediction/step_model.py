@@ -4,9 +4,9 @@ A step of n devices on m nodes, at most w on one, lasts
 
     T = (1 - h) C + ((h C)^p + M^p)^(1/p)
 
-with C the compute of the slowest device and M the communication: of C the share h can run while gradients travel.
-p joins the two: 1 lets nothing overlap, infinity hides all that fits (AdaptDL, OSDI 2021, has h = 1). So what
-is exposed of M falls when compute grows, and never below nothing.
+with C the compute of the slowest device and M the communication: of C the share h can run while gradients
+travel. p joins the two: 1 lets nothing overlap, infinity hides all that fits (AdaptDL, OSDI 2021, has h =
+1). So what is exposed of M falls when compute grows, and never below nothing.
 
     C = (fixed + each * batch) (1 + spread z(n)) exp(contention log2 w)     z(n): the largest of n normals
     M = (bytes * R + messages * L) (1 + link spread z(m))
@@ -17,8 +17,12 @@ R (s for a byte) and L (s) are those of one all-reduce, by variant:
   R = 2 (n-1)/n (far + local hops^sharing), L = 2 (n-1)/n times the sum of all hops' latencies;
 - ``tree`` (Sanders, Speck, Traeff 2009, "Two-tree algorithms", as in NCCL): L grows with log2 of w and m;
 - ``hierarchical``: rings within the nodes and one between them, one after the other;
-- ``shared``: the ring, and something that all wait for in turn (a file system, a host): C grows by a share with
-  each further device, as Amdahl's law says of a serial part.
+- ``shared``: the ring, and something that all wait for in turn (a file system, a host): C grows by a share
+  with each further device, as Amdahl's law says of a serial part;
+- ``stepwise``: the ring of gloo, whose 2 (n-1) steps wait for one another, each as long as the slowest hop
+  takes with whatever software adds to it: up to milliseconds;
+- ``adaptdl`` (Qiao et al. 2021, "Pollux", OSDI, equations 9 to 11): all of C can hide communication, which
+  grows by a share of it with every device beyond two.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from raybench.analysis.prediction.parameters import INDEX
 from raybench.analysis.prediction.places import Places
 
 Floats = NDArray[np.float64]
-Variant = Literal["ring", "tree", "hierarchical", "shared"]
+Variant = Literal["ring", "tree", "hierarchical", "shared", "adaptdl", "stepwise"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
@@ -66,7 +70,7 @@ def parts(
     compute_effect: Floats | float = 0.0,
     communication_effect: Floats | float = 0.0,
 ) -> Parts:
-    """A step's parts at ``values`` (shape ``(..., parameters)``); effects are added to the parts' logarithms."""
+    """A step's parts at ``values`` (shape ``(..., parameters)``); effects are added to logarithms."""
     raw, positive = _columns(values)
     fixed = expit(raw["fixed_share"])
     base = np.log(fixed + (1 - fixed) * places.batch / units.batch) + np.log(units.step_s)
@@ -82,6 +86,8 @@ def parts(
         log_communication = np.log(seconds * (1 + positive["link_spread"] * places.slowest_link))
     log_communication = log_communication + communication_effect
     hidden, exponent = expit(raw["hidden_share"]), 1 + positive["sharpness"]
+    if variant == "adaptdl":
+        hidden = np.full_like(hidden, 1 - 1e-9)
     log_hidden = np.log(hidden) + log_compute
     log_joined = np.logaddexp(exponent * log_hidden, exponent * log_communication) / exponent
     log_step = np.logaddexp(np.log1p(-hidden) + log_compute, log_joined)
@@ -90,7 +96,7 @@ def parts(
 
 
 def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[Floats, Floats]:
-    """Latency (s) and time for a byte (s) of one all-reduce, each of shape ``(..., rows)``; 0 on one device."""
+    """Latency (s) and time for a byte (s) of one all-reduce, shape ``(..., rows)``; 0 on one device."""
     raw, positive = _columns(values)
     n, m, w = places.world_size, places.nodes, places.most
     local_latency_s, local_s, sharing = (
@@ -101,6 +107,9 @@ def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[F
     across, two = m > 1, np.where(m == 2, np.exp(raw["two_nodes"]), 1.0)
     far_latency_s, far_s = positive["far_latency_s"] * two * across, positive["far_s_per_byte"] * two * across
     around, within, between = 2 * (n - 1) / n, 2 * (w - 1) / w, 2 * (m - 1) / m
+    if variant == "adaptdl":
+        growth = 1 + positive["serial_share"] * np.maximum(n - 2, 0)
+        return np.zeros_like(local_s + n), np.where(across, far_s, local_s * (n > 1)) * growth
     if variant == "hierarchical":
         latency_s = within * w * local_latency_s + between * m * far_latency_s
         return latency_s, within * local_s * w ** expit(sharing) + between * far_s
@@ -109,6 +118,9 @@ def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[F
     )  # of the fullest node, in a ring through all
     shared_s = local_s * np.maximum(local_hops, 1) ** expit(sharing) * (local_hops > 0)
     s_per_byte = around * (far_s + shared_s)
+    if variant == "stepwise":
+        slowest_s = np.where(across, np.maximum(far_latency_s, local_latency_s), local_latency_s)
+        return 2 * (n - 1) * slowest_s * positive["step_cost"], s_per_byte
     if variant == "tree":
         return 2 * np.log2(w) * local_latency_s + 2 * np.log2(m) * far_latency_s, s_per_byte
     return around * (np.where(across, n - m, n) * local_latency_s + m * far_latency_s), s_per_byte

@@ -1,4 +1,4 @@
-"""What a sweep of collectives says of the network, as rows of the fit: its lines take the place of beliefs."""
+"""What a sweep of collectives says of the network, as rows of the fit, in the place of beliefs."""
 
 from __future__ import annotations
 
@@ -53,9 +53,11 @@ class SweptLines:
 
     def _residuals(self, parameters: Floats, variant: Variant) -> Floats:
         latency_s, s_per_byte = all_reduce_line(parameters, self.places, variant)
+        told = latency_s > 0  # a variant without latency is not held against one
+        log_latency_s = np.log(np.where(told, latency_s, 1.0))
         return np.concatenate(
             [
-                (self.log_latency - np.log(latency_s)) / self.latency_error,
+                np.where(told, (self.log_latency - log_latency_s) / self.latency_error, 0.0),
                 (self.log_s_per_byte - np.log(s_per_byte)) / self.rate_error,
             ],
             axis=-1,

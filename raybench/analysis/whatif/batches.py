@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+from scipy.optimize import nnls
 
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
@@ -13,6 +14,7 @@ from raybench.analysis.whatif.changes import ComputeOfBatch
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 
+HALF_BATCH_NOISE = 0.05  # half an interval at twice the batch, relative: medians of few steps, extrapolated
 FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
 
 
@@ -21,33 +23,54 @@ def compute_of_batch(
 ) -> ComputeOfBatch:
     """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own.
 
-    From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it: where ``others`` have
-    them at a second batch a line with an intercept, else in proportion to the batch.
+    From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where
+    ``others`` have them at a second batch; else from the trial's own steps with half of its batch; else in
+    proportion.
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 0.0, "")
+        return ComputeOfBatch(1.0, 1.0, 0.0, "")
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     ratio = micro_batch / own
-    if own not in times or len(times) < 2:
-        fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-        words = f"computing in proportion to the batch: only batch {own:,} was measured"
-        return ComputeOfBatch(ratio, abs(fixed - ratio), words)
-    noise = max(each.relative_half_width for each in alone.values())
+    if own in times and len(times) > 1:
+        noise = max(each.relative_half_width for each in alone.values())
+        return _by_line(times, own, micro_batch, noise)
+    timeline = record.steps.gradient_timeline if record.steps else None
+    if timeline is not None and timeline.half_batch is not None:
+        half = timeline.half_batch
+        forward = _line({half.batch_size: half.before_s, own: timeline.before_s}, own, micro_batch)
+        backward = _line({half.batch_size: half.ready_s, own: timeline.ready_s[-1]}, own, micro_batch)
+        off = HALF_BATCH_NOISE * abs(ratio - 1)
+        words = f"computing by a line through batch {half.batch_size:,} and {own:,}, timed in this trial"
+        return ComputeOfBatch(forward, backward, off, words)
+    fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
+    words = f"computing in proportion to the batch: only batch {own:,} was measured"
+    return ComputeOfBatch(ratio, ratio, abs(fixed / ratio - 1), words)
+
+
+def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
+    """By one device's steps without their optimizer, in s by batch."""
     if micro_batch in times:
         factor = times[micro_batch] / times[own]
         return ComputeOfBatch(
-            factor, factor * noise, f"computing as one device measured it at batch {micro_batch:,}"
+            factor, factor, noise, f"computing as one device measured batch {micro_batch:,}"
         )
-    batches = sorted(times)
-    slope, fixed_part = np.polyfit(
-        batches, [times[each] for each in batches], 1, w=[1 / times[each] for each in batches]
-    )
-    factor = float(max(slope * micro_batch + fixed_part, 0.0)) / times[own]
-    outside = max(min(batches) / micro_batch, micro_batch / max(batches), 1.0)
-    words = "computing by a line through one device's batches " + ", ".join(f"{each:,}" for each in batches)
-    return ComputeOfBatch(factor, factor * noise * outside, words)
+    factor = _line(times, own, micro_batch)
+    outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
+    listed = ", ".join(f"{each:,}" for each in sorted(times))
+    words = f"computing by a line through one device's batches {listed}"
+    return ComputeOfBatch(factor, factor, noise * outside, words)
+
+
+def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
+    """The line through ``times`` (s by batch; relative least squares) at a batch, over what it is at ``own``.
+
+    Neither the part that does not grow with the batch nor what each sample takes is below 0.
+    """
+    rows = np.array([[1 / time_s, batch / time_s] for batch, time_s in times.items()])
+    (fixed_s, sample_s), _ = nnls(rows, np.ones(len(rows)))
+    return float((fixed_s + sample_s * micro_batch) / (fixed_s + sample_s * own))
 
 
 def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, Estimate]:

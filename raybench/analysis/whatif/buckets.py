@@ -1,8 +1,8 @@
 """In which buckets DDP sends its gradients: torch's own rule, over the order in which they are ready.
 
 ``compute_bucket_assignment_by_size`` in torch/csrc/distributed/c10d/reducer.cpp (2.11 and 2.14 alike), as
-``rebuild_buckets`` calls it after the first step: a bucket takes gradients until it has reached its cap, so the one
-that passes it is still in. Of the default the first bucket has a smaller cap (torch.distributed's
+``rebuild_buckets`` calls it after the first step: a bucket takes gradients until it has reached its cap, so
+the one that passes it is still in. Of the default the first bucket has a smaller cap (torch.distributed's
 ``_DEFAULT_FIRST_BUCKET_BYTES``), so that sending begins early.
 """
 

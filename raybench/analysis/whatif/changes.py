@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.labels import setting_words
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.model import StepModel
 from raybench.analysis.whatif.schedule import Compute, Wire
@@ -29,21 +30,36 @@ class Change:
         knobs = {name: value for name, value in vars(self).items() if name != "link_bits_per_s"}
         return of.model_copy(update={name: value for name, value in knobs.items() if value is not None})
 
+    def words(self, of: Setting) -> str:
+        """The change of a trial of ``of``: "5 MiB buckets, 10 Gbit/s"; what is as in ``of`` is left out."""
+        asked, setting = (
+            {name: value for name, value in vars(self).items() if value is not None},
+            self.setting(of),
+        )
+        rate = asked.pop("link_bits_per_s", None)
+        differing = setting.differences(of)
+        words = [setting_words(setting, [name for name in asked if name in differing])] if differing else []
+        if rate is not None:
+            words.append(f"{rate / 1e9:g} Gbit/s")
+        return ", ".join(words) or f"as it is ({setting_words(of, asked)})"
+
 
 @dataclass(frozen=True)
 class ComputeOfBatch:
-    """What computing of a micro-batch takes at another batch, over what it takes at the trial's own."""
+    """What the passes of a micro-batch take at another batch, over what they take at the trial's own."""
 
-    factor: float
-    half: float  # of its interval
-    words: str  # where it is from
+    forward: float  # all before the last backward pass
+    backward: float
+    half: float  # of an interval of either, relative
+    words: str  # where it is from; empty: it is the trial's own batch
 
 
 @dataclass(frozen=True)
 class Rates:
     """What a change is taken to do beside the schedule; alternatives of it make an interval."""
 
-    compute: float = 1.0  # of forward and backward pass, by the batch
+    forward: float = 1.0  # by the batch
+    backward: float = 1.0
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
     cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
 
@@ -51,14 +67,14 @@ class Rates:
 def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates, wire: Wire) -> StepModel:
     """The model of a trial of ``config`` under another ``setting`` and ``wire``.
 
-    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last one's
-    gradients travel, so each further one is time before. Compressing is one more copy of a bucket before it is
-    sent, and one when it is back.
+    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
+    one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
+    before it is sent, and one when it is back.
     """
     own, compute = config.setting, model.compute
-    ready_s = tuple(each * rates.compute for each in compute.ready_s)
+    ready_s = tuple(each * rates.backward for each in compute.ready_s)
     more = setting.gradient_accumulation - own.gradient_accumulation
-    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.compute
+    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.forward
     is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
     copies = (is_compressed - was) * rates.cast
     copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
@@ -77,7 +93,7 @@ def changed(model: StepModel, config: Configuration, setting: Setting, rates: Ra
 
 
 def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
-    """For each gradient, what copies of whole buckets, its own among them, have taken until it may be sent, in s."""
+    """For each gradient the time in s that copies of buckets have taken until its own may be sent."""
     total, until = sum(parameter_bytes), 0.0
     found = [0.0] * len(parameter_bytes)
     for bucket in assign(parameter_bytes, cap):

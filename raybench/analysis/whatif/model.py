@@ -1,14 +1,16 @@
-"""A measured trial as a model of its step: what it computes, how it sends, and what the simulation misses of it.
+"""A measured trial as a model of its step: what it computes, how it sends, and what the simulation misses
+of it.
 
-The measured step less the simulated one is carried along. Where the step is slower than simulated, transfers and
-computing are taken to be in each other's way (gloo's threads need cores), as far as that explains it; what is left is a
-constant. Every other way to carry it along (all of it a constant; all of it slower transfers) is an alternative, as is
-each end of what the wire may be: each is brought to the same measured step, and by how much its prediction differs is
-what the prediction's interval holds.
+The measured step less the simulated one is carried along. Where the step is slower than simulated,
+transfers and computing are taken to be in each other's way (gloo's threads need cores), as far as that
+explains it; what is left is a constant. Every other way to carry it along (all of it a constant; all of it
+slower transfers) is an alternative, as is each end of what the wire may be: each is brought to the same
+measured step, and by how much its prediction differs is what the prediction's interval holds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -31,6 +33,7 @@ class StepModel:
     bytes_share: float  # of a gradient's bytes, that travel
     wire: Wire
     left_s: float = 0.0  # of the measured step, that the simulation misses
+    most_slowdown: float = MOST_SLOWDOWN  # that transfers may be of computing
 
     def schedule(self, cap: BucketCap) -> Schedule:
         """The step with buckets of ``cap`` MiB, simulated."""
@@ -52,16 +55,19 @@ def as_constant(model: StepModel, cap: BucketCap, measured_s: float) -> StepMode
 
 
 def as_slower_computing(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
-    """Computing is slowed while something travels, as far as that explains it; the rest is a constant."""
+    """Computing is slowed while something travels, as far as that explains it; the rest is a constant.
+
+    By no more than the cores' worth of time that transfers take where they run alone, if that is known.
+    """
 
     def slowed(slowdown: float) -> StepModel:
         return replace(model, wire=replace(model.wire, slowdown=slowdown))
 
-    return as_constant(_until(slowed, 0.0, MOST_SLOWDOWN, cap, measured_s), cap, measured_s)
+    return as_constant(_until(slowed, 0.0, model.most_slowdown, cap, measured_s), cap, measured_s)
 
 
 def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
-    """Transfers are slower, or faster, than they were alone, as far as that explains it; the rest is a constant."""
+    """Transfers are slower, or faster, than alone, as far as that explains it; the rest is a constant."""
 
     def slower(factor: float) -> StepModel:
         wire = model.wire
@@ -79,8 +85,20 @@ WAYS: tuple[Way, ...] = (
 )  # the first is the one that is told
 
 
-def compute_of(record: TrialRecord) -> Compute | None:
-    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without one.
+@dataclass(frozen=True)
+class KnownCompute:
+    """A step without transfers, and half the interval of the logarithm of its length."""
+
+    compute: Compute
+    half: float
+
+    def bent(self) -> list[Compute]:
+        """The step as long, and as short, as it may be."""
+        return [scaled(self.compute, math.exp(sign * self.half)) for sign in (1, -1)]
+
+
+def compute_of(record: TrialRecord) -> KnownCompute | None:
+    """The step without transfers of a trial that has a timeline, at the level of its rounds; None without.
 
     Marks cost time, so the timeline says the shares, and ``local`` on the slowest rank the whole.
     """
@@ -91,7 +109,8 @@ def compute_of(record: TrialRecord) -> Compute | None:
     if values is None:
         return None
     timed = _of_timeline(measurement.gradient_timeline)
-    return scaled(timed, level(values).value / timed.step_s)
+    whole_s = level(values)
+    return KnownCompute(scaled(timed, whole_s.value / timed.step_s), whole_s.log_half_width)
 
 
 def scaled(compute: Compute, factor: float) -> Compute:
@@ -112,7 +131,7 @@ def _of_timeline(timeline: GradientTimeline) -> Compute:
 def _until(
     changed: Callable[[float], StepModel], low: float, high: float, cap: BucketCap, measured_s: float
 ) -> StepModel:
-    """``changed`` by as much, within the bounds, that the simulated step is the measured one; it grows with it."""
+    """``changed`` by as much, within the bounds, that the step, which grows with it, is the measured one."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if changed(middle).schedule(cap).step_s < measured_s:

@@ -1,4 +1,4 @@
-"""Step times under changes that were not measured, from one trial that was, with intervals; measured ones beside."""
+"""Step times under changes, from one measured trial, with intervals; measured ones beside them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from raybench.analysis.same_setting import same_question, scaling_first
 from raybench.analysis.whatif.batches import compute_of_batch
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
-from raybench.analysis.whatif.model import WAYS, StepModel, Way, compute_of
+from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
 from raybench.analysis.whatif.wire import KnownWire, wire_of
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 
-MODEL_ERROR = (
-    0.03  # half an interval, relative: what the schedule itself is wrong by, by benchmarks/what_if.py
-)
+MODEL_ERROR = 0.03  # half an interval, relative: what the schedule itself is wrong by (benchmarks/what_if.py)
 CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
 
 
@@ -30,6 +28,7 @@ class Predicted:
     """One change, and what it would bring."""
 
     change: Change
+    words: str
     setting: Setting
     num_buckets: int
     step_time_s: Estimate  # with the interval for a new measurement
@@ -67,8 +66,8 @@ def what_if(
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
 
-    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked at to put
-    measured steps beside predicted ones.
+    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
+    at to put measured steps beside predicted ones.
     """
     compute, wire = compute_of(record), wire_of(record, others, links)
     if compute is None or wire is None:
@@ -101,19 +100,22 @@ class _Trial:
 
     @classmethod
     def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
-        compute, measurement = compute_of(record), record.steps
-        assert compute is not None
+        alone, measurement = compute_of(record), record.steps
+        assert alone is not None
         assert measurement is not None
-        assert measurement.gradient_timeline is not None
-        parameter_bytes = measurement.gradient_timeline.parameter_bytes
+        timeline = measurement.gradient_timeline
+        assert timeline is not None
+        cores = timeline.communication_cores
         share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
-        bare = StepModel(compute, parameter_bytes, share, known.wire)
+        most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
+        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
 
         def with_wire(way: Way, model: StepModel) -> StepModel:
             return way(model, cap, step_s.value)
 
         bent = [replace(bare, wire=wire) for wire in known.bent()]
+        bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [*(with_wire(way, bare) for way in WAYS), *(with_wire(WAYS[0], model) for model in bent)]
         return cls(record, step_s, bare, known, tuple(models))
 
@@ -129,24 +131,17 @@ class _Trial:
         told = self.models[0]
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
         micro_s = self._micro_batch_s()
-        rates = Rates(at_batch.factor, micro_s)
+        rates = Rates(at_batch.forward, at_batch.backward, micro_s)
         best_s = self._step(told, change, setting, rates)
         ends = [self._step(model, change, setting, rates) for model in self.models[1:]]
-        if at_batch.half:
-            ends += [
-                self._step(
-                    told,
-                    change,
-                    setting,
-                    replace(rates, compute=max(rates.compute + sign * at_batch.half, 0.01)),
-                )
-                for sign in (1, -1)
-            ]
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
+            other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
+            ends.append(self._step(told, change, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
             ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
-        logs = _sides([math.log(end / best_s) for end in ends])
+        logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
-        of_model = 0.0 if is_own else math.hypot(MODEL_ERROR, *logs)
+        of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
         noise = self.step_s.log_half_width
         step_s = _within(best_s, math.hypot(of_model, math.sqrt(2) * noise), self.step_s.n)
         samples = self._samples(setting)
@@ -156,6 +151,7 @@ class _Trial:
         schedule = model.schedule(setting.bucket_cap_mb)
         return Predicted(
             change=change,
+            words=change.words(config.setting),
             setting=setting,
             num_buckets=len(schedule.messages),
             step_time_s=step_s,
@@ -164,9 +160,21 @@ class _Trial:
                 samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
             ),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=None if change.link_bits_per_s else _measured(config, setting, measured),
+            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
             notes=self._notes_of(change, setting, at_batch),
         )
+
+    def _same_buckets(self, change: Change, setting: Setting) -> bool:
+        """Whether nothing changes but a cap that no bucket reaches."""
+        caps = (setting.bucket_cap_mb, self.cap)
+        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
+        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
+        return len(buckets) == 1 and not others and change.link_bits_per_s is None
+
+    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
+        if change.link_bits_per_s is not None:
+            return None
+        return _measured(self.record.config, setting, measured)
 
     def notes(self) -> tuple[str, ...]:
         """What holds for every prediction."""
@@ -177,9 +185,7 @@ class _Trial:
             for each in assign(self.bare.parameter_bytes, self.cap)
         ]
         if tuple(sizes) != self.record.steps.bucket_bytes:
-            found.append(
-                "DDP's own buckets were others than the order of the gradients says: take this as a rough guess"
-            )
+            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
         return tuple(found)
 
     def _changed(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> StepModel:
@@ -193,7 +199,7 @@ class _Trial:
         return self._changed(model, change, setting, rates).step_s(setting.bucket_cap_mb)
 
     def _micro_batch_s(self) -> float:
-        """A micro-batch whose gradients stay, in s: as measured, else the pass before the gradients' copies."""
+        """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
         assert self.record.steps is not None
         timeline = self.record.steps.gradient_timeline
         assert timeline is not None
@@ -220,17 +226,12 @@ class _Trial:
         return tuple(found)
 
 
-def _sides(logs: Sequence[float]) -> list[float]:
-    """Sizes of differences, as they are."""
-    return [abs(each) for each in logs]
-
-
 def _within(value: float, half: float, n: int) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
 
 
 def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
-    """The step of ``setting`` where ``config`` is, as a trial measured it, one of the curve before one of the search."""
+    """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
     asked = config.model_copy(update={"setting": setting})
     for record in scaling_first(each for each in records if each.steps is not None):
         there = record.config.world_size == config.world_size and record.config.placement == config.placement

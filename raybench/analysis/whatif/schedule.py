@@ -1,13 +1,13 @@
 """DDP's schedule, simulated: what computes, what travels, and what of that nothing hides.
 
-Li et al. (2020), "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 13(12), section 3.2:
-buckets are sent in one fixed order, each when all its gradients are ready and the one before it was given away; the
-optimizer waits for the last. A message takes latency + bytes / bandwidth. What is sent at once shares the bandwidth;
-how many are is the backend's: NCCL has one stream for a group, gloo two threads
-(torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: two for each interface).
+Li et al. (2020), "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 13(12),
+section 3.2: buckets are sent in one fixed order, each when all its gradients are ready and the one before
+it was given away; the optimizer waits for the last. A message takes latency + bytes / bandwidth. What is
+sent at once shares the bandwidth; how many are is the backend's: NCCL has one stream for a group, gloo two
+threads (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: two for each interface).
 
-Where transfers need the cores that compute, both get less: while something travels computing goes at ``1 - slowdown``
-of its speed.
+Where transfers need the cores that compute, both get less: while something travels computing goes at ``1 -
+slowdown`` of its speed.
 """
 
 from __future__ import annotations

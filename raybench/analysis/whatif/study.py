@@ -40,7 +40,7 @@ class BucketChoice:
 
 
 def trial_to_ask(results: MeasuredStudy) -> TrialRecord | None:
-    """The headline, else the trial of the most devices that a prediction can be made from; None without one."""
+    """The headline, else of the trials that can be predicted from one of the most devices; None without."""
     headline = results.headline
     if headline is not None and can_be_asked(headline):
         return headline
@@ -67,7 +67,10 @@ def bucket_choice(
 
 
 def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
-    """Of a study's headline."""
-    if results.headline is None:
-        return None
-    return bucket_choice(results.study, results.headline, results.measured)
+    """What the first trial of the default that was taken apart says, at the target world size."""
+    for record in results.measured:
+        if record.config.world_size == results.target_world_size:
+            found = bucket_choice(results.study, record, results.measured)
+            if found is not None:
+                return found
+    return None

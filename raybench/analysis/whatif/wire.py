@@ -1,9 +1,10 @@
 """Latency and bandwidth of the all-reduces at a trial's place, as three kinds of measurements give them.
 
-A sweep of the place (``communication``) gives the line of latency and bandwidth; the trial's own ``replay``, which
-sends as its steps do, then sets the level of both. Without a sweep the replays of trials with other buckets are
-fitted: replay = latency * buckets / messages at once + bytes / bandwidth, by least squares of relative errors, neither
-below 0. One replay alone says nothing of the latency: a usual one is taken, within wide bounds, and said to be so.
+A sweep of the place (``communication``) gives the line of latency and bandwidth; the trial's own
+``replay``, which sends as its steps do, then sets the level of both. Without a sweep the replays of trials
+with other buckets are fitted: replay = latency * buckets / messages at once + bytes / bandwidth, by least
+squares of relative errors, neither below 0. One replay alone says nothing of the latency: a usual one is
+taken, within wide bounds, and said to be so.
 """
 
 from __future__ import annotations

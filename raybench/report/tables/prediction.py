@@ -8,6 +8,7 @@ from statistics import median
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
+from raybench.report.outlook_words import bring_words
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.report.wording import duration_unit, figures, interval, percent, plain_interval, time_unit
 from raybench.spec.knobs import KnobValue
@@ -32,7 +33,10 @@ CAPTION = (
 
 
 def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refusals: bool = False) -> Table:
-    """The predictions, by batch and world size; ``refusals`` adds why there is none (for documents)."""
+    """The predictions, by batch and world size.
+
+    ``refusals``, for documents: a column says why there is none, the caption what the predictions mean.
+    """
     if outlook is None:
         return empty_table(title)
     forecast, priced = outlook.forecast, outlook.prices.are_known
@@ -63,7 +67,8 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
     ]
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
-    return make_table(title, CAPTION + paid, columns, forecast.predicted)
+    words = [f"{each[0].upper()}{each[1:]}." for each in bring_words(outlook)] if refusals else []
+    return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 
 
 def tradeoff_table(
@@ -86,24 +91,34 @@ def tradeoff_table(
     def epoch_words(way: Way) -> str:
         return known(way.epoch, lambda cost: figures(cost.time_s.value / unit_s))
 
+    def kind(way: Way) -> str:
+        return "measured" if way.expected.is_measured else "predicted"
+
+    def run_time(way: Way) -> str:
+        about = "~" if most_rows and not way.expected.is_measured else ""
+        return about + plain_interval(way.run.time_s.scaled(1 / unit_s))
+
+    def place(way: Way) -> str:
+        return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
+
     def money(way: Way) -> str:
         """Its interval is as wide as the run's."""
         return known(way.run.money, lambda paid: figures(paid.value) if most_rows else plain_interval(paid))
 
     columns: list[Column[Way]] = [
-        Column("devices/ nodes", lambda way: place_words(way.expected.shape), right=True),
+        Column("devices/ nodes", place, right=True),
         Column(batch, lambda way: f"{way.expected.batch_size:,}", right=True),
-        Column("step", lambda way: "measured" if way.expected.is_measured else "predicted"),
+        *([] if most_rows else [Column("step", kind)]),
         *([Column[Way](f"epoch, {unit}", epoch_words, right=True)] if epoch else []),
-        Column(f"run, {unit}", lambda way: plain_interval(way.run.time_s.scaled(1 / unit_s)), right=True),
+        Column(f"run, {unit}", run_time, right=True),
         Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
         *([Column[Way]("cost", money, right=True)] if outlook.prices.are_known else []),
         *([Column[Way]("energy, kJ", _kilojoules, right=True)] if metered else []),
-        Column("", lambda way: "*" if way.on_front else ""),
     ]
     against = "money" if outlook.prices.are_known else "device time"
     left = len(outlook.ways) - len(shown)
     others = f" Left out: {left} that are not." if left else ""
+    others += " ~: predicted." if most_rows else ""
     caption = (
         f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
         f"better in both, beyond the intervals; a time without one counts as exact.{others}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
-from raybench.analysis.labels import devices_words, setting_words
+from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.predictions import Predicted, WhatIf
@@ -15,7 +16,7 @@ from raybench.report.wording import figures, milliseconds, percent
 TITLE = "What if: predicted from one trial"
 
 _COLUMNS: list[Column[Predicted]] = [
-    Column("what if", lambda row: change_words(row)),
+    Column("what if", lambda row: row.words),
     Column("buckets", lambda row: str(row.num_buckets), right=True),
     Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True),
     Column("of it exposed, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
@@ -48,8 +49,8 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     )
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
-        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the difference is "
-        f"carried along.{beside} {'; '.join(notes)}."
+        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
+        f"difference is carried along.{beside} {_sentence(notes)}"
     )
     return make_table(TITLE, caption, _COLUMNS, found.points)
 
@@ -60,23 +61,20 @@ def choice_words(chosen: BucketChoice) -> str:
     if chosen.is_own:
         if first.setting == chosen.found.record.config.setting:
             return "what if: no other buckets would be faster than the default."
-        words = change_words(first)
-        return f"what if: {words} would be {percent(first.gain)} faster than the default, which is not sure: it stays."
-    return (
-        f"what if: {change_words(chosen.best)} would be {percent(chosen.best.gain)} faster than the default."
-    )
+        words = first.words
+        return f"what if: {words} would be {percent(first.gain)} faster than the default, not for certain."
+    return f"what if: {chosen.best.words} would be {percent(chosen.best.gain)} faster than the default."
 
 
-def change_words(row: Predicted) -> str:
-    """A change in words: "5 MiB buckets, 10 Gbit/s"."""
-    change = row.change
-    knobs = {
-        name: value for name, value in vars(change).items() if name != "link_bits_per_s" and value is not None
-    }
-    words = [setting_words(row.setting, knobs)] if knobs else []
-    if change.link_bits_per_s is not None:
-        words.append(f"{change.link_bits_per_s / 1e9:g} Gbit/s")
-    return ", ".join(words)
+def point_words(row: Predicted) -> str:
+    """A prediction in a line."""
+    measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
+    return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
+
+
+def _sentence(notes: Iterable[str]) -> str:
+    text = "; ".join(notes)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:

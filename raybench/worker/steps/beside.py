@@ -115,6 +115,7 @@ class BesideRounds:
         timeline = gradient_timeline(
             self._models.measured,
             self._team,
+            self._request.config.batch_size,
             step_s=self._step_s["local"],
             replay_s=self._step_s.get("replay"),
             max_seconds=self._request.measure.max_seconds,

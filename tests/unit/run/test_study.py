@@ -495,7 +495,8 @@ def test_a_fast_winner_is_expected_to_be_fast(monkeypatch):
     runner = ByPrecision(monkeypatch)
     executed, store, _ = run(plan, runner, budget=Budget(runner.now + 1000))
     fast = next(each for each in store.records if each.config.setting.precision == "bf16")
-    slow = next(each for each in store.records if each.config.setting.precision == "fp32")
+    others = [each for each in store.records if "local" not in each.request.variants]  # not to predict by
+    slow = next(each for each in others if each.config.setting.precision == "fp32")
     for record in (fast, slow):
         expected_s = executed.cost_s("scaling", 2, record.config.setting)
         assert expected_s == pytest.approx(record.wall_time_s, rel=0.2)

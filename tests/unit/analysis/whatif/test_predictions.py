@@ -9,6 +9,7 @@ from raybench.analysis.whatif.changes import Change
 from raybench.analysis.whatif.predictions import Predicted, what_if
 from raybench.analysis.whatif.study import bucket_choice
 from raybench.analysis.whatif.wire import replay_s, wire_of
+from raybench.records.measurements import HalfBatch
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeLink, StepCosts
@@ -50,6 +51,13 @@ def test_the_trial_itself_is_what_was_measured() -> None:
     assert point.step_time_s.value == pytest.approx(LOCAL_S + exposed_s(2.0) + 0.007, rel=1e-3)
     assert point.error == pytest.approx(0.0, abs=1e-3)
     assert point.gain.value == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_cap_that_no_bucket_reaches_changes_nothing() -> None:
+    record = trial(25.0)
+    same, other = predicted(record, Change(bucket_cap_mb=100.0), Change(bucket_cap_mb=1.0))
+    assert (same.gain.low, same.gain.high) == pytest.approx((0.0, 0.0), abs=1e-3)
+    assert other.gain.half_width > 0.01
 
 
 def test_what_the_simulation_misses_is_carried_along_and_widens_the_interval() -> None:
@@ -96,6 +104,22 @@ def test_batch_in_proportion_or_by_a_second_batch() -> None:
         assert known.throughput_samples_per_s.value == pytest.approx(2 * batch / truth_s, rel=0.02)
 
 
+def test_batch_by_half_of_the_trials_own() -> None:
+    # 3/8 of the forward pass and 1/4 of the backward pass do not grow with the batch
+    half = HalfBatch(batch_size=16, before_s=BEFORE_S * 11 / 16, ready_s=READY_S[-1] * 5 / 8)
+    record = trial(batch_size=32)
+    assert record.steps is not None
+    assert record.steps.gradient_timeline is not None
+    timeline = record.steps.gradient_timeline.model_copy(update={"half_batch": half})
+    result = record.steps.model_copy(update={"gradient_timeline": timeline})
+    (point,) = predicted(record.model_copy(update={"result": result}), Change(batch_size=96))
+    ready_s = [(0.25 + 0.75 * 3) * each for each in READY_S]
+    before_s = (0.375 + 0.625 * 3) * BEFORE_S
+    truth_s = before_s + ready_s[-1] + AFTER_S + exposed_s("default", ready_s=ready_s)
+    assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
+    assert "batch 16 and 32" in point.notes[0]
+
+
 def test_micro_batches_synchronise_once() -> None:
     (point,) = predicted(trial(), Change(gradient_accumulation=4))
     truth_s = LOCAL_S + exposed_s("default") + 3 * (BEFORE_S + READY_S[-1])
@@ -120,7 +144,7 @@ def test_latency_from_replays_of_different_buckets() -> None:
     found = wire_of(one, [other])
     assert found is not None
     assert "replays of 2 trials" in found.source
-    # many small buckets take turns two by two: what the fit calls a latency is within a fifth of the planted one
+    # many small buckets take turns two by two: the latency is within a fifth of the planted one
     assert found.wire.latency_s == pytest.approx(latency_s, rel=0.2)
     assert found.wire.s_per_byte == pytest.approx(S_PER_BYTE, rel=0.1)
     alone = wire_of(one)

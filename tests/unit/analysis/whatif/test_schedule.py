@@ -31,15 +31,15 @@ def test_messages_one_after_the_other_by_hand() -> None:
 
 
 def test_two_at_once_share_the_bandwidth_and_hide_each_others_latency() -> None:
-    # all ready at 0: two begin, both wait 2 ms, then send at half the rate: 20 + 20 bytes take 40 ms, until 42;
+    # all ready at 0: two begin, both wait 2 ms, then send at half the rate: 40 bytes take 40 ms, until 42;
     # the third waits for one of them, 2 ms of latency, 10 ms of bytes: until 54
     compute = Compute(0.0, (0.0, 0.0, 0.0), 0.0, 0.0)
     wire = Wire(latency_s=0.002, s_per_byte=0.001, at_once=2)
     found = simulate(compute, [(0,), (1,), (2,)], [20.0, 20.0, 10.0], wire)
     assert [each.end_s for each in found.messages] == pytest.approx([0.042, 0.042, 0.054])
     uneven = simulate(compute, [(0,), (1,), (2,)], [10.0, 20.0, 10.0], wire)
-    # 10 and 20 share until 22 (10 bytes each); the second is alone while the third waits: 24; then both share:
-    # 8 bytes of the second by 40, and the third has 2 left: 42
+    # 10 and 20 share until 22 (10 bytes each); the second is alone while the third waits: 24; then both
+    # share: 8 bytes of the second by 40, and the third has 2 left: 42
     assert [each.end_s for each in uneven.messages] == pytest.approx([0.022, 0.040, 0.042])
 
 
