@@ -27,6 +27,7 @@ from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
+from raybench.report.tables.verification import verification_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
 
 
@@ -73,6 +74,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         cost_table(results),
         attribution_table(results),
         confirmation_table(results),
+        verification_table(results),
         suggestions,
         published_table(results),
         departures_table(results),

@@ -68,7 +68,8 @@ def _of_trial(
 ) -> tuple[Finding, ...]:
     if record.steps is None:
         return ()
-    if record.trial_id not in results.scalings or record.request.role == "confirmation":
+    alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
+    if record.trial_id not in results.scalings or alone:
         return doubts(Case.of(record, record.steps))
     case = Case(
         record,

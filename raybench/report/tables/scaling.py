@@ -35,7 +35,7 @@ def scaling_table(results: StudyResults) -> Table:
     )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
-    return make_table("Scaling", caption, columns, in_order(results, "scaling", "verification"))
+    return make_table("Scaling", caption, columns, in_order(results, "scaling"))
 
 
 def speedup_cell(scaling: Scaling) -> str:
