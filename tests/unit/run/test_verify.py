@@ -1,4 +1,4 @@
-"""``--verify``: a planted cure is confirmed, a planted wrong one refuted; neither counts for anything else."""
+"""``--verify``: a planted cure is confirmed, a planted wrong one refuted; neither counts elsewhere."""
 
 from __future__ import annotations
 
