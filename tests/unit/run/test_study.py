@@ -20,9 +20,11 @@ from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.run.asking import MAX_LOST_STARTS
+from raybench.run.session import Session
+from raybench.run.worst import take_apart_worst
 from raybench.spec import Setting
 from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
-from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25]}
@@ -569,8 +571,12 @@ def test_the_store_may_be_read_while_it_is_written(tmp_path: Path):
 
 
 def test_without_time_for_it_the_worst_suggestion_is_not_taken_apart_and_nothing_is_missing(monkeypatch):
+    executed, store, _ = run(planned())
+    worst = store.records.pop()
     runner = ClockRunner(monkeypatch)
-    # six suggestions, four or five trials of the curves, the confirmation
-    executed, store, _ = run(planned(), runner, budget=Budget(runner.now + 104))
-    assert roles(store) == STAGES[:3]
-    assert executed.not_reached == []
+    for left_s, measured in ((2.0, []), (100.0, [worst.trial_id])):
+        budget = Budget(runner.now + left_s)
+        session = Session(executed.plan, runner, store, Watched(), budget=budget)
+        take_apart_worst(session)
+        assert [request.trial_id for request in runner.requests] == measured
+        assert session.not_reached == []
