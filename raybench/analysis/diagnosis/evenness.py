@@ -15,11 +15,11 @@ from raybench.analysis.diagnosis.words import ms, pct
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
+from raybench.spec.workloads import FactorySpec, TextSpec
 
 UNEVEN_LEAST = 0.02  # relative
 UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
 STRAGGLER_LEAST = 0.02  # relative
-VARYING = ("text", "factory")  # workloads whose batches may be longer on one rank than on another
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,8 @@ def straggling(case: Case) -> Finding | None:
 def uneven_batches(case: Case) -> Finding | None:
     """Ranks that wait for now one, now another: skew beyond what a straggler explains, by 5% of the step.
 
-    Synthetic batches, and images, have one shape, so that only the machine can make them uneven: then it is jitter.
+    Only texts and one's own data may be longer on one rank than on another; batches of one shape are made uneven by the
+    machine: then it is jitter.
     """
     skew, straggles = case.parts.skew, straggling(case)
     if skew is None:
@@ -160,7 +161,10 @@ def uneven_batches(case: Case) -> Finding | None:
     if not case.is_worth_telling(rest):
         return None
     workload = case.config.workload
-    even = workload.name not in VARYING or (workload.name == "text" and workload.input == "synthetic")
+    may_vary = isinstance(workload, FactorySpec) or (
+        isinstance(workload, TextSpec) and workload.input == "real"
+    )
+    even = not may_vary
     words = f"ranks wait {ms(rest)} in a step for one that is another from step to step"
     return Finding(
         FindingName.JITTER if even else FindingName.UNEVEN_BATCHES,
