@@ -53,11 +53,11 @@ def write_and_print(
         report.print_summary(console)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    if report.hint and not quiet:
+        console.print(f"\n{report.hint}", soft_wrap=True, highlight=False, markup=False)
     files = report.write(store.environment().model_dump(mode="json"))
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
-    if report.hint and not quiet:
-        console.print(report.hint, soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
