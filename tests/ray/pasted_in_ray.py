@@ -1,4 +1,4 @@
-"""``python -m tests.ray.pasted_in_ray DEFAULT.py WINNER.py OUT.json``: the codes of two reports under Ray Train.
+"""``python -m tests.ray.pasted_in_ray DEFAULT.py WINNER.py OUT.json``: two reports' codes under Ray Train.
 
 The winner's trainer trains as its code says, then its workers run epochs of both codes in turn.
 """

@@ -33,9 +33,8 @@ def costs(config: object, setting: Setting) -> StepCosts:
 def ray_code(*, winner: bool) -> str:
     knobs = {"batch_size": [4], "gradient_accumulation": [1, 8] if winner else [1]}
     spec = study(knobs=knobs, search={"method": "optuna", "trials": 2})
-    records = (
-        searched(spec, (2,), WINNER, FakeRunner(costs)) if winner else grid(spec, (2,), FakeRunner(costs))[0]
-    )
+    runner = FakeRunner(costs)
+    records = searched(spec, (2,), WINNER, runner) if winner else grid(spec, (2,), runner)[0]
     section = use_it(analyse(spec, records), {"packages": {"torch": torch.__version__}})
     assert section is not None
     assert section.snippets[1].title == "Ray Train"

@@ -1,13 +1,15 @@
-"""``scaling --verify`` from the shell: the cure of a planted slow loader is confirmed, and resume repeats nothing."""
+"""``scaling --verify`` from the shell: a slow loader's cure is confirmed, and resume repeats nothing."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.ray.commands import Command
 
+CONFIRMED = r"verified: data-bound -> workers \d: confirmed, \+"
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STUDY = """
 name = "slow_loader"
@@ -35,12 +37,12 @@ def test_the_cure_is_confirmed_and_nothing_is_measured_twice(tmp_path: Path) -> 
     assert command.wait(400) == 0, command.output
     said = " ".join(command.output.split())
     assert "Verifying 1 change that the diagnosis proposes, interleaved" in said
-    assert "verified: data-bound -> workers 4: confirmed, +" in said
+    assert re.search(CONFIRMED, said)
     assert "Use it: the default as code" in said
     report = (tmp_path / "out" / "report" / "report.md").read_text()
-    assert "| data-bound | workers 4 |" in report
+    assert re.search(r"\| data-bound \| workers \d \|", report)
     before = (tmp_path / "out" / "trials.jsonl").read_bytes()
     again = Command("scaling", "--resume", "--verify", "--output", "out", folder=tmp_path, log="again.txt")
     assert again.wait(300) == 0, again.output
     assert (tmp_path / "out" / "trials.jsonl").read_bytes() == before
-    assert "verified: data-bound -> workers 4: confirmed, +" in " ".join(again.output.split())
+    assert re.search(CONFIRMED, " ".join(again.output.split()))
