@@ -312,6 +312,7 @@ def test_report_and_terminal_say_by_how_much_beside_what_was_predicted(propose: 
     write_report(tmp_path, results, {})
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Verified by experiment" in text
+    assert "## Verified by experiment" in (tmp_path / "report" / "diagnosis.md").read_text()
     assert "| communication-bound | bf16 compression | +33% [31, 35] |" in text
     console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(results, console)
