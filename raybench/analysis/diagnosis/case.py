@@ -17,8 +17,8 @@ from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
 
-# A part of less than this share of the step is not worth a finding: the default study asks for efficiencies to
-# 5% on CPUs, and what is found must be more than what a study is content not to know.
+# A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
+# 5%, and what is found must be more than what a study is content not to know.
 LEAST_SHARE = 0.05
 MUCH = 0.10  # of the step: from here on a finding is a warning
 
@@ -132,7 +132,7 @@ class Case:
 
     @property
     def alone_s(self) -> Mapping[int, Estimate]:
-        """The step of one device alone, in s, by its samples in a step, as far as the study has measured it."""
+        """The step of one device alone, in s, by its samples in a step, as far as it was measured."""
         return self.beside.alone_s.get(_but_for_batch(self.config), {})
 
     @property
@@ -156,7 +156,7 @@ class Case:
         return phase_times(self.record, self.waterfall)
 
     def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
-        """Whether so many seconds of the step are a finding: ``least_share`` of it, and certainly more than 0."""
+        """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0."""
         return part_s is not None and part_s.low > 0 and part_s.value >= least_share * self.step_s
 
     def share(self, part_s: Estimate) -> Estimate:

@@ -1,4 +1,4 @@
-"""Every finding on one trial: what is to be said against its measurement, and where the time of its step goes."""
+"""Every finding on one trial: doubts about its measurement, and where the time of its step goes."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ _DOUBTS: tuple[Check, ...] = (
     _losses, _not_all,
 )  # fmt: skip
 _CHECKS: tuple[Check, ...] = (
-    *_DOUBTS, communicating, contending, costly_wrapper, uneven_batches, data_bound, fixed_costs, memory_bound,
-    undivided, negative_scaling,
+    *_DOUBTS, communicating, contending, costly_wrapper, uneven_batches, data_bound, fixed_costs,
+    memory_bound, undivided, negative_scaling,
 )  # fmt: skip
