@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from raybench import study as command_line
+from raybench.analysis.diagnosis.findings import FindingName
 from raybench.analysis.estimates import efficiency
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import NotYetError, RequestError, StoreError
@@ -390,6 +391,7 @@ def test_kinds_of_requests_and_results() -> None:
         ("variant", get_args(requests.Variant)),
         ("status", tuple(efficiency.Status)),
         ("verdict", tuple(efficiency.Verdict)),
+        ("finding", tuple(FindingName)),
     ],
 )
 def test_closed_lists_of_words(heading: str, words: tuple[str, ...]) -> None:
