@@ -18,6 +18,7 @@ from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
+NEARLY = 0.9  # of the efficiency that the largest batch looked at could have
 LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is nothing to try
 MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
@@ -39,8 +40,9 @@ class _Bounds:
 
 
 def larger_batch(case: Case) -> LargerBatch | None:
-    """The smallest doubling of the batch with which efficiency is good for certain, else possible.
+    """The smallest doubling of the batch with which efficiency is good for certain, else possibly.
 
+    Where it never is, the smallest that reaches nine tenths of what the largest could reach.
     None where the trial has no baseline or no batch would do: what is lost grows with the batch.
     """
     now, computed = case.scaling.efficiency, case.alone_s
@@ -51,7 +53,9 @@ def larger_batch(case: Case) -> LargerBatch | None:
     known = [each for each in tried if each is not None]
     good = [each for each in known if each.efficiency.low >= GOOD]
     good = good or [each for each in known if each.efficiency.high >= GOOD]
-    chosen = good[0] if good else max(known, key=lambda each: each.efficiency.high, default=None)
+    most = max((each.efficiency.high for each in known), default=0.0)
+    nearly = [each for each in known if each.efficiency.high >= NEARLY * most]
+    chosen = next(iter(good or nearly), None)
     if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
         return None
     return chosen
