@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.diagnosis.findings import Severity
+from raybench.analysis.diagnosis.findings import Finding, Severity
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.rounds import level, series
@@ -97,6 +97,13 @@ class Case:
     waterfall: Waterfall | None
     beside: Beside = field(default_factory=Beside)
     around: Around = field(default_factory=Around)
+    _found: dict[str, Finding | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def finding(self, check: Check) -> Finding | None:
+        """What a check says of this trial, worked out once: some look at what others have found."""
+        if check.__name__ not in self._found:
+            self._found[check.__name__] = check(self)
+        return self._found[check.__name__]
 
     @staticmethod
     def of(record: TrialRecord, steps: StepsResult) -> Case:
@@ -166,3 +173,6 @@ class Case:
     def severity(self, part_s: Estimate) -> Severity:
         """A warning from a tenth of the step on."""
         return Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
+
+
+Check = Callable[[Case], "Finding | None"]

@@ -87,7 +87,7 @@ def contending(case: Case) -> Finding | None:
     contention = case.parts.contention
     if contention is None or not case.is_worth_telling(contention):
         return None
-    others = other_processes(case)
+    others = case.finding(other_processes)
     if others and others.explains and others.explains.value > MOSTLY * contention.value:
         return None
     share = pct(case.share(contention))

@@ -40,7 +40,7 @@ class _Spread:
 def uneven(case: Case) -> Finding | None:
     """Devices that differ alone, where nobody was seen to wait for them (else they are a straggler's)."""
     spread = _spread(case.steps)
-    if spread is None or not spread.is_certain or straggling(case) is not None:
+    if spread is None or not spread.is_certain or case.finding(straggling) is not None:
         return None
     n = case.config.world_size
     mean_s = (
@@ -153,7 +153,7 @@ def uneven_batches(case: Case) -> Finding | None:
     Only texts and one's own data may be longer on one rank than on another; batches of one shape are made
     uneven by the machine: then it is jitter.
     """
-    skew, straggles = case.parts.skew, straggling(case)
+    skew, straggles = case.parts.skew, case.finding(straggling)
     if skew is None:
         return None
     constant_s = straggles.explains.value if straggles and straggles.explains else 0.0

@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 def undivided(case: Case) -> Finding | None:
     """A loss of 5% of the step of which only the whole is known, with what it must hold of communication."""
     lost = case.lost_s if case.waterfall is None else case.parts.undivided
-    devices = uneven(case)
+    devices = case.finding(uneven)
     if lost is not None and devices is not None and devices.explains is not None:
         known_s = devices.explains.value
         lost = Estimate(lost.value - known_s, lost.low - known_s, lost.high - known_s, lost.n, lost.starts)
@@ -68,7 +68,7 @@ def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tupl
 def negative_scaling(case: Case) -> Finding | None:
     """Slower than fewer devices, certainly, where the parts of the step say why: those explain the time."""
     speedup = case.scaling.speedup
-    if speedup is None or not is_negative(case) or undivided(case) is not None:
+    if speedup is None or not is_negative(case) or case.finding(undivided) is not None:
         return None
     return Finding(
         FindingName.NEGATIVE_SCALING,
