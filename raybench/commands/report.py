@@ -16,19 +16,41 @@ from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from raybench.analysis.collectives.link import Link, LinkKey
     from raybench.records.store import ResultsDirectory
 
 
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    communication: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Results of a sweep of the same devices: what their link can do."),
+    ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk."""
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
+    links = {} if communication is None else _swept_links(communication)
     with ResultsDirectory.open_readonly(directory) as store:
-        raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links)
+    raise typer.Exit(code)
+
+
+def _swept_links(directory: Path) -> Mapping[LinkKey, Link]:
+    """The lines of a sweep's collectives. Raises ``RequestError`` where the directory is none of a sweep."""
+    from raybench.analysis.collectives.link import link
+    from raybench.errors import RequestError
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(directory) as store:
+        if not store.is_sweep:
+            raise RequestError(
+                f"--communication: the results directory of a sweep, as `raybench communication` writes one "
+                f"(received {directory}, of a study)"
+            )
+        return link(store.latest().values())
 
 
 @dataclass(frozen=True)
@@ -43,10 +65,18 @@ class _Report:
 
 
 def write_and_print(
-    store: ResultsDirectory, console: Console, notes: Sequence[str] = (), *, quiet: bool = False
+    store: ResultsDirectory,
+    console: Console,
+    notes: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+    links: Mapping[LinkKey, Link] | None = None,
 ) -> int:
-    """Analysis and report from the records on disk; 1 where no trial completed."""
-    report = _of_sweep(store) if store.is_sweep else _of_study(store)
+    """Analysis and report from the records on disk; 1 where no trial completed.
+
+    ``links``: of a sweep of the same devices, for the diagnosis.
+    """
+    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {})
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
@@ -61,14 +91,14 @@ def write_and_print(
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(store: ResultsDirectory) -> _Report:
+def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
     from raybench.report.code.section import hint
 
-    around = Around(environment=store.environment())
+    around = Around(links, store.environment())
     results = analyse(store.study(), list(store.latest().values()), around)
     return _Report(
         answer_of(results),

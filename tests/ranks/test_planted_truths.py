@@ -312,8 +312,12 @@ def test_what_was_planted_is_the_first_finding(name: str, check_case: CheckCase)
 
 def test_where_nothing_was_planted_nothing_is_claimed(check_case: CheckCase) -> None:
     def check(record: TrialRecord) -> None:
-        others = FindingName.OTHER_PROCESSES
-        assert [each.name for each in findings(record) if each.explains and each.name is not others] == []
+        # what else runs on these cores is no plant, nor what it makes of the real all-reduces
+        own, step_s = OWN["null", 2], _waterfall(record).step_time_s.value
+        granted = {FindingName.OTHER_PROCESSES}
+        if own["synced"] - own["local"] > FLOOR * step_s:
+            granted.add(FindingName.COMMUNICATION_BOUND)
+        assert not {each.name for each in findings(record) if each.explains} - granted
 
     check_case("null", check)
 

@@ -1,8 +1,8 @@
 """Transfers that nothing hides: is it their number, their size, or the way that they take?
 
-Latency and bandwidth are told apart by a sweep of the link, or by two trials whose gradients travel in different
-numbers of buckets: of replay = buckets x latency + bytes / bandwidth one equation is not enough. Where there is
-but one, one finding says so.
+Latency and bandwidth are told apart by a sweep of the link, or by two trials whose gradients travel in
+different numbers of buckets: of replay = buckets x latency + bytes / bandwidth one equation is not enough.
+Where there is but one, one finding says so.
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ def communicating(case: Case) -> Finding | None:
     slow_path = _slow_path(case)
     name, change = FindingName.COMMUNICATION_BOUND, None
     step = (
-        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of 1 and 25 too, "
+        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of 1 "
+        "and 25 too, "
         f"or run `raybench communication --world-sizes {case.config.world_size}`"
     )
     if latency is not None:
         facts.append(
-            f"latency is {pct(latency.share)} of that, {ms(latency.each_s)} each bucket ({latency.known_from})"
+            f"latency is {pct(latency.share)} of that, {ms(latency.each_s)} each bucket "
+            f"({latency.known_from})"
         )
         values["latency_share"] = latency.share.value
         name, step, change = _told_apart(case, latency)

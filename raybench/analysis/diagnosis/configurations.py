@@ -20,6 +20,9 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
 
+MANY = 300  # settings, whose pairs are all compared
+FEW = 40  # of more than those, at either end
+
 
 @dataclass(frozen=True)
 class Change:
@@ -88,9 +91,23 @@ def configuration_key(config: Configuration) -> Hashable:
 
 
 def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
-    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first."""
-    distinct = compared(results)
-    return {record.trial_id: _better(results, record, distinct) for record in distinct}
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+
+    Every pair of many settings would take minutes: of more than ``MANY`` the headline, the most and the least
+    efficient are advised, by the most efficient ones.
+    """
+    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    advised, candidates = distinct, distinct
+    if len(distinct) > MANY:
+        headline = [record for record in distinct if record is results.headline]
+        advised, candidates = [*headline, *distinct[:FEW], *distinct[-FEW:]], distinct[:MANY]
+    found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
+    return found | {each.trial_id: _better(results, each, candidates, len(distinct)) for each in advised}
+
+
+def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
+    efficiency = results.scaling(record).efficiency
+    return efficiency.value if efficiency else 0.0
 
 
 def diagnose_configurations(
@@ -120,30 +137,30 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
 
 
 def _better(
-    results: MeasuredStudy, record: TrialRecord, distinct: Sequence[TrialRecord]
+    results: MeasuredStudy, record: TrialRecord, candidates: Sequence[TrialRecord], number: int
 ) -> tuple[Change, ...]:
-    num_pairs = len(distinct) * (len(distinct) - 1) // 2
-    found = [
-        _change(results, record, other, len(distinct), num_pairs) for other in distinct if other is not record
-    ]
+    """The candidates that are better, as so many settings were compared in pairs."""
+    found = [_change(results, record, other, number) for other in candidates if other is not record]
     nearest: dict[frozenset[str], Change] = {}
     for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
         nearest.setdefault(frozenset(each.changes), each)
     return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
 
 
-def _change(
-    results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int, num_pairs: int
-) -> Change | None:
+def _change(results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int) -> Change | None:
     """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
     mine, theirs = results.scaling(record), results.scaling(other)
     if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
         return None
+    rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
+    least = 1 + results.study.search.minimum_gain
+    if theirs.efficiency.value < least * mine.efficiency.value or rates[0].value <= rates[1].value:
+        return None
+    num_pairs = number * (number - 1) // 2
     apart = between_starts(other.config, record.config)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-    rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
     faster = simultaneous_ratio(*rates, num_pairs, apart)
-    if min(ratio.low, faster.low) <= 1 or ratio.value < 1 + results.study.search.minimum_gain:
+    if min(ratio.low, faster.low) <= 1:
         return None
     changes = other.config.differences(record.config)
     return Change(
