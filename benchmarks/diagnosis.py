@@ -1,8 +1,8 @@
 """Does the diagnosis name what was planted? Simulated studies with one or two known causes, and without any.
 
-Each study stands on a machine that is sound but for its causes, with noise as on quiet cores; the first finding of the
-report must be the larger cause. Prints for each cause what was named first instead, and how many sound studies were
-called faulty.
+Each study stands on a machine that is sound but for its causes, with noise as on quiet cores; the first
+finding of the report must be the larger cause. Prints for each cause what was named first instead, and how
+many sound studies were called faulty.
 
     python benchmarks/diagnosis.py --studies 200
 """
@@ -52,7 +52,8 @@ def main() -> None:
     for number in range(options.studies):
         claimed = faults(simulate((), options.seed + 10_000 + number)[0].diagnosis)
         alarms[str(claimed[0].name) if claimed else "nothing"] += 1
-    print(f"of the sound studies nothing is claimed in {_share(alarms['nothing'], options.studies)}: {dict(alarms)}")
+    share = _share(alarms["nothing"], options.studies)
+    print(f"of the sound studies nothing is claimed in {share}: {dict(alarms)}")
 
 
 def _place(cause: PlantedCause) -> str:

@@ -15,6 +15,7 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.study import diagnose_study
+from raybench.analysis.diagnosis.verifications import Verification, verifications
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -49,6 +50,7 @@ class StudyResults(MeasuredStudy):
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every trial
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
     search_history: SearchHistory | None
@@ -104,6 +106,7 @@ def analyse(
         recommendation=recommendation(base, best, confirmed),
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
+        verifications=verifications(base, diagnosis.first, confirmed),
         configurations=diagnosis.configurations,
         attribution=attribution(base),
         search_history=search_history(base),

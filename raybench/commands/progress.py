@@ -75,6 +75,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
     if record.request.role == "confirmation":
         return f"{rate} beside the default, {rounds}"
+    if record.request.role == "verification":
+        return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
         return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"

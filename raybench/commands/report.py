@@ -17,6 +17,7 @@ from raybench.errors import RequestError, StoreError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from raybench.analysis.collectives.link import Link, LinkKey
     from raybench.records.store import ResultsDirectory
 
 
@@ -32,6 +33,10 @@ def report(
         typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    communication: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Results of a sweep of the same devices: what their link can do."),
+    ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     from raybench.commands.console import make_console
@@ -44,8 +49,25 @@ def report(
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
+    links = {} if communication is None else _swept_links(communication)
     with ResultsDirectory.open_readonly(directory) as store:
-        raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links)
+    raise typer.Exit(code)
+
+
+def _swept_links(directory: Path) -> Mapping[LinkKey, Link]:
+    """The lines of a sweep's collectives. Raises ``RequestError`` where the directory is none of a sweep."""
+    from raybench.analysis.collectives.link import link
+    from raybench.errors import RequestError
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(directory) as store:
+        if not store.is_sweep:
+            raise RequestError(
+                f"--communication: the results directory of a sweep, as `raybench communication` writes one "
+                f"(received {directory}, of a study)"
+            )
+        return link(store.latest().values())
 
 
 @dataclass(frozen=True)
@@ -60,16 +82,26 @@ class _Report:
 
 
 def write_and_print(
-    store: ResultsDirectory, console: Console, notes: Sequence[str] = (), *, quiet: bool = False
+    store: ResultsDirectory,
+    console: Console,
+    notes: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+    links: Mapping[LinkKey, Link] | None = None,
 ) -> int:
-    """Analysis and report from the records on disk; 1 where no trial completed."""
-    report = _of_sweep(store) if store.is_sweep else _of_study(store)
+    """Analysis and report from the records on disk; 1 where no trial completed.
+
+    ``links``: of a sweep of the same devices, for the diagnosis.
+    """
+    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {})
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
         report.print_summary(console)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    if report.hint and not quiet:
+        console.print(f"\n{report.hint}", soft_wrap=True, highlight=False, markup=False)
     try:
         files = report.write(store.environment().model_dump(mode="json"))
     except OSError as error:
@@ -79,12 +111,10 @@ def write_and_print(
         raise StoreError(f"{cannot(place, 'be written', error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
-    if report.hint and not quiet:
-        console.print(report.hint, soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(store: ResultsDirectory) -> _Report:
+def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
     from raybench.analysis.prediction.of_study import devices_of_node
@@ -95,7 +125,7 @@ def _of_study(store: ResultsDirectory) -> _Report:
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     on_a_node = devices_of_node(environment, study)
-    results = analyse(study, records, on_a_node, Around(environment=environment))
+    results = analyse(study, records, on_a_node, Around(links, environment))
     left_out = left_out_words(study, records)
     return _Report(
         answer_of(results),

@@ -22,7 +22,7 @@ COST_IN_SEARCHES: dict[StepsRole, float] = {
     "search": 1.0,
     "scaling": 2.4,
     "confirmation": 1.0,
-    "verification": 1.7,
+    "verification": 1.0,
 }
 
 

@@ -246,6 +246,20 @@ class Plan:
         request = self._steps(winner, "confirmation", self.target, placement)
         return request.model_copy(update={"versus": default.setting.at(self.target)})
 
+    def verification(
+        self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
+    ) -> StepsRequest:
+        """A change of a trial in the same rounds as the trial without it; by itself in other processes."""
+        changed = unchanged.model_copy(update={"setting": setting, "environment": environment})
+        paired = environment == unchanged.environment
+        return StepsRequest(
+            role="verification",
+            config=changed,
+            variants=("synced", "versus") if paired else ("synced",),
+            measure=self._measure("verification"),
+            versus=unchanged.setting if paired else None,
+        )
+
     def training(self) -> list[TrainingRequest]:
         """What is trained, with each seed on one device and on several: see ``_trained``.
 

@@ -33,6 +33,7 @@ from raybench.report.tables.search import confirmation_table, largest_table, sug
 from raybench.report.tables.strategies import compression_table, strategies_table
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
 from raybench.report.tables.trials import every_trial_table
+from raybench.report.tables.verification import verification_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
 from raybench.report.tables.what_if import buckets_table
 
@@ -95,7 +96,12 @@ def make_tables(results: StudyResults) -> ReportTables:
         "settings": Place(
             "What the settings change",
             ("configurations", "search"),
-            (confirmation_table(results), attribution_table(results), largest_table(results)),
+            (
+                confirmation_table(results),
+                verification_table(results),
+                attribution_table(results),
+                largest_table(results),
+            ),
             (suggestions, strategies_table(results), compression_table(results)),
         ),
         "training": Place(

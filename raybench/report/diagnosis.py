@@ -16,6 +16,7 @@ from raybench.report import formats
 from raybench.report.contents import ReportTables
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
+from raybench.report.tables.verification import verification_table
 from raybench.report.when_to_use import when_to_use
 from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
 from raybench.spec.knobs import KnobValue, Setting
@@ -33,6 +34,7 @@ def diagnosis_markdown(
     """Status and advice for each configuration, then every finding with evidence and next step."""
     lines = [f"# Diagnosis: {results.study.name}", "", f"{answer}.", ""]
     lines += _first_lines(results)
+    lines += _status_lines(verification_table(results))
     lines += _status_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each)

@@ -7,6 +7,7 @@ from raybench.run.curve import measure_all, measure_curves
 from raybench.run.probe import find_largest_batches
 from raybench.run.session import Session, winners
 from raybench.run.train import train
+from raybench.run.verify import verify
 from raybench.run.worst import take_apart_worst
 
 
@@ -33,3 +34,5 @@ def run_study(session: Session) -> None:
     if session.plan.study.search.method == "optuna":
         take_apart_worst(session)
     train(session)
+    if session.verify:
+        verify(session)

@@ -23,7 +23,7 @@ from raybench.testing.hardware import FakeHardware
 from raybench.testing.noise import Noise
 from raybench.testing.runner import FakeRunner, run_all
 
-# As quiet cores are: blocks differ by 2%, steps by 1%, one block in twenty is preempted and takes a third longer.
+# As quiet cores are: blocks differ by 2%, steps by 1%, one block in twenty is preempted, by a third.
 NOISE = Noise(block=0.02, step=0.01, preemption=0.05, preemption_size=0.3)
 ON_GPUS = replace(NOISE, block=0.005, step=0.005, preemption=0.0)
 LEAST, MOST = 0.12, 0.60  # of the step that a planted cause takes

@@ -64,9 +64,9 @@ CostModel = Callable[[Configuration, Setting], StepCosts]
 class FakeHardware:
     """A machine with one kind of device and one link; ``costs`` is its ``CostModel``.
 
-    A step is ``fixed_s`` plus ``sample_s`` for each sample, after ``data_s`` until the batch is there. Two thirds of
-    the computing are the backward pass, behind which ``overlap`` of the all-reduces can hide, all but the last
-    bucket's share. ``extra`` holds whatever else ``StepCosts`` has.
+    A step is ``fixed_s`` plus ``sample_s`` for each sample, after ``data_s`` until the batch is there. Two
+    thirds of the computing are the backward pass, behind which ``overlap`` of the all-reduces can hide, all
+    but the last bucket's share. ``extra`` holds whatever else ``StepCosts`` has.
     """
 
     fixed_s: float = 0.002

@@ -118,7 +118,7 @@ class SimulatedSteps:
         return wanted if asked else min(wanted, self._max_block_steps)
 
     def _phases(self) -> tuple[PhaseBlock, ...]:
-        """Five blocks of each variant; in ``local`` wrapper and contention slow all phases alike but the wait for data."""
+        """Five blocks of each variant; in ``local`` wrapper and contention slow all but the wait for data."""
         costs = self._costs
         blocks = [_phase_block("plain", costs.plain_s, costs.data_s)]
         if "local" in self._variants:

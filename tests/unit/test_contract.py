@@ -18,6 +18,8 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from raybench import study as command_line
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.estimates import efficiency
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import RequestError, StoreError
@@ -388,6 +390,8 @@ def test_kinds_of_requests_and_results() -> None:
         ("variant", get_args(requests.Variant)),
         ("status", tuple(efficiency.Status)),
         ("verdict", tuple(efficiency.Verdict)),
+        ("finding", tuple(FindingName)),
+        ("verdict of a verification", tuple(Verified)),
     ],
 )
 def test_closed_lists_of_words(heading: str, words: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What to change: the nearest measured setting that is better, else a larger batch as far as it can be predicted."""
+"""What to change: the nearest measured setting that is better, else a larger batch, predicted."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def _advised(case: Case, finding: Finding, measured: Change | None, predicted: L
     if predicted is None:
         return finding
     words = (
-        f"{knob_words('batch_size', predicted.batch_size)}: {pct_range(predicted.efficiency)} efficiency predicted, "
-        f"{factor_range(predicted.throughput_ratio)} the samples/s; this has {pct(efficiency)} ({predicted.basis})"
+        f"{knob_words('batch_size', predicted.batch_size)}: {pct_range(predicted.efficiency)} efficiency "
+        "predicted, "
+        f"{factor_range(predicted.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
+        f"({predicted.basis})"
     )
     if finding.change is not None:
         return replace(finding, next_step=f"{finding.next_step}; or {words}")

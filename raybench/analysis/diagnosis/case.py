@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.diagnosis.findings import Severity
+from raybench.analysis.diagnosis.findings import Finding, Severity
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.rounds import level, series
@@ -17,8 +17,8 @@ from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
 
-# A part of less than this share of the step is not worth a finding: the default study asks for efficiencies to
-# 5% on CPUs, and what is found must be more than what a study is content not to know.
+# A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
+# 5%, and what is found must be more than what a study is content not to know.
 LEAST_SHARE = 0.05
 MUCH = 0.10  # of the step: from here on a finding is a warning
 
@@ -97,6 +97,13 @@ class Case:
     waterfall: Waterfall | None
     beside: Beside = field(default_factory=Beside)
     around: Around = field(default_factory=Around)
+    _found: dict[str, Finding | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def finding(self, check: Check) -> Finding | None:
+        """What a check says of this trial, worked out once: some look at what others have found."""
+        if check.__name__ not in self._found:
+            self._found[check.__name__] = check(self)
+        return self._found[check.__name__]
 
     @staticmethod
     def of(record: TrialRecord, steps: StepsResult) -> Case:
@@ -132,7 +139,7 @@ class Case:
 
     @property
     def alone_s(self) -> Mapping[int, Estimate]:
-        """The step of one device alone, in s, by its samples in a step, as far as the study has measured it."""
+        """The step of one device alone, in s, by its samples in a step, as far as it was measured."""
         return self.beside.alone_s.get(_but_for_batch(self.config), {})
 
     @property
@@ -156,7 +163,7 @@ class Case:
         return phase_times(self.record, self.waterfall)
 
     def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
-        """Whether so many seconds of the step are a finding: ``least_share`` of it, and certainly more than 0."""
+        """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0."""
         return part_s is not None and part_s.low > 0 and part_s.value >= least_share * self.step_s
 
     def share(self, part_s: Estimate) -> Estimate:
@@ -166,3 +173,6 @@ class Case:
     def severity(self, part_s: Estimate) -> Severity:
         """A warning from a tenth of the step on."""
         return Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
+
+
+Check = Callable[[Case], "Finding | None"]

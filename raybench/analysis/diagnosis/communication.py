@@ -1,8 +1,8 @@
 """Transfers that nothing hides: is it their number, their size, or the way that they take?
 
-Latency and bandwidth are told apart by a sweep of the link, or by two trials whose gradients travel in different
-numbers of buckets: of replay = buckets x latency + bytes / bandwidth one equation is not enough. Where there is
-but one, one finding says so.
+Latency and bandwidth are told apart by a sweep of the link, or by two trials whose gradients travel in
+different numbers of buckets: of replay = buckets x latency + bytes / bandwidth one equation is not enough.
+Where there is but one, one finding says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName
-from raybench.analysis.diagnosis.words import gigabytes_per_s, ms, pct
+from raybench.analysis.diagnosis.words import bandwidth, ms, pct, size
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.spec.knobs import KnobValue
 
@@ -50,12 +50,14 @@ def communicating(case: Case) -> Finding | None:
     slow_path = _slow_path(case)
     name, change = FindingName.COMMUNICATION_BOUND, None
     step = (
-        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of 1 and 25 too, "
+        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of 1 "
+        "and 25 too, "
         f"or run `raybench communication --world-sizes {case.config.world_size}`"
     )
     if latency is not None:
         facts.append(
-            f"latency is {pct(latency.share)} of that, {ms(latency.each_s)} each bucket ({latency.known_from})"
+            f"latency is {pct(latency.share)} of that, {ms(latency.each_s)} each bucket "
+            f"({latency.known_from})"
         )
         values["latency_share"] = latency.share.value
         name, step, change = _told_apart(case, latency)
@@ -76,9 +78,11 @@ def _told_apart(case: Case, latency: _Latency) -> tuple[FindingName, str, Mappin
                 "more samples between two transfers: a larger batch or accumulation",
                 None,
             )
-        size = _in_one_bucket(case)
-        words = f"fewer, larger buckets: bucket_cap_mb {size:g} sends all in one or two instead of {buckets}"
-        return FindingName.LATENCY_BOUND, words, {"bucket_cap_mb": size}
+        cap_mb = _in_one_bucket(case)
+        words = (
+            f"fewer, larger buckets: bucket_cap_mb {cap_mb:g} sends all in one or two instead of {buckets}"
+        )
+        return FindingName.LATENCY_BOUND, words, {"bucket_cap_mb": cap_mb}
     if latency.share.high < HALF:
         more = "" if _is_compressed(case) else ", or half the bytes (gradient_compression bf16)"
         step = f"more samples between two transfers: a larger batch or accumulation{more}; else a faster link"
@@ -99,8 +103,8 @@ def _is_compressed(case: Case) -> bool:
 
 
 def _buckets(case: Case) -> str:
-    number, total = len(case.steps.bucket_bytes), (case.steps.gradient_bytes or 0) / 2**20
-    return f"{number} bucket{'s' if number != 1 else ''} of {total:.1f} MiB together"
+    number = len(case.steps.bucket_bytes)
+    return f"{number} bucket{'s' if number != 1 else ''} of {size(case.steps.gradient_bytes or 0)} together"
 
 
 def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
@@ -111,11 +115,11 @@ def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
     values["bus_bandwidth_bytes_per_s"] = rate.value
     best = link.bus_bandwidth_bytes_per_s if link else None
     if best is None:
-        yield f"bus bandwidth {gigabytes_per_s(rate)}"
+        yield f"bus bandwidth {bandwidth(rate)}"
         return
     share = Estimate(rate.value / best.value, rate.low / best.high, rate.high / best.low, rate.n)
     values["link_share"] = share.value
-    yield f"bus bandwidth {gigabytes_per_s(rate)}, {pct(share)} of what the sweep's largest messages reach"
+    yield f"bus bandwidth {bandwidth(rate)}, {pct(share)} of what the sweep's largest messages reach"
 
 
 def sweep_link(case: Case) -> Link | None:

@@ -1,4 +1,4 @@
-"""What a step costs whatever the batch, and what keeps its compute waiting: wrapper, loader, launches, memory."""
+"""What a step costs whatever the batch, and what its compute waits for: loader, launches, memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def costly_wrapper(case: Case) -> Finding | None:
         FindingName.COSTLY_WRAPPER,
         case.severity(wrapper),
         case.record.trial_id,
-        f"DDP's copies and hooks take {ms(wrapper)}, {pct(case.share(wrapper))} of the step, without any transfer",
-        "gradient_as_bucket_view saves the copies; a larger batch or accumulation has fewer of them for each sample"
+        f"DDP's copies and hooks take {ms(wrapper)}, {pct(case.share(wrapper))} of the step, without any "
+        "transfer",
+        "gradient_as_bucket_view saves the copies; a larger batch or accumulation has fewer of them for "
+        "each sample"
         if copies
         else "a larger batch or accumulation has fewer of them for each sample",
         {"wrapper_s": wrapper.value, "wrapper_share": wrapper.value / case.step_s},
@@ -63,11 +65,11 @@ def data_bound(case: Case) -> Finding | None:
 
 
 def fixed_costs(case: Case) -> Finding | None:
-    """A tenth of the step does not shrink with the batch: launches and Python, or a device that is not filled.
+    """A tenth of the step stays whatever the batch: launches and Python, or a device not filled.
 
-    Known by the smaller batch of each device under strong scaling, by the batches measured, or by a GPU that is idle.
-    A GPU busy for less than 70% of the time waits for whoever launches its work; where that is not told, the two are
-    one finding, which a larger batch cures.
+    Known by the smaller batch of each device under strong scaling, by the batches measured, or by a GPU that
+    is idle. A GPU busy for less than 70% of the time waits for whoever launches its work; where that is not
+    told, the two are one finding, which a larger batch cures.
     """
     busy = _busy(case)
     small, fixed = case.parts.small_batch, _fixed_by_batches(case)
@@ -78,7 +80,8 @@ def fixed_costs(case: Case) -> Finding | None:
             FindingName.LAUNCH_BOUND,
             case.severity(idle),
             case.record.trial_id,
-            f"GPUs are busy for {busy:.0%} of the time: {ms(idle)} of the step, {pct(case.share(idle))}, they wait for "
+            f"GPUs are busy for {busy:.0%} of the time: {ms(idle)} of the step, {pct(case.share(idle))}, "
+            "they wait for "
             "the process that launches their work",
             "fewer and larger kernels: compile, a larger batch, no Python in the step",
             {"idle_s": idle.value, "busy_share": busy or 0.0},
@@ -90,7 +93,8 @@ def fixed_costs(case: Case) -> Finding | None:
         return None
     explained = max(known, key=lambda each: each.value)
     if explained is small:
-        how = f"{case.config.batch_size:,} samples a device take {ms(explained)} longer than their part of the whole batch"
+        samples = f"{case.config.batch_size:,} samples a device"
+        how = f"{samples} take {ms(explained)} longer than their part of the whole batch"
     else:
         how = f"{ms(explained)} of the step stay whatever the batch, by the line through the batches measured"
     told = "" if busy is not None else "; launches, Python and a device that is not filled are not told apart"
@@ -106,7 +110,7 @@ def fixed_costs(case: Case) -> Finding | None:
 
 
 def memory_bound(case: Case) -> Finding | None:
-    """A device that is busy all the time with few of the FLOP/s that its matrix products reach: memory binds."""
+    """A device that is busy all the time with few of the FLOP/s of its matrix products: memory binds."""
     flops, peak, ideal = case.steps.flops_per_step, case.steps.matrix_peak_flops_per_s, case.parts.ideal
     busy = _busy(case)
     if (
@@ -125,7 +129,8 @@ def memory_bound(case: Case) -> Finding | None:
         FindingName.MEMORY_BOUND,
         Severity.NOTE,
         case.record.trial_id,
-        f"busy for {busy:.0%} of the time at {pct(share)} of the matrix peak of {peak * 1e-12:.1f} TFLOP/s: reading and "
+        f"busy for {busy:.0%} of the time at {pct(share)} of the matrix peak of {peak * 1e-12:.1f} "
+        "TFLOP/s: reading and "
         "writing memory takes the time, not arithmetic",
         "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for images",
         {"flops_share": share.value, "busy_share": busy},
@@ -136,8 +141,8 @@ def memory_bound(case: Case) -> Finding | None:
 def _fixed_by_batches(case: Case) -> Estimate | None:
     """Where the line through the smallest two batches of one device meets no samples, in s.
 
-    From the trial's own batch and the next larger one: c_1 - (c_2 - c_1) / (b_2 - b_1) b_1. A step that grows faster
-    than in proportion has none.
+    From the trial's own batch and the next larger one: c_1 - (c_2 - c_1) / (b_2 - b_1) b_1. A step that grows
+    faster than in proportion has none.
     """
     computed, own = case.alone_s, case.samples
     larger = [batch for batch in computed if batch > own]

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.neighbours import Neighbours
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
@@ -20,8 +19,8 @@ from raybench.analysis.same_setting import between_starts, change_key, one_of_ea
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
-MOST_COMPARED = 500  # settings of which every one is compared with every other
-NUM_BEST = 10  # of more: the most efficient ones, which each is compared with
+MANY = 300  # settings, whose pairs are all compared
+FEW = 40  # of more than those, at either end
 
 
 @dataclass(frozen=True)
@@ -81,20 +80,21 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
 def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
     """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
 
-    Of very many settings each is compared with those that differ from it in one change, and with the most
-    efficient ones.
+    Every pair of many settings would take minutes: of more than ``MANY`` the headline, the most and the least
+    efficient are advised, by the most efficient ones.
     """
-    distinct = compared(results)
-    most_efficient = sorted(distinct, key=lambda record: -_known_efficiency(results.scaling(record)))
-    neighbours = Neighbours(distinct) if len(distinct) > MOST_COMPARED else None
-    found = {}
-    for record in distinct:
-        rivals = distinct
-        if neighbours is not None:
-            near = [other for _, other in neighbours.of(record)]
-            rivals = list({each.trial_id: each for each in (*near, *most_efficient[:NUM_BEST])}.values())
-        found[record.trial_id] = _better(results, record, rivals, len(distinct))
-    return found
+    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    advised, candidates = distinct, distinct
+    if len(distinct) > MANY:
+        headline = [record for record in distinct if record is results.headline]
+        advised, candidates = [*headline, *distinct[:FEW], *distinct[-FEW:]], distinct[:MANY]
+    found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
+    return found | {each.trial_id: _better(results, each, candidates, len(distinct)) for each in advised}
+
+
+def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
+    efficiency = results.scaling(record).efficiency
+    return efficiency.value if efficiency else 0.0
 
 
 def diagnose_configurations(
@@ -120,47 +120,34 @@ def diagnose_configurations(
 
 
 def _efficiency(each: DiagnosedConfiguration) -> float:
-    return _known_efficiency(each.scaling)
-
-
-def _known_efficiency(scaling: Scaling) -> float:
-    return scaling.efficiency.value if scaling.efficiency else 0.0
+    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
 def _better(
-    results: MeasuredStudy, record: TrialRecord, rivals: Sequence[TrialRecord], number: int
+    results: MeasuredStudy, record: TrialRecord, candidates: Sequence[TrialRecord], number: int
 ) -> tuple[Change, ...]:
-    num_pairs = number * (number - 1) // 2
-    mine, least = results.scaling(record), 1 + results.study.search.minimum_gain
-    if mine.efficiency is None:
-        return ()
-    floor, rate = mine.efficiency.value * least, mine.throughput_samples_per_s.value
-    hopeful = []
-    for other in rivals:  # of most pairs the values alone say that the other is no better
-        theirs = results.scaling(other)
-        efficiency = theirs.efficiency.value if theirs.efficiency else 0.0
-        if other is not record and efficiency >= floor and theirs.throughput_samples_per_s.value > rate:
-            hopeful.append((efficiency, other))
+    """The candidates that are better, as so many settings were compared in pairs."""
+    found = [_change(results, record, other, number) for other in candidates if other is not record]
     nearest: dict[frozenset[str], Change] = {}
-    for _, other in sorted(hopeful, key=lambda pair: -pair[0]):
-        knobs = frozenset(other.config.differences(record.config))
-        if knobs not in nearest and (change := _change(results, record, other, number, num_pairs)):
-            nearest[knobs] = change
+    for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
+        nearest.setdefault(frozenset(each.changes), each)
     return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
 
 
-def _change(
-    results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int, num_pairs: int
-) -> Change | None:
+def _change(results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int) -> Change | None:
     """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
     mine, theirs = results.scaling(record), results.scaling(other)
     if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
         return None
     rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
+    least = 1 + results.study.search.minimum_gain
+    if theirs.efficiency.value < least * mine.efficiency.value or rates[0].value <= rates[1].value:
+        return None
+    num_pairs = number * (number - 1) // 2
     apart = between_starts(other.config, record.config)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
     faster = simultaneous_ratio(*rates, num_pairs, apart)
-    if min(ratio.low, faster.low) <= 1 or ratio.value < 1 + results.study.search.minimum_gain:
+    if min(ratio.low, faster.low) <= 1:
         return None
     changes = other.config.differences(record.config)
     return Change(

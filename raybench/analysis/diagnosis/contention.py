@@ -21,8 +21,8 @@ MOSTLY = 0.5  # of the contention: where others explain more, it is theirs
 def other_processes(case: Case) -> Finding | None:
     """Other processes took cores that the trial's workers needed: Ray's own are among them.
 
-    It explains at most so large a share of the step as they took of the cores, and no more than computing side by side
-    costs, where that was measured: alone a rank leaves the other ranks' cores to them.
+    It explains at most so large a share of the step as they took of the cores, and no more than computing
+    side by side costs, where that was measured: alone a rank leaves the other ranks' cores to them.
     """
     record, measurement = case.record, case.steps
     taken = [round_taken for each in measurement.rounds if (round_taken := _taken(record, measurement, each))]
@@ -80,16 +80,18 @@ def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tupl
 def contending(case: Case) -> Finding | None:
     """All devices at once compute slower than one alone, by 5% of the step, and it is not others' doing.
 
-    On CPUs ranks share cores, caches and memory; on GPUs the host's memory, its PCIe lanes and its cores. Where workers
-    have more threads than there are cores, the evidence says so; else the times do not tell which it is.
+    On CPUs ranks share cores, caches and memory; on GPUs the host's memory, its PCIe lanes and its cores.
+    Where workers have more threads than there are cores, the evidence says so; else the times do not tell
+    which it is.
     """
     contention = case.parts.contention
     if contention is None or not case.is_worth_telling(contention):
         return None
-    others = other_processes(case)
+    others = case.finding(other_processes)
     if others and others.explains and others.explains.value > MOSTLY * contention.value:
         return None
-    words = f"all devices at once compute {ms(contention)} longer than one alone, {pct(case.share(contention))} of the step"
+    share = pct(case.share(contention))
+    words = f"all devices at once compute {ms(contention)} longer than one alone, {share} of the step"
     values = {"contention_s": contention.value, "contention_share": contention.value / case.step_s}
     if case.is_cuda:
         name = FindingName.MEMORY_OR_PCIE

@@ -11,15 +11,15 @@ from scipy.special import stdtrit
 
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
-from raybench.analysis.diagnosis.words import ms, pct
+from raybench.analysis.diagnosis.words import ms
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
+from raybench.spec.workloads import FactorySpec, TextSpec
 
 UNEVEN_LEAST = 0.02  # relative
 UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
 STRAGGLER_LEAST = 0.02  # relative
-VARYING = ("text", "factory")  # workloads whose batches may be longer on one rank than on another
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Spread:
 def uneven(case: Case) -> Finding | None:
     """Devices that differ alone, where nobody was seen to wait for them (else they are a straggler's)."""
     spread = _spread(case.steps)
-    if spread is None or not spread.is_certain or straggling(case) is not None:
+    if spread is None or not spread.is_certain or case.finding(straggling) is not None:
         return None
     n = case.config.world_size
     mean_s = (
@@ -52,7 +52,8 @@ def uneven(case: Case) -> Finding | None:
         Severity.WARNING,
         case.record.trial_id,
         f"{_alone_words(case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
-        f"every step waits for {_where(case.record, spread.slow)}: compare its clock, temperature and power limit "
+        f"every step waits for {_where(case.record, spread.slow)}: compare its clock, temperature and "
+        "power limit "
         "with the others', or leave it out with scaling.placement",
         {
             "slow_rank": spread.slow,
@@ -89,7 +90,8 @@ def _spread(measurement: StepsResult) -> _Spread | None:
 def _alone_words(record: TrialRecord, spread: _Spread) -> str:
     slow = _where(record, spread.slow)
     return (
-        f"alone, {slow} takes {spread.by.value:.1%} [{spread.by.low:.1%}, {spread.by.high:.1%}] longer than rank "
+        f"alone, {slow} takes {spread.by.value:.1%} [{spread.by.low:.1%}, {spread.by.high:.1%}] longer "
+        "than rank "
         f"{spread.fast}"
     )
 
@@ -114,8 +116,8 @@ def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None
 def straggling(case: Case) -> Finding | None:
     """The rank that the others wait for: slower than they are in ``local``, by 2% at least.
 
-    It explains what the mean rank waits for it: its excess over the others, less its own part of the mean. Whether it
-    is slow alone too tells the device from what runs beside it.
+    It explains what the mean rank waits for it: its excess over the others, less its own part of the mean.
+    Whether it is slow alone too tells the device from what runs beside it.
     """
     slowest = straggler(case.steps)
     if slowest is None:
@@ -148,9 +150,10 @@ def straggling(case: Case) -> Finding | None:
 def uneven_batches(case: Case) -> Finding | None:
     """Ranks that wait for now one, now another: skew beyond what a straggler explains, by 5% of the step.
 
-    Synthetic batches, and images, have one shape, so that only the machine can make them uneven: then it is jitter.
+    Only texts and one's own data may be longer on one rank than on another; batches of one shape are made
+    uneven by the machine: then it is jitter.
     """
-    skew, straggles = case.parts.skew, straggling(case)
+    skew, straggles = case.parts.skew, case.finding(straggling)
     if skew is None:
         return None
     constant_s = straggles.explains.value if straggles and straggles.explains else 0.0
@@ -160,7 +163,10 @@ def uneven_batches(case: Case) -> Finding | None:
     if not case.is_worth_telling(rest):
         return None
     workload = case.config.workload
-    even = workload.name not in VARYING or (workload.name == "text" and workload.input == "synthetic")
+    may_vary = isinstance(workload, FactorySpec) or (
+        isinstance(workload, TextSpec) and workload.input == "real"
+    )
+    even = not may_vary
     words = f"ranks wait {ms(rest)} in a step for one that is another from step to step"
     return Finding(
         FindingName.JITTER if even else FindingName.UNEVEN_BATCHES,
@@ -168,10 +174,12 @@ def uneven_batches(case: Case) -> Finding | None:
         case.record.trial_id,
         f"{words}, though all batches have one shape: the hosts do other work that comes and goes"
         if even
-        else f"{words}: batches of uneven length, or other work that comes and goes; the times do not tell which",
+        else f"{words}: batches of uneven length, or other work that comes and goes; the times do not "
+        "tell which",
         "a core of each host for what runs beside the workers; see what that is (top)"
         if even
-        else "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs on the hosts",
+        else "give all ranks batches of like length (sort by length, or pad to one shape); else see what "
+        "runs on the hosts",
         {"waited_s": rest.value, "waited_share": rest.value / case.step_s},
         explains=rest,
     )

@@ -1,10 +1,10 @@
 """What a larger batch would bring, predicted from what was measured: bounds, not a model.
 
 Per-step costs stay when the batch grows, compute grows with it. How much compute grows is bounded from both
-sides. From above: k times the samples take at most k times as long, since they can be done in k pieces. From below:
-no less than a smaller batch; k times the arithmetic at the measured peak (the roofline of Williams, Waterman and
-Patterson 2009, CACM 52(4)); and, with two batches measured, the line through the two largest, as the price of a
-further sample does not fall once a device is busy.
+sides. From above: k times the samples take at most k times as long, since they can be done in k pieces. From
+below: no less than a smaller batch; k times the arithmetic at the measured peak (the roofline of Williams,
+Waterman and Patterson 2009, CACM 52(4)); and, with two batches measured, the line through the two largest, as
+the price of a further sample does not fall once a device is busy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
+NEARLY = 0.9  # of the efficiency that the largest batch looked at could have
 LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is nothing to try
 MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
@@ -39,8 +40,9 @@ class _Bounds:
 
 
 def larger_batch(case: Case) -> LargerBatch | None:
-    """The smallest doubling of the batch with which efficiency is good for certain, else possible.
+    """The smallest doubling of the batch with which efficiency is good for certain, else possibly.
 
+    Where it never is, the smallest that reaches nine tenths of what the largest could reach.
     None where the trial has no baseline or no batch would do: what is lost grows with the batch.
     """
     now, computed = case.scaling.efficiency, case.alone_s
@@ -51,7 +53,9 @@ def larger_batch(case: Case) -> LargerBatch | None:
     known = [each for each in tried if each is not None]
     good = [each for each in known if each.efficiency.low >= GOOD]
     good = good or [each for each in known if each.efficiency.high >= GOOD]
-    chosen = good[0] if good else max(known, key=lambda each: each.efficiency.high, default=None)
+    most = max((each.efficiency.high for each in known), default=0.0)
+    nearly = [each for each in known if each.efficiency.high >= NEARLY * most]
+    chosen = next(iter(good or nearly), None)
     if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
         return None
     return chosen
@@ -109,9 +113,9 @@ class _Step:
 def _step(case: Case, growth: float, *, worst: bool) -> _Step:
     """The step with ``growth`` times the compute.
 
-    In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow with
-    compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best as little,
-    and the further compute hides transfers, all but the smallest bucket.
+    In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow
+    with compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best
+    as little, and the further compute hides transfers, all but the smallest bucket.
     """
     now, parts, over = case.scaling.efficiency, case.parts, 1 / case.step_s
     assert now is not None  # it was looked at before
@@ -154,5 +158,5 @@ def _basis(case: Case, computed: Mapping[int, Estimate]) -> str:
     if len(computed) >= 2:
         return "compute by the line through the batches measured at least, in proportion to the batch at most"
     if case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s:
-        return "compute grows to the peak's time for so much arithmetic at least, in proportion to the batch at most"
+        return "compute at the matrix peak at least, in proportion to the batch at most"
     return "one batch was measured: compute stays at least, grows in proportion to the batch at most"

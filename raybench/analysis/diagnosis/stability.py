@@ -1,11 +1,10 @@
-"""Every finding on one trial: what is to be said against its measurement, and where the time of its step goes."""
+"""Every finding on one trial: doubts about its measurement, and where the time of its step goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import get_args
 
-from raybench.analysis.diagnosis.case import Case
+from raybench.analysis.diagnosis.case import Case, Check
 from raybench.analysis.diagnosis.communication import communicating
 from raybench.analysis.diagnosis.compute import costly_wrapper, data_bound, fixed_costs, memory_bound
 from raybench.analysis.diagnosis.contention import contending, other_processes
@@ -18,8 +17,6 @@ from raybench.analysis.loss_parity import loss_parity
 from raybench.records.measurements import Beside
 from raybench.records.record import TrialRecord
 
-Check = Callable[[Case], Finding | None]
-
 
 def findings(record: TrialRecord) -> list[Finding]:
     """The findings on a record by itself; nothing for one that is not complete."""
@@ -28,13 +25,13 @@ def findings(record: TrialRecord) -> list[Finding]:
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
     """The findings on a trial, what explains the most time first; no time is explained by two of them."""
-    every = [check(case) for check in _CHECKS]
+    every = [case.finding(check) for check in _CHECKS]
     return ranked(finding for finding in every if finding is not None)
 
 
 def doubts(case: Case) -> tuple[Finding, ...]:
     """The same without where the time goes: of trials that belong to another one, or compare two settings."""
-    every = [check(case) for check in _DOUBTS]
+    every = [case.finding(check) for check in _DOUBTS]
     return ranked(finding for finding in every if finding is not None)
 
 
@@ -88,6 +85,6 @@ _DOUBTS: tuple[Check, ...] = (
     _losses, _not_all,
 )  # fmt: skip
 _CHECKS: tuple[Check, ...] = (
-    *_DOUBTS, communicating, contending, costly_wrapper, uneven_batches, data_bound, fixed_costs, memory_bound,
-    undivided, negative_scaling,
+    *_DOUBTS, communicating, contending, costly_wrapper, uneven_batches, data_bound, fixed_costs,
+    memory_bound, undivided, negative_scaling,
 )  # fmt: skip

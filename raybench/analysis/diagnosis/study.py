@@ -1,4 +1,4 @@
-"""The diagnosis of a whole study: every trial's findings with what to change, and what trials say together."""
+"""The diagnosis of a study: every trial's findings with what to change, and what trials say together."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def _of_trial(
 ) -> tuple[Finding, ...]:
     if record.steps is None:
         return ()
-    if record.trial_id not in results.scalings or record.request.role == "confirmation":
+    alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
+    if record.trial_id not in results.scalings or alone:
         return doubts(Case.of(record, record.steps))
     case = Case(
         record,
@@ -109,7 +110,8 @@ def _precisions(results: MeasuredStudy) -> list[Finding]:
                 FindingName.PRECISION_WITHOUT_GAIN,
                 Severity.NOTE,
                 record.trial_id,
-                f"{record.config.setting.precision} has {factor(ratio)} the samples/s of fp32 at the same setting",
+                f"{record.config.setting.precision} has {factor(ratio)} the samples/s of fp32 at the same "
+                "setting",
                 "precision fp32, or look at what the narrower one has no fast operations for",
                 {"throughput_ratio": ratio.value},
                 change={"precision": "fp32"},
@@ -131,7 +133,8 @@ def _no_gain(confirmed: Sequence[Confirmation]) -> list[Finding]:
             FindingName.NO_SIGNIFICANT_GAIN,
             Severity.NOTE,
             each.record.trial_id,
-            f"the best setting ({each.label}) has {pct(each.gain.gain)} more samples/s than the default, in the same rounds",
+            f"the best setting ({each.label}) has {pct(each.gain.gain)} more samples/s than the default, "
+            "in the same rounds",
             "keep the default: what was explored does not change it",
             {"gain_ratio": each.gain.gain.value},
         )

@@ -1,4 +1,4 @@
-"""What is lost where a trial did not measure to what, in bounds; and more devices that are slower than one."""
+"""What is lost where a trial did not measure to what, in bounds; and devices slower than one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 def undivided(case: Case) -> Finding | None:
     """A loss of 5% of the step of which only the whole is known, with what it must hold of communication."""
     lost = case.lost_s if case.waterfall is None else case.parts.undivided
-    devices = uneven(case)
+    devices = case.finding(uneven)
     if lost is not None and devices is not None and devices.explains is not None:
         known_s = devices.explains.value
         lost = Estimate(lost.value - known_s, lost.low - known_s, lost.high - known_s, lost.n, lost.starts)
@@ -27,8 +27,10 @@ def undivided(case: Case) -> Finding | None:
     if replay_s is not None:
         least, most = communication_bounds(case, lost, replay_s)
         facts.append(
-            f"another trial's transfers alone, {ms(replay_s)}, say that communication is {least / case.step_s:.0%} (what "
-            f"compute is too short to hide) to {most / case.step_s:.0%} of it (all of them, if they and compute do not "
+            f"another trial's transfers alone, {ms(replay_s)}, say that communication is "
+            f"{least / case.step_s:.0%} (what "
+            f"compute is too short to hide) to {most / case.step_s:.0%} of it (all of them, if they and "
+            "compute do not "
             "slow each other down)"
         )
         values |= {"least_communication_s": least, "most_communication_s": most}
@@ -47,7 +49,7 @@ def undivided(case: Case) -> Finding | None:
 
 
 def replayed(case: Case) -> Estimate | None:
-    """The same transfers alone, as the study measured them in another trial: they take as long whatever the batch."""
+    """The same transfers alone, measured in another trial: they take as long whatever the batch."""
     number = len(case.steps.bucket_bytes)
     return next((each.time_s for each in case.replays if each.num_buckets == number), None)
 
@@ -55,8 +57,8 @@ def replayed(case: Case) -> Estimate | None:
 def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
     """Between what exposed communication lies, in s, where nothing but the whole loss was measured.
 
-    At least the transfers less all compute of one device, which could hide them; at most all of them, unless compute
-    and transfers slow each other down. Neither more than what is lost.
+    At least the transfers less all compute of one device, which could hide them; at most all of them, unless
+    compute and transfers slow each other down. Neither more than what is lost.
     """
     compute = case.alone_s.get(case.samples)
     hidden_s = compute.high if compute else case.step_s
@@ -66,7 +68,7 @@ def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tupl
 def negative_scaling(case: Case) -> Finding | None:
     """Slower than fewer devices, certainly, where the parts of the step say why: those explain the time."""
     speedup = case.scaling.speedup
-    if speedup is None or not is_negative(case) or undivided(case) is not None:
+    if speedup is None or not is_negative(case) or case.finding(undivided) is not None:
         return None
     return Finding(
         FindingName.NEGATIVE_SCALING,

@@ -34,7 +34,13 @@ def factor_range(ratio: Estimate) -> str:
     return f"{ratio.low:.2f}x to {ratio.high:.2f}x"
 
 
-def gigabytes_per_s(rate: Estimate) -> str:
-    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes)."""
-    scaled = rate.scaled(1e-9)
-    return f"{scaled.value:.2f} GB/s [{scaled.low:.2f}, {scaled.high:.2f}]"
+def bandwidth(rate: Estimate) -> str:
+    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes), a small one in MB/s."""
+    unit, factor = ("GB/s", 1e-9) if rate.value >= 1e8 else ("MB/s", 1e-6)
+    scaled = rate.scaled(factor)
+    return f"{scaled.value:.2f} {unit} [{scaled.low:.2f}, {scaled.high:.2f}]"
+
+
+def size(size_bytes: int) -> str:
+    """An amount of memory: "1.4 MiB", "6.0 KiB"."""
+    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**19 else f"{size_bytes / 2**10:.1f} KiB"

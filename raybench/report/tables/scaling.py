@@ -36,7 +36,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
-    return make_table("Scaling", caption, columns, in_order(results, *(roles or ("scaling", "verification"))))
+    return make_table("Scaling", caption, columns, in_order(results, *(roles or ("scaling",))))
 
 
 def speedup_cell(scaling: Scaling) -> str:

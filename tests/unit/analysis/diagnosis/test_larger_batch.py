@@ -77,5 +77,7 @@ def test_more_that_is_known_makes_the_bounds_narrower() -> None:
 
 
 def test_no_larger_batch_is_proposed_where_it_would_not_help() -> None:
-    contended = replace(HARDWARE[0], contention=0.3, latency_s=1e-6, fixed_s=1e-5, wrapper_s=1e-5, gradient_bytes=1024)
+    contended = replace(
+        HARDWARE[0], contention=0.3, latency_s=1e-6, fixed_s=1e-5, wrapper_s=1e-5, gradient_bytes=1024
+    )
     assert predicted(contended, [64]) is None

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Framework, Recommendation, told
+from raybench.report import write_report
 from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
 from raybench.report.code.starting import start_words, variables_snippet
 from raybench.report.code.torch_parts import Parts
@@ -170,3 +172,15 @@ def test_the_section_says_why_and_what_else_changes() -> None:
     assert hint(results).startswith("Use it: batch 256 as code")
     assert use_it(analyse(SPEC, []), {}) is None
     assert hint(analyse(SPEC, [])) == ""
+
+
+def test_both_documents_end_with_it(tmp_path: Path) -> None:
+    write_report(tmp_path, RESULTS, {"packages": {"torch": "2.14.1"}})
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    page = (tmp_path / "report" / "report.html").read_text()
+    last = markdown[markdown.rindex("\n## ") :]
+    assert last.startswith("\n## Use it")
+    assert last.count("```python") == len(Framework)
+    assert last.rstrip().endswith("torchrun --nproc-per-node=2 train.py\n```")
+    assert page.rindex("<h2>") == page.index("<h2>Use it")
+    assert page.count("<details") == len(Framework) + 1
