@@ -29,13 +29,6 @@ class NoRoomError(RequestError):
         return NoRoomError, (self.problems[0], self.places)
 
 
-class NotYetError(RequestError):
-    """docs/contract.md names it, this version does not have it: refused with that word, never ignored."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: not there yet in this version")
-
-
 class StoreError(RequestError):
     """A results directory that cannot be used: not ours, newer, in use, or not writable."""
 

@@ -12,9 +12,10 @@ from raybench.commands.compare import compare
 from raybench.commands.doctor import doctor
 from raybench.commands.exit_codes import WRONG_REQUEST
 from raybench.commands.listing import list_, show
+from raybench.commands.predict import predict
 from raybench.commands.report import report
 from raybench.commands.scaling import scaling
-from raybench.errors import NotYetError, RequestError
+from raybench.errors import RequestError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,17 +28,14 @@ EXAMPLE = "Example: python -m raybench.study"
 
 app.command(epilog=f"{EXAMPLE} scaling --batch-sizes 256,4096 --time-budget 10m")(scaling)
 app.command(epilog=f"{EXAMPLE} report results/default-20260101-120000")(report)
+app.command(epilog=f"{EXAMPLE} predict measured.csv --world-sizes 16,32,64 --price-per-device-hour 1.5")(
+    predict
+)
 app.command(epilog=f"{EXAMPLE} compare results/monday results/tuesday")(compare)
 app.command(epilog=f"{EXAMPLE} communication --world-sizes 2 --sizes 1KiB,...,64MiB")(communication)
 app.command("list", epilog=f"{EXAMPLE} list")(list_)
 app.command(epilog=f"{EXAMPLE} show resnet18_cifar10 --smoke")(show)
 app.command(epilog=f"{EXAMPLE} doctor")(doctor)
-
-
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, hidden=True)
-def predict() -> None:
-    """Not there yet."""
-    raise NotYetError("predict")
 
 
 def main() -> NoReturn:

@@ -10,7 +10,7 @@ interaction is what is left: together over the product of the single effects.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import default_placement, is_default
@@ -19,9 +19,11 @@ from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_
 from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each, same_setting
+from raybench.analysis.same_setting import between_starts, one_of_each, same_setting, setting_key
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
+
+Factor = tuple[str, KnobValue]  # one change
 
 
 @dataclass(frozen=True)
@@ -64,18 +66,22 @@ class ModelChange:
 
 def attribution(results: MeasuredStudy) -> Attribution | None:
     """What each knob does at the target world size; None without the default or anything beside it."""
-    default = _default(results)
+    there = _at_target(results)
+    default = _default(results, there)
     base = _efficiency(results, default) if default else None
     if default is None or base is None:
         return None
     others = [
-        record
-        for record in _at_target(results)
-        if record is not default and _efficiency(results, record) is not None
+        record for record in there if record is not default and _efficiency(results, record) is not None
     ]
     effects = [_effect(results, default, record, len(others)) for record in others]
     singles = [each for each in effects if len(each.changes) == 1]
-    together = [_with_interaction(each, effects, base) for each in effects if len(each.changes) > 1]
+    alone: dict[Factor, list[Effect]] = {}
+    for each in singles:
+        alone.setdefault(next(iter(_factors(each))), []).append(each)
+    together = [
+        _with_interaction(each, alone, base, len(effects)) for each in effects if len(each.changes) > 1
+    ]
     if not effects:
         return None
     size = default.config.world_size
@@ -94,14 +100,15 @@ def between(
     Ratios of the two studies hold what starts differ by, as ``ratio_of_starts`` has it; what the setting did
     is of one study's starts. None where a default is missing or the world sizes differ.
     """
-    first, last = _default(before), _default(after)
+    first_trials, last_trials = _at_target(before), _at_target(after)
+    first, last = _default(before, first_trials), _default(after, last_trials)
     if first is None or last is None or first.config.world_size != last.config.world_size:
         return None
     old, new = _efficiency(before, first), _efficiency(after, last)
     if old is None or new is None:
         return None
-    first_trials, last_trials = _at_target(before), _at_target(after)
-    common = [(a, b) for a in first_trials for b in last_trials if same_setting(a.config, b.config)]
+    last_of: dict[Hashable, TrialRecord] = {setting_key(each.config): each for each in last_trials}
+    common = [(each, last_of[key]) for each in first_trials if (key := setting_key(each.config)) in last_of]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
     workload = efficiency_ratio((after, pair[1]), (before, pair[0]), between_starts) if pair else None
     moved = next((record for record in first_trials if same_setting(record.config, last.config)), None)
@@ -133,12 +140,12 @@ def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
         for record in results.tried
         if record.config.world_size == results.target_world_size > 1 and record.config.placement == placement
     ]
-    return one_of_each(fitting, same_setting)
+    return one_of_each(fitting, setting_key)
 
 
-def _default(results: MeasuredStudy) -> TrialRecord | None:
-    """The study's default at the target."""
-    return next((record for record in _at_target(results) if is_default(results.study, record.config)), None)
+def _default(results: MeasuredStudy, there: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The study's default among the trials at the target."""
+    return next((record for record in there if is_default(results.study, record.config)), None)
 
 
 def _efficiency(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
@@ -162,18 +169,23 @@ def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord, a
     )
 
 
-def _with_interaction(effect: Effect, effects: Sequence[Effect], base: Estimate) -> Effect:
-    """log(together / default) - sum of log(single / default); the default is in it m - 1 times."""
+def _with_interaction(
+    effect: Effect, alone: Mapping[Factor, Sequence[Effect]], base: Estimate, among: int
+) -> Effect:
+    """log(together / default) - sum of log(single / default); the default is in it m - 1 times.
+
+    ``alone``: the effects of one change, by that.
+    """
     factors = _factors(effect)
-    parts = [single for item in factors for single in effects if _factors(single) == {item}]
+    parts = [single for item in factors for single in alone.get(item, ())]
     if len(parts) != len(factors):
         return effect
     terms = [effect.efficiency, *(part.efficiency for part in parts), base]
     signs = (1, *(-1 for _ in parts), len(parts) - 1)
-    return replace(effect, interaction=simultaneous(_log_sum(terms, signs), len(effects)))
+    return replace(effect, interaction=simultaneous(_log_sum(terms, signs), among))
 
 
-def _factors(effect: Effect) -> set[tuple[str, KnobValue]]:
+def _factors(effect: Effect) -> set[Factor]:
     """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
     passes = effect.record.config.samples_per_pass
     return {(name, passes if name == "batch_size" else value) for name, value in effect.changes.items()}

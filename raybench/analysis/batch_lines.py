@@ -85,7 +85,7 @@ def _line(
         over = results.scaling(record).baseline  # what its speed-up is over
         return over is not None and over.world_size == 1 and not record.config.differences(chosen.config)
 
-    on_line = one_of_each(filter(is_on_line, records), lambda one, other: one.world_size == other.world_size)
+    on_line = one_of_each(filter(is_on_line, records), lambda config: config.world_size)
     if not on_line:
         return None
     on_line.sort(key=lambda record: record.config.world_size)

@@ -5,12 +5,14 @@ Every question that two stages ask of the same records is answered here, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
-from raybench.analysis.same_setting import of_first_role
+from raybench.analysis.prices import prices_of
+from raybench.analysis.same_setting import Related, of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import LargestBatch, Setting
@@ -95,23 +97,29 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     return one_of_starts(of_first_role(there, "search", "scaling"))
 
 
-def candidate(study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Candidate | None:
+def candidate(
+    study: Study, record: TrialRecord, others: Sequence[TrialRecord] = (), scaled: Scaling | None = None
+) -> Candidate | None:
     """The record with its value for each objective; None where it lacks one.
 
-    ``others`` may hold its baseline. Oversubscribed trials recommend nothing, and are no candidates.
+    ``others`` may hold its baseline; ``scaled`` is how it scales beside them, where that is known.
+    Oversubscribed trials recommend nothing, and are no candidates.
     """
     if record.config.oversubscribed:
         return None
-    values = objective_values(study, record, others)
+    values = objective_values(study, record, others, scaled)
     return None if values is None else Candidate(record, values)
 
 
 def objective_values(
-    study: Study, record: TrialRecord, others: Sequence[TrialRecord] = ()
+    study: Study,
+    record: TrialRecord,
+    others: Sequence[TrialRecord] = (),
+    scaled: Scaling | None = None,
 ) -> tuple[float, ...] | None:
     """The record's value for each objective of the study, or None where it lacks one."""
-    price = study.cost.price_per_device_hour
-    values = [objective_value(record, name, price, others) for name in study.search.objectives]
+    prices = prices_of(study)
+    values = [objective_value(record, name, prices, others, scaled) for name in study.search.objectives]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 
@@ -124,8 +132,13 @@ def winners(study: Study, candidates: Sequence[Candidate]) -> list[Candidate]:
     return [first] if (first := _first_by(candidates, objectives[0])) else []
 
 
-def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Candidate]:
-    """``winners`` among the suggestions of ``records``.
+def choose(
+    study: Study,
+    records: Sequence[TrialRecord],
+    target: int,
+    scalings: Mapping[str, Scaling] | None = None,
+) -> list[Candidate]:
+    """``winners`` among the suggestions of ``records``; ``scalings`` by trial id where they are known.
 
     The answer of a search does not change when its winner's curve is measured: a baseline that was not
     measured with the suggestions themselves gives none of them a value.
@@ -133,7 +146,13 @@ def choose(study: Study, records: Sequence[TrialRecord], target: int) -> list[Ca
     tried = suggestions(study, records, target)
     roles = {record.request.role for record in tried}
     beside = [record for record in records if record.request.role in roles]
-    candidates = [candidate(study, record, beside) for record in tried]
+    related = Related(beside)
+    candidates = []
+    for record in tried:
+        scaled = (scalings or {}).get(record.trial_id)
+        if scaled is None or scaled.baseline is None or not scaled.baseline.paired:
+            scaled = None  # its baseline may be of trials that do not count here
+        candidates.append(candidate(study, record, related.of(record), scaled))
     return winners(study, [each for each in candidates if each is not None])
 
 

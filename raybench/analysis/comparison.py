@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.same_setting import one_of_each, same_work
+from raybench.analysis.same_setting import one_of_each, same_question, same_work, work_key
 from raybench.machine.comparing import comparable
+from raybench.machine.comparing import differences as machine_differences
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec.toml import flat
 
 NAMES_ONLY = ("name", "data", "time_budget_seconds")  # of a study: they change no measurement
@@ -81,6 +83,19 @@ class FurtherSide:
 
 
 @dataclass(frozen=True)
+class OverAnother:
+    """The efficiency of one side's devices over one device that another side measured."""
+
+    side: str
+    base: str
+    label: str
+    world_size: int
+    base_world_size: int
+    efficiency: Estimate | None  # None: refused
+    refused: str  # why; empty where it is not
+
+
+@dataclass(frozen=True)
 class SideBySide:
     """Several studies: in what they differ, and each further one beside the first."""
 
@@ -88,6 +103,7 @@ class SideBySide:
     others: tuple[FurtherSide, ...]
     differences: tuple[Difference, ...]
     between_starts: float  # standard deviation, relative, assumed at least where a side has one start
+    over_another: tuple[OverAnother, ...] = ()  # where a side has no one device of its own
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -107,7 +123,53 @@ def side_by_side(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) 
         others=tuple(_beside(first, other, between_starts) for other in others),
         differences=tuple(differences(sides)),
         between_starts=between_starts,
+        over_another=tuple(over_another(sides, between_starts)),
     )
+
+
+def over_another(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) -> Iterator[OverAnother]:
+    """For each side whose default has no baseline, its efficiency over another side's smaller world size.
+
+    Refused by name where the two ran on other hardware, with other variables or versions: what a machine
+    brings is no scaling.
+    """
+    for side in sides:
+        headline, found = side.results.headline, side.results.headline_scaling
+        if headline is None or found is None or headline.config.world_size == 1 or found.efficiency:
+            continue
+        for base in sides:
+            one = _base_of(headline, base) if base is not side else None
+            if one is None:
+                continue
+            size, base_size = headline.config.world_size, one.config.world_size
+            refused = "; ".join(machine_differences(base.environment, side.environment))
+            efficiency = None
+            if not refused:
+                over, under = (
+                    [each.throughput_samples_per_s for each in of.results.by_start(record)]
+                    for of, record in ((side, headline), (base, one))
+                )
+                # rates hold for both: the same work in a step of strong scaling, n times as much of weak
+                efficiency = ratio_of_starts(over, under, between_starts).scaled(base_size / size)
+            label = side.results.headline_label
+            yield OverAnother(side.name, base.name, label, size, base_size, efficiency, refused)
+
+
+def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
+    """The trial of the same question on fewer devices than the headline's, the fewest first."""
+    alike = (
+        record
+        for record in base.results.tried
+        if record.config.world_size < headline.config.world_size
+        and _same_but_for_place(record.config, headline.config)
+    )
+    return min(alike, key=lambda record: record.config.world_size, default=None)
+
+
+def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
+    """Whether the two ask the same, wherever the data lie and whatever the devices are."""
+    place: dict[str, object] = {"data": None, "device": "cpu", "environment": {}}
+    return same_question(one.model_copy(update=place), other.model_copy(update=place))
 
 
 def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
@@ -136,11 +198,11 @@ def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS
     Each ratio is of two runs: its interval holds the noise within them and what starts of one program differ
     by (``ratio_of_starts``), not what else changes from day to day.
     """
-    of_other = one_of_each(other.results.tried, same_work)
+    of_other = {work_key(each.config): each for each in one_of_each(other.results.tried, work_key)}
     in_both = [
         _in_both(first, record, other, rival, between_starts)
-        for record in one_of_each(first.results.tried, same_work)
-        if (rival := next((each for each in of_other if same_work(record.config, each.config)), None))
+        for record in one_of_each(first.results.tried, work_key)
+        if (rival := of_other.get(work_key(record.config)))
     ]
     headline = first.results.headline
     return sorted(

@@ -9,7 +9,7 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
 from raybench.analysis.estimates.statistics import Estimate, inverse, sum_of
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.objectives import HOUR_S
+from raybench.analysis.prices import Prices, prices_of
 from raybench.analysis.same_setting import same_question
 from raybench.records.record import TrialRecord
 
@@ -101,7 +101,7 @@ def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
     many = _joules_a_sample(record)
     alone = (
         _joules_a_sample(other)
-        for other in results.measured
+        for other in results.related.of(record)
         if other.config.world_size == 1 and same_question(other.config, record.config)
     )
     one = next((joules for joules in alone if joules), None)
@@ -117,23 +117,31 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
 
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
     found, size = results.scaling(record), record.config.world_size
-    price = results.study.cost.price_per_device_hour
+    prices, nodes = prices_of(results.study), record.nodes or 1
     speedup = _over_one_device(found, size)
     rate, runs = found.throughput_samples_per_s, results.study.cost.runs
-    every = tuple(_cost(record, rate, work, price) for work in pieces)
+    joules = _joules_a_sample(record)
+    every = tuple(
+        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), size, nodes, prices, joules)
+        for work in pieces
+    )
     run = next(work for work in pieces if work.is_run)
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
         steps_s = steps_time(record, run.samples, rate).value
         saved_s = less(speedup, 1.0).scaled(steps_s)
-        saved_device_s = less(speedup, size).scaled(steps_s)
+        # money in units of a second of one device on one node
+        one_price, price = prices.of_second(1, 1), prices.of_second(size, nodes)
+        dear = price / one_price if price and one_price else size
+        saved_paid_s = less(speedup, dear).scaled(steps_s)
         one_s, many_s = _restarts(results, record)
         if one_s is not None and many_s is not None and run.epochs:
             saved_s = sum_of(saved_s, _less_of(one_s, many_s).scaled(run.epochs))
-            saved_device_s = sum_of(saved_device_s, _less_of(one_s, many_s.scaled(size)).scaled(run.epochs))
+            restarts_s = _less_of(one_s, many_s.scaled(dear)).scaled(run.epochs)
+            saved_paid_s = sum_of(saved_paid_s, restarts_s)
         saved_s = saved_s.scaled(runs)
-        saved_money = saved_device_s.scaled(runs * price / HOUR_S) if price else None
+        saved_money = saved_paid_s.scaled(runs * one_price) if one_price else None
     return CostPoint(
         record=record,
         label=results.label(record),
@@ -145,16 +153,22 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
     )
 
 
-def _cost(record: TrialRecord, rate: Estimate, work: Work, price: float | None) -> Cost:
-    time_s = epochs_time(record, work.samples, work.epochs, rate)
-    device_s = time_s.scaled(record.config.world_size)
-    joules = _joules_a_sample(record)
+def cost_of(
+    work: Work,
+    time_s: Estimate,
+    devices: int,
+    nodes: int,
+    prices: Prices,
+    joules_per_sample: float | None = None,
+) -> Cost:
+    """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
+    price = prices.of_second(devices, nodes)
     return Cost(
         work=work,
         time_s=time_s,
-        device_s=device_s,
-        money=device_s.scaled(price / HOUR_S) if price else None,
-        energy_joules=None if joules is None else joules * work.samples,
+        device_s=time_s.scaled(devices),
+        money=time_s.scaled(price) if price is not None else None,
+        energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
     )
 
 
@@ -165,7 +179,7 @@ def _restarts(results: MeasuredStudy, record: TrialRecord) -> tuple[Estimate | N
     """
     alone = (
         restart_time(each)
-        for each in results.measured
+        for each in results.related.of(record)
         if each.config.world_size == 1 and same_question(each.config, record.config)
     )
     many_s = restart_time(record)

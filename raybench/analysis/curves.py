@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import COMPARED_ROLES, is_default
@@ -11,7 +11,13 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
-from raybench.analysis.same_setting import of_first_role, same_question, without_batch
+from raybench.analysis.same_setting import (
+    of_first_role,
+    question_key,
+    same_question,
+    whole_key,
+    without_batch,
+)
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.study import Study
@@ -65,13 +71,18 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
     """
     scaled = of_first_role(measured, "scaling", "search")
     groups: list[list[TrialRecord]] = []
+    alike: dict[Hashable, list[list[TrialRecord]]] = {}  # groups by what they ask, and by that on one device
     for record in sorted(scaled, key=lambda each: -each.config.world_size):
         # A trial on one device belongs to every setting that is the same there.
-        joined = [group for group in groups if _on_one_curve(group[0].config, record.config)]
+        key = question_key(record.config), question_key(record.config, 1)
+        rivals = alike.get(key[1] if record.config.world_size == 1 else key, ())
+        joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
         for group in joined:
             group.append(record)
         if not joined:
             groups.append([record])
+            for each in (key, key[1]):
+                alike.setdefault(each, []).append(groups[-1])
     found = []
     for group in groups:
         points = [_point(record, scalings[record.trial_id]) for record in group]
@@ -150,8 +161,8 @@ def _trials(curve: BatchCurve) -> list[str]:
 def _points_by_setting(
     measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling], world_size: int
 ) -> list[tuple[Configuration, dict[int, BatchPoint]]]:
-    """For each setting but for the batch, the batches measured. A configuration is not hashable."""
-    points: list[tuple[Configuration, dict[int, BatchPoint]]] = []
+    """For each setting but for the batch, the batches measured."""
+    points: dict[Hashable, tuple[Configuration, dict[int, BatchPoint]]] = {}
     for record in measured:
         if record.request.role not in COMPARED_ROLES or record.config.world_size != world_size:
             continue
@@ -159,12 +170,10 @@ def _points_by_setting(
         if found.efficiency is None or found.speedup is None:
             continue
         batch = record.config.setting.batch_size
-        key = without_batch(record.config)
-        group = next((group for known, group in points if known == key), None)
-        if group is None:
-            points.append((key, group := {}))
+        alike = without_batch(record.config)
+        _, group = points.setdefault(whole_key(alike), (alike, {}))
         group[batch] = BatchPoint(batch, found.speedup, found.efficiency, record.trial_id)
-    return points
+    return list(points.values())
 
 
 def _batch_curve(label: str, size: int, points: list[BatchPoint], is_headline: bool = False) -> BatchCurve:

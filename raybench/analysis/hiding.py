@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +12,8 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import one_of_each, same_question, without_batch
+from raybench.analysis.same_setting import one_of_each, question_key, without_batch
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 
@@ -57,16 +56,12 @@ def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
     if headline is None or headline.config.world_size == 1:
         return ()
     size = headline.config.world_size
-    groups: list[list[TrialRecord]] = []
+    groups: dict[Hashable, list[TrialRecord]] = {}
     for record in results.tried:
-        if record.config.world_size != size:
-            continue
-        joined = next((group for group in groups if _but_for_batch(group[0].config, record.config)), None)
-        if joined is None:
-            groups.append([record])
-        else:
-            joined.append(record)
-    found = [_of_group(results, group) for group in groups]
+        if record.config.world_size == size:
+            key = record.config.placement, question_key(without_batch(record.config))
+            groups.setdefault(key, []).append(record)
+    found = [_of_group(results, group) for group in groups.values() if len(group) > 1]
     first = label_without_batch(results.study, headline.config)
     return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))
 
@@ -83,10 +78,6 @@ def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
             share = (fraction - HIDDEN) / (fraction - next_fraction)
             return math.exp(math.log(compute_s) + share * math.log(next_s / compute_s)), index
     return None
-
-
-def _but_for_batch(one: Configuration, other: Configuration) -> bool:
-    return one.placement == other.placement and same_question(without_batch(one), without_batch(other))
 
 
 def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:
@@ -119,19 +110,21 @@ def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measu
     """One for each batch; a trial with all variants comes before one of the search."""
     points = {record.trial_id: _point(results, record, measure) for record in group}
     known = [record for record in group if points[record.trial_id]]
-    chosen = one_of_each(known, lambda one, other: one.batch_size == other.batch_size)
+    chosen = one_of_each(known, lambda config: config.batch_size)
     found = [point for record in chosen if (point := points[record.trial_id])]
     return sorted(found, key=lambda point: point.compute_s.value)
 
 
 def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> HidingPoint | None:
     waterfall = results.waterfalls[record.trial_id]
-    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
-    alone_s = [level(values) for values in found if values is not None]
-    if waterfall is None or not alone_s:
+    if waterfall is None:
         return None
     exposed = measure == "exposed communication"
     fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
     if fraction is None:
+        return None
+    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
+    alone_s = [level(values) for values in found if values is not None]
+    if not alone_s:
         return None
     return HidingPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)

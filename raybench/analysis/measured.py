@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
@@ -17,7 +18,7 @@ from raybench.analysis.estimates.repeated import (
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
-from raybench.analysis.same_setting import of_first_role
+from raybench.analysis.same_setting import Related, of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.spec.study import Study
@@ -75,11 +76,16 @@ class MeasuredStudy:
 
     def starts(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
         """The complete records of one of the measured, one for each start of the workers."""
-        return starts_of(record, self.records)
+        return starts_of(record, self.related.of(record))
+
+    @cached_property
+    def related(self) -> Related:
+        """Which records bear on which."""
+        return Related(self.records)
 
     def by_start(self, record: TrialRecord) -> list[Scaling]:
         """How one of the measured scales in each of its starts."""
-        return [scaling(each, self.records) for each in self.starts(record)]
+        return [scaling(each, self.related.of(each)) for each in self.starts(record)]
 
     def label(self, record: TrialRecord) -> str:
         """The record's setting by the knobs and variables that the study explores."""
@@ -110,14 +116,20 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     headline = choice.headline(study, measured, target)
-    scalings = {record.trial_id: scaling_over_starts(record, everything) for record in measured}
+    related = Related(everything)
+    scalings: dict[str, Scaling] = {}
+    waterfalls: dict[str, Waterfall | None] = {}
+    for record in measured:
+        bearing = related.of(record)
+        scalings[record.trial_id] = scaling_over_starts(record, bearing)
+        waterfalls[record.trial_id] = waterfall_over_starts(record, bearing)
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         measured=tuple(measured),
         target_world_size=target,
         scalings=scalings,
-        waterfalls={record.trial_id: waterfall_over_starts(record, everything) for record in measured},
+        waterfalls=waterfalls,
         curves=tuple(curves(study, measured, scalings)),
         batch_curves=tuple(batch_curves(study, measured, scalings, headline)),
         headline=headline,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.repeated import scaling_over_starts
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.prices import Prices
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective
 
@@ -17,7 +20,6 @@ UNITS: dict[Objective, str] = {
     "cost_per_sample": "device-seconds",  # the study's currency where it names a price
     "peak_memory": "bytes",
 }
-HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,15 @@ class Candidate:
 def objective_value(
     record: TrialRecord,
     objective: Objective,
-    price_per_device_hour: float | None = None,
+    prices: Prices | None = None,
     others: Sequence[TrialRecord] = (),
+    scaled: Scaling | None = None,
 ) -> float | None:
     """The value of a complete record for one objective; None where the record does not have it.
 
-    Throughput in samples/s; cost in the price's currency for a sample, without a price in device-seconds;
+    ``scaled``: how it scales beside ``others``, where that is known.
+
+    Throughput in samples/s; cost in the prices' currency for a sample, without a price in device-seconds;
     peak memory in bytes, of the rank that takes most, as torch counts it (else as the device does).
     """
     measurement = record.steps
@@ -44,13 +49,15 @@ def objective_value(
         return None
     if objective == "peak_memory":
         return max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
-    found = scaling_over_starts(record, others)
+    found = scaled or scaling_over_starts(record, others)
     if objective == "efficiency":
         return found.efficiency.value if found.efficiency else None
     if objective == "throughput":
         return found.throughput_samples_per_s.value
-    device_seconds = record.config.world_size / found.throughput_samples_per_s.value
-    return device_seconds * (price_per_device_hour / HOUR_S if price_per_device_hour else 1.0)
+    price = prices.of_second(record.config.world_size, record.nodes or 1) if prices else None
+    if price is None:
+        return record.config.world_size / found.throughput_samples_per_s.value
+    return price / found.throughput_samples_per_s.value
 
 
 def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
@@ -66,3 +73,16 @@ def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective
         )
 
     return [each for each, score in zip(candidates, scores, strict=True) if not dominated(score)]
+
+
+def on_front(options: Sequence[tuple[Estimate, ...]]) -> list[bool]:
+    """Whether each option may be on the front of what is smallest in all respects, given how sure each is.
+
+    It is unless another option is better in every respect, its whole interval: what noise can turn around is
+    no dominance.
+    """
+
+    def beats(one: tuple[Estimate, ...], other: tuple[Estimate, ...]) -> bool:
+        return all(mine.high < theirs.low for mine, theirs in zip(one, other, strict=True))
+
+    return [not any(beats(other, each) for other in options) for each in options]

@@ -173,7 +173,8 @@ class _Counterparts:
         """Trials at a published world size, or at what stands in for it."""
         size = self._stand_in.get(world_size or 0, world_size)
         complete = self._results.complete
-        return [r for r in complete if r.request.role != "confirmation" and r.config.world_size == size]
+        beside = ("confirmation", "verification")
+        return [r for r in complete if r.request.role not in beside and r.config.world_size == size]
 
     def _batch_stand_in(self, world_size: int | None, figures: Sequence[Figure]) -> dict[int | None, int]:
         """Measured batches beside published ones that were not, the largest beside the largest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
@@ -11,9 +11,11 @@ from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, diagnose_configurations
+from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.diagnosis.study import diagnose_study
+from raybench.analysis.diagnosis.verifications import Verification, verifications
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -21,12 +23,17 @@ from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
+from raybench.analysis.prediction.of_study import outlook_of_study
+from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
+from raybench.analysis.recommendation import Recommendation, recommendation
+from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
+from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 
@@ -40,17 +47,23 @@ class StudyResults(MeasuredStudy):
     best_label: str
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
-    findings: tuple[Finding, ...]
+    recommendation: Recommendation | None  # what to use
+    findings: tuple[Finding, ...]  # of every trial
+    diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
+    search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     hiding: tuple[Hiding, ...]
+    what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]
     extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
+    outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     experiment: PublishedExperiment | None  # that the study repeats
@@ -58,11 +71,20 @@ class StudyResults(MeasuredStudy):
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
 
-def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
-    """All that follows from ``records``, whatever their states and however many there are."""
+def analyse(
+    study: Study,
+    records: Sequence[TrialRecord],
+    devices_per_node: int = 1,
+    around: Around | None = None,
+) -> StudyResults:
+    """All that follows from ``records``, whatever their states and however many there are.
+
+    ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
+    ``around``: the machine, and the links of a sweep, where they are known.
+    """
     base = measured_study(study, records)
     several = len(base.study.search.objectives) > 1
-    chosen = choice.choose(base.study, base.records, base.target_world_size)
+    chosen = choice.choose(base.study, base.records, base.target_world_size, base.scalings)
     best = choice.best(base.study, base.records, base.target_world_size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
@@ -71,25 +93,33 @@ def analyse(study: Study, records: Sequence[TrialRecord]) -> StudyResults:
     training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
+    confirmed = tuple(confirmations(base, chosen))
+    diagnosis = diagnose_study(base, confirmed, around or Around())
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
-        **vars(base),
+        **{each.name: getattr(base, each.name) for each in fields(base)},
         summaries=summaries,
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
-        confirmations=tuple(confirmations(base, chosen)),
-        findings=tuple(finding for record in base.records for finding in findings(record)),
-        configurations=diagnose_configurations(base),
+        confirmations=confirmed,
+        recommendation=recommendation(base, best, confirmed),
+        findings=diagnosis.findings,
+        diagnosis=diagnosis.first,
+        verifications=verifications(base, diagnosis.first, confirmed),
+        configurations=diagnosis.configurations,
         attribution=attribution(base),
+        search_history=search_history(base),
         batch_lines=batch_lines(base),
         hiding=hidden,
+        what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
         profiled=profiled(base),
         work=work,
         costs=costs(base, work),
         extra_device_time=extra_device_time(base),
+        outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,
         experiment=experiment,

@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from pydantic import BaseModel
 
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.estimates.remembered import remembered
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 
+_OF_A_QUESTION = ("workload", "optimizer", "environment", "scaling", "device", "data")
+_OF_WORK = (
+    "workload", "optimizer", "setting", "environment", "scaling", "device", "world_size", "placement",
+)  # fmt: skip
 
-def same_setting(one: Configuration, other: Configuration) -> bool:
-    """Whether the two are one suggestion: the same setting and variables, as far as they can matter.
+
+def setting_key(config: Configuration) -> Hashable:
+    """Equal for configurations that are one suggestion: the setting and variables, as far as they can matter.
 
     Each on its own world size; a batch is of a device, or of all: as the scaling says.
     """
-    mine, theirs = one.setting.at(one.world_size), other.setting.at(other.world_size)
-    return (mine, one.environment, one.scaling) == (theirs, other.environment, other.scaling)
+    return config.setting.at(config.world_size), _hashable(config.environment), config.scaling
+
+
+def question_key(config: Configuration, world_size: int | None = None) -> Hashable:
+    """Equal for configurations that differ in nothing but world size and placement.
+
+    ``world_size`` 1: without the knobs that have no effect on one device.
+    """
+    setting = config.setting.at(1) if world_size == 1 else config.setting
+    return setting, *(_hashable(getattr(config, name)) for name in _OF_A_QUESTION)
+
+
+def work_key(config: Configuration) -> Hashable:
+    """Equal for configurations that do the same on the same devices, wherever the data lie."""
+    return tuple(_hashable(getattr(config, name)) for name in _OF_WORK)
+
+
+def whole_key(config: Configuration) -> Hashable:
+    """Equal for equal configurations, which themselves cannot be keys."""
+    return _hashable(config)
+
+
+def change_key(config: Configuration) -> Hashable:
+    """Equal for configurations of one workload and size of which neither ``differs`` from the other."""
+    return config.setting, _hashable(config.environment), config.placement
+
+
+def same_setting(one: Configuration, other: Configuration) -> bool:
+    """Whether the two are one suggestion, as ``setting_key`` has it."""
+    return setting_key(one) == setting_key(other)
 
 
 def same_question(one: Configuration, other: Configuration) -> bool:
@@ -23,11 +60,25 @@ def same_question(one: Configuration, other: Configuration) -> bool:
 
     On one device the knobs that have no effect there are left out of the comparison.
     """
-    mine, theirs = one.setting, other.setting
-    if 1 in (one.world_size, other.world_size):
-        mine, theirs = mine.at(1), theirs.at(1)
-    named = ("workload", "optimizer", "environment", "scaling", "device", "data")
-    return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
+    least = min(one.world_size, other.world_size)
+    return question_key(one, least) == question_key(other, least)
+
+
+def _hashable(value: Any) -> Hashable:
+    """A value that is equal where ``value`` is, and can be a key."""
+    if isinstance(value, BaseModel):
+        return _of_model(value)
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(each)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(each) for each in value)
+    return value  # type: ignore[no-any-return]
+
+
+@remembered
+def _of_model(value: BaseModel) -> Hashable:
+    parts = [_hashable(each) for each in vars(value).values()]
+    return type(value), *parts, _hashable(value.model_extra or {})
 
 
 def between_starts(one: Configuration, other: Configuration) -> float:
@@ -45,17 +96,7 @@ def without_batch(config: Configuration) -> Configuration:
 
 def same_work(one: Configuration, other: Configuration) -> bool:
     """Whether the two do the same on the same devices, wherever the data lie: in two studies, say."""
-    named = (
-        "workload",
-        "optimizer",
-        "setting",
-        "environment",
-        "scaling",
-        "device",
-        "world_size",
-        "placement",
-    )
-    return all(getattr(one, name) == getattr(other, name) for name in named)
+    return work_key(one) == work_key(other)
 
 
 def of_first_role(records: Iterable[TrialRecord], *roles: Role) -> tuple[TrialRecord, ...]:
@@ -71,11 +112,35 @@ def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 
 
 def one_of_each(
-    records: Iterable[TrialRecord], same: Callable[[Configuration, Configuration], bool]
+    records: Iterable[TrialRecord], key: Callable[[Configuration], Hashable]
 ) -> list[TrialRecord]:
-    """One trial for each thing that ``same`` tells apart: one of the curve before one of the search."""
-    distinct: list[TrialRecord] = []
+    """One trial for each thing that ``key`` tells apart: one of the curve before one of the search."""
+    distinct: dict[Hashable, TrialRecord] = {}
     for record in scaling_first(records):
-        if not any(same(record.config, other.config) for other in distinct):
-            distinct.append(record)
-    return distinct
+        distinct.setdefault(key(record.config), record)
+    return list(distinct.values())
+
+
+class Related:
+    """Records by what they ask: those that bear on one trial are found without looking at all of them."""
+
+    def __init__(self, records: Iterable[TrialRecord]) -> None:
+        self._of_question: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        self._on_one_device: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        for place, record in enumerate(records):
+            if record.steps is None:
+                continue
+            config = record.config
+            self._of_question.setdefault(question_key(config), []).append((place, record))
+            if config.world_size == 1:
+                self._on_one_device.setdefault(question_key(config, 1), []).append((place, record))
+
+    def of(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
+        """The records with step times that hold its further starts, or its baseline, in their order.
+
+        Of a trial on one device those of its own question; of one on several those on one device too.
+        """
+        config = record.config
+        found = dict(self._of_question.get(question_key(config), ()))
+        found |= dict(self._on_one_device.get(question_key(config, 1), ()))
+        return tuple(found[place] for place in sorted(found))

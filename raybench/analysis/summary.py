@@ -17,6 +17,7 @@ from raybench.analysis.estimates.repeated import (
 )
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.same_setting import Related
 from raybench.analysis.trained_run import TrainedRun
 from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
@@ -124,20 +125,20 @@ def summarize(
     them and their times together; what has no interval is the first one's.
     """
     names, known_scalings, known_waterfalls = _varying(records), scalings or {}, waterfalls or {}
-    rows = []
+    rows, related = [], Related(records)
     trials = {record.trial_id for record in one_of_starts(records)}
     for record in records:
         if record.state == "complete" and record.trial_id not in trials:
             continue
         scaled, divided = None, None
         if record.steps is not None:
-            scaled = known_scalings.get(record.trial_id) or scaling_over_starts(record, records)
+            scaled = known_scalings.get(record.trial_id) or scaling_over_starts(record, related.of(record))
             if record.trial_id in known_waterfalls:
                 divided = known_waterfalls[record.trial_id]
             else:
-                divided = waterfall_over_starts(record, records)
+                divided = waterfall_over_starts(record, related.of(record))
         row = _summary(record, names, scaled, divided)
-        together = starts_of(record, records) if record.steps is not None else (record,)
+        together = starts_of(record, related.of(record)) if record.steps is not None else (record,)
         rows.append(replace(row, wall_time_s=sum(each.wall_time_s for each in together)))
     return rows
 

@@ -98,7 +98,7 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
         mean_epoch_time_s=fmean(times_s),
         total_s=totals_s,
         to_target=None if runs[0].spec.target_accuracy is None else _to_target(runs),
-        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
+        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=False)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 
 from raybench.commands.exit_codes import DONE, SLOWER
 from raybench.commands.options import parse_percent
+from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -38,6 +40,14 @@ def compare(
             "[default: 7%]",
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write report.html, report.md, summary.csv, summary.tex and plots.",
+        ),
+    ] = None,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
     from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
@@ -45,25 +55,36 @@ def compare(
 
     slower = None if fail_if_slower is None else parse_percent(fail_if_slower, "--fail-if-slower")
     starts = BETWEEN_STARTS if between_starts is None else parse_percent(between_starts, "--between-starts")
-    code = compare_directories(directories, make_console(), fail_if_slower=slower, between_starts=starts)
+    code = compare_directories(
+        directories, make_console(), fail_if_slower=slower, between_starts=starts, output=output
+    )
     raise typer.Exit(code)
 
 
 def compare_directories(
-    directories: Sequence[Path], console: Console, *, fail_if_slower: float | None, between_starts: float
+    directories: Sequence[Path],
+    console: Console,
+    *,
+    fail_if_slower: float | None,
+    between_starts: float,
+    output: Path | None = None,
 ) -> int:
     """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
 
-    ``between_starts``: as ``side_by_side`` takes it.
+    ``between_starts``: as ``side_by_side`` takes it; ``output``: where the files of a report are written.
 
     Raises:
-        RequestError: fewer than two directories, one twice, one that is none, or nothing to fail by.
+        RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
+            ``output`` that holds something or cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
-    from raybench.report.comparison import print_comparison
+    from raybench.records.store import cannot
+    from raybench.report.comparison import print_comparison, write_comparison
     from raybench.report.tables.comparison import starts_words
     from raybench.report.wording import share, times
 
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
@@ -72,12 +93,20 @@ def compare_directories(
     unique = len(set(names)) == len(names)
     studies = side_by_side(
         [
-            _side(directory, name if unique else str(directory))
+            _side(directory, name if unique else str(directory), console)
             for directory, name in zip(directories, names, strict=True)
         ],
         between_starts,
     )
     print_comparison(studies, console)
+    if output is not None:
+        words = " ".join(shlex.quote(str(directory)) for directory in directories)
+        command = f"python -m raybench.study compare {words} --output {shlex.quote(str(output))}"
+        try:
+            files = write_comparison(output, studies, command)
+        except OSError as error:
+            raise RequestError(f"--output: {cannot(output, 'be written', error)}") from None
+        console.print(f"Report:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     if fail_if_slower is None:
         return DONE
     code, first = DONE, studies.first
@@ -98,11 +127,13 @@ def compare_directories(
     return code
 
 
-def _side(directory: Path, name: str) -> Side:
+def _side(directory: Path, name: str, console: Console) -> Side:
     from raybench.analysis import analyse
     from raybench.analysis.comparison import Side
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(directory) as store:
+        for warning in store.warnings:
+            console.print(f"note: {warning}", soft_wrap=True, highlight=False, markup=False)
         results = analyse(store.study(), list(store.latest().values()))
         return Side(name, results, store.environment())

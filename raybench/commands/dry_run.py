@@ -9,15 +9,16 @@ from rich.console import Console
 from raybench.analysis.labels import trial_words, weights_words
 from raybench.commands.display import clock_words
 from raybench.plan.trials import Plan
+from raybench.run.verify import MOST_WITHOUT_BUDGET
 
 
-def print_plan(plan: Plan, console: Console) -> None:
+def print_plan(plan: Plan, console: Console, *, verify: bool = False) -> None:
     """World sizes, trials, the values to explore, the time."""
-    for line in plan_lines(plan):
+    for line in plan_lines(plan, verify=verify):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: Plan, *, verify: bool = False) -> Iterator[str]:
     """The same, line by line."""
     study = plan.study
     yield from filter(None, [weights_words(study)])
@@ -28,6 +29,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
     for request in plan.training():
         yield f"training: {request.trial_id}  {trial_words(study, request)}"
+    if verify:
+        yield _verify_words(plan)
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
@@ -50,6 +53,12 @@ def _largest_batch_words(plan: Plan) -> str:
         f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
         f"up to {plan.study.search.max_batch_size:,}{each}"
     )
+
+
+def _verify_words(plan: Plan) -> str:
+    limited = plan.study.time_budget_seconds is not None
+    number = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
+    return f"verification: the changes that the first findings propose, {number}, interleaved"
 
 
 def _search_lines(plan: Plan) -> Iterator[str]:

@@ -71,8 +71,9 @@ def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
     A search's trials have no transfers apart from compute, and a confirmation no device alone.
     """
     parts = waterfall(record)
-    # beside a confirmation's rounds there was no base: what others measured is theirs
-    efficiency = None if record.request.role == "confirmation" else scaling.efficiency
+    # in a confirmation's rounds there was no base: what others measured is theirs
+    without_base = record.request.role in ("confirmation", "verification")
+    efficiency = None if without_base else scaling.efficiency
     found: dict[Metric, Estimate | None] = {
         metrics.STEP_TIME: scaling.step_time_s,
         metrics.THROUGHPUT: scaling.throughput_samples_per_s,

@@ -42,8 +42,13 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     return field, tables["value"] if list(tables) == ["value"] else value
 
 
-def parse_list(text: str, convert: Callable[[str], T], option: str, rule: str) -> tuple[T, ...]:
-    """The values between commas, each once; ``convert`` raises ``ValueError`` where one breaks ``rule``."""
+def parse_list(
+    text: str, convert: Callable[[str], T], option: str, rule: str, *, once: bool = True
+) -> tuple[T, ...]:
+    """The values between commas, each ``once``.
+
+    ``convert`` raises ``ValueError`` where one breaks ``rule``.
+    """
     values: list[T] = []
     for part in text.split(","):
         try:
@@ -53,7 +58,7 @@ def parse_list(text: str, convert: Callable[[str], T], option: str, rule: str) -
             raise RequestError(
                 f"{option}: {rule} (received {received(part.strip())}{received_all})"
             ) from None
-        if value in values:
+        if once and value in values:
             raise RequestError(f"{option}: each value once (received {received(part.strip())} twice)")
         values.append(value)
     return tuple(values)
@@ -71,6 +76,12 @@ def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"
     return parse_list(
         text, _whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"'
     )
+
+
+def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
+    """``2,4,4``: several world sizes may stand on equally many."""
+    rule = "whole numbers above 0 with commas between them"
+    return parse_list(text, _whole_above_0, option, rule, once=False)
 
 
 def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
@@ -124,6 +135,21 @@ def parse_whole(option: str) -> Callable[[str], int]:
             return int(text)
         except ValueError:
             raise RequestError(f"{option}: a whole number (received {received(text)})") from None
+
+    return parse
+
+
+def parse_above_0(option: str) -> Callable[[str], float]:
+    """A parser of a finite number above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise RequestError(f"{option}: a number above 0 (received {received(text)})")
+        return value
 
     return parse
 

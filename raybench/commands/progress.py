@@ -5,10 +5,12 @@ from __future__ import annotations
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
+from raybench.analysis.whatif.study import bucket_choice
 from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
+from raybench.report.tables.what_if import choice_words
 from raybench.report.wording import factor, percent
 from raybench.spec.study import Study
 
@@ -20,6 +22,7 @@ class StudyProgress:
 
     def __init__(self, study: Study, display: Display) -> None:
         self._study, self._display = study, display
+        self._said_what_if = False
 
     def stage(self, text: str) -> None:
         """What the study is at."""
@@ -38,6 +41,17 @@ class StudyProgress:
         request = record.study_request
         names = trial_words(self._study, request), short_trial_words(self._study, request)
         self._display.trial_done(names, outcome_words(record, scaling))
+        if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
+            self._say_what_if(record)
+
+    def _say_what_if(self, record: TrialRecord) -> None:
+        """Once, by the first trial of the default that was taken apart: before other buckets are measured."""
+        if "bucket_cap_mb" not in self._study.knobs.explored():
+            return
+        chosen = bucket_choice(self._study, record)
+        if chosen is not None:
+            self._said_what_if = True
+            self._display.line(f"  {choice_words(chosen)}")
 
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         """The best so far."""
@@ -61,6 +75,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
     if record.request.role == "confirmation":
         return f"{rate} beside the default, {rounds}"
+    if record.request.role == "verification":
+        return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
         return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"

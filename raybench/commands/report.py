@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.paths import shown_path
+from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from raybench.analysis.collectives.link import Link, LinkKey
     from raybench.records.store import ResultsDirectory
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR|FILE.csv", help="A results directory, or a CSV file of step times.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of a CSV file: where the report goes; new or empty.")
+    ] = None,
+    scaling: Annotated[
+        Literal["weak", "strong"] | None,
+        typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    communication: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Results of a sweep of the same devices: what their link can do."),
+    ] = None,
 ) -> None:
-    """Analysis and report again, from the results on disk."""
+    """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
+    if directory.is_file():
+        from raybench.commands.import_report import report_file
+
+        raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
+    if output is not None or scaling is not None:
+        name = "--output" if output is not None else "--scaling"
+        raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
+    links = {} if communication is None else _swept_links(communication)
     with ResultsDirectory.open_readonly(directory) as store:
-        raise typer.Exit(write_and_print(store, make_console(), store.warnings, quiet=quiet))
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links)
+    raise typer.Exit(code)
+
+
+def _swept_links(directory: Path) -> Mapping[LinkKey, Link]:
+    """The lines of a sweep's collectives. Raises ``RequestError`` where the directory is none of a sweep."""
+    from raybench.analysis.collectives.link import link
+    from raybench.errors import RequestError
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(directory) as store:
+        if not store.is_sweep:
+            raise RequestError(
+                f"--communication: the results directory of a sweep, as `raybench communication` writes one "
+                f"(received {directory}, of a study)"
+            )
+        return link(store.latest().values())
 
 
 @dataclass(frozen=True)
@@ -39,36 +78,61 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    hint: str = ""  # what else is in the report
 
 
 def write_and_print(
-    store: ResultsDirectory, console: Console, notes: Sequence[str] = (), *, quiet: bool = False
+    store: ResultsDirectory,
+    console: Console,
+    notes: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+    links: Mapping[LinkKey, Link] | None = None,
 ) -> int:
-    """Analysis and report from the records on disk; 1 where no trial completed."""
-    report = _of_sweep(store) if store.is_sweep else _of_study(store)
+    """Analysis and report from the records on disk; 1 where no trial completed.
+
+    ``links``: of a sweep of the same devices, for the diagnosis.
+    """
+    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {})
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
         report.print_summary(console)
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
-    files = report.write(store.environment().model_dump(mode="json"))
+    if report.hint and not quiet:
+        console.print(f"\n{report.hint}", soft_wrap=True, highlight=False, markup=False)
+    try:
+        files = report.write(store.environment().model_dump(mode="json"))
+    except OSError as error:
+        from raybench.records.store import cannot
+
+        place = Path(error.filename) if error.filename else store.path / "report"
+        raise StoreError(f"{cannot(place, 'be written', error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(store: ResultsDirectory) -> _Report:
+def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report:
     from raybench.analysis import analyse
+    from raybench.analysis.diagnosis.case import Around
+    from raybench.analysis.prediction.of_study import devices_of_node
+    from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
+    from raybench.report.code.section import hint
 
-    results = analyse(store.study(), list(store.latest().values()))
+    study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    on_a_node = devices_of_node(environment, study)
+    results = analyse(study, records, on_a_node, Around(links, environment))
+    left_out = left_out_words(study, records)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console),
-        lambda environment: write_report(store.path, results, environment, store.path / "samples"),
+        lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
+        hint(results),
     )
 
 
@@ -88,9 +152,3 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
 def resume_command(path: Path, command: str) -> str:
     """The line that goes on where a run of ``command`` stopped."""
     return f"python -m raybench.study {command} --resume --output {shlex.quote(shown_path(path))}"
-
-
-def shown_path(path: Path) -> str:
-    """A path as short as it is from here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

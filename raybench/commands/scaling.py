@@ -64,6 +64,9 @@ def scaling(
     profile: Annotated[
         bool, typer.Option("--profile", help="Traces of the default and the best trial.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of weights, batches and search.")
     ] = None,
@@ -112,6 +115,7 @@ def scaling(
         runner=runner,
         address=address,
         working_dir=working_dir,
+        verify=verify,
         dry_run=dry_run,
         quiet=quiet,
     )

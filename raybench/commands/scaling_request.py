@@ -31,6 +31,7 @@ class Options:
     runner: Literal["group", "tune"] = "group"
     address: str | None = None
     working_dir: Path | None = None
+    verify: bool = False
     dry_run: bool = False
     quiet: bool = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
@@ -68,7 +69,7 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
-        print_plan(plan, console)
+        print_plan(plan, console, verify=options.verify)
         return DONE
     if plan.study.training is not None:
         refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
@@ -85,7 +86,7 @@ def _run(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
         lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet),
-        command=f"scaling{runner}",
+        command=f"scaling{runner}{' --verify' if options.verify else ''}",
         quiet=options.quiet,
     )
 
@@ -122,6 +123,8 @@ def _measure(
         budget=Budget(_deadline(options, plan.study), epoch_samples),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
+        verify=options.verify,
+        around=Around(environment=store.environment()),
     )
 
     def run() -> None:

@@ -22,8 +22,12 @@ COST_IN_SEARCHES: dict[StepsRole, float] = {
     "search": 1.0,
     "scaling": 2.4,
     "confirmation": 1.0,
-    "verification": 1.7,
+    "verification": 1.0,
 }
+
+
+# The default's trial of a search, by which buckets are predicted, in those of other suggestions.
+COST_OF_PREDICTING = 1.7
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Budget:
     def took(self, request: StepsRequest, seconds: float) -> None:
         """Learn how long a trial took."""
         alone = request.config.world_size == 1
+        if request.role == "search" and "local" in request.variants:
+            seconds /= COST_OF_PREDICTING
         self._seen.append(_Seen(request.role, alone, request.settings, seconds))
 
     def cost(

@@ -27,6 +27,8 @@ from raybench.spec.training import TrainingSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
+# of the default, where other buckets are to be predicted before any is measured
+PREDICTING_VARIANTS: tuple[Variant, ...] = ("plain", "local", "synced", "replay")
 MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
 ALL_VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 
@@ -196,8 +198,17 @@ class Plan:
         return self.study.scaling.mode == "strong"
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion at the target world size."""
-        return self._steps(suggestion, "search", self.target, self._placement(self.target))
+        """The suggestion at the target world size; of the default what predicts other buckets."""
+        request = self._steps(suggestion, "search", self.target, self._placement(self.target))
+        if not self._predicts_buckets(request):
+            return request
+        rest = tuple(name for name in request.variants if name not in SEARCH_VARIANTS)
+        return request.model_copy(update={"variants": (*rest, *PREDICTING_VARIANTS)})
+
+    def _predicts_buckets(self, request: StepsRequest) -> bool:
+        config, explored = request.config, self.study.knobs.explored()
+        is_ddp = config.setting.strategy == "ddp" and config.world_size > 1
+        return is_ddp and "bucket_cap_mb" in explored and choice.is_default(self.study_in_numbers, config)
 
     def curve(self, suggestion: Suggestion, *, in_answer: bool = False) -> list[StepsRequest]:
         """The suggestion at every world size and placement, the largest first; ``single`` on one device.
@@ -212,6 +223,10 @@ class Plan:
             if size == 1 or suggestion.setting.strategy != "single"
         ]
         return [self.profiled(each) if in_answer and self._speaks(each) else each for each in requests]
+
+    def taken_apart(self, suggestion: Suggestion) -> StepsRequest:
+        """The suggestion with all variants where it was searched, as a point of a curve is."""
+        return self._steps(suggestion, "scaling", self.target, self._placement(self.target))
 
     def _speaks(self, request: StepsRequest) -> bool:
         """Whether a trial of a curve is the one that its setting is compared by."""
@@ -230,6 +245,20 @@ class Plan:
         placement = self._placement(self.target)
         request = self._steps(winner, "confirmation", self.target, placement)
         return request.model_copy(update={"versus": default.setting.at(self.target)})
+
+    def verification(
+        self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
+    ) -> StepsRequest:
+        """A change of a trial in the same rounds as the trial without it; by itself in other processes."""
+        changed = unchanged.model_copy(update={"setting": setting, "environment": environment})
+        paired = environment == unchanged.environment
+        return StepsRequest(
+            role="verification",
+            config=changed,
+            variants=("synced", "versus") if paired else ("synced",),
+            measure=self._measure("verification"),
+            versus=unchanged.setting if paired else None,
+        )
 
     def training(self) -> list[TrainingRequest]:
         """What is trained, with each seed on one device and on several: see ``_trained``.

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# What a clock or a counter can say: a line with anything else is no measurement, whoever wrote it.
+LONGEST_S, SHORTEST_S = 1e9, 1e-12
+Seconds = Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S, allow_inf_nan=False)]
+Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
+Difference = Annotated[float, Field(ge=-LONGEST_S, le=LONGEST_S, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=2**53)]
 
 
 class Frozen(BaseModel):

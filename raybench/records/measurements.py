@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from raybench.records.base import Frozen
+from raybench.records.base import Amount, Count, Difference, Duration, Frozen, Seconds
 from raybench.records.requests import Variant
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[
-    "phases", "matrix_peak", "parity", "compression_error", "restarts", "memory_snapshot", "profile"
+    "phases",
+    "gradient_timeline",
+    "matrix_peak",
+    "parity",
+    "compression_error",
+    "restarts",
+    "memory_snapshot",
+    "profile",
 ]
 
 
@@ -21,10 +28,16 @@ class Block(Frozen):
     """Steps of one variant in one round, after those thrown away."""
 
     variant: Variant
-    ranks: tuple[int, ...]  # who worked, as ranks of the worker group
-    step_time_s: tuple[float, ...]  # mean over steps, one for each of ``ranks``
-    slowest_s: float  # mean over steps of the slowest rank, ranks aligned step by step
-    num_steps: int
+    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)  # who worked, of the worker group
+    step_time_s: tuple[Seconds, ...]  # mean over steps, one for each of ``ranks``
+    slowest_s: Seconds  # mean over steps of the slowest rank, ranks aligned step by step
+    num_steps: Count
+
+    @model_validator(mode="after")
+    def _a_time_for_each_rank(self) -> Self:
+        if len(self.step_time_s) != len(self.ranks):
+            raise ValueError(f"a time for each of {len(self.ranks)} ranks (received {len(self.step_time_s)})")
+        return self
 
     @property
     def mean_s(self) -> float:
@@ -35,8 +48,8 @@ class Block(Frozen):
 class Round(Frozen):
     """One block of each variant, in the order in which they ran."""
 
-    blocks: tuple[Block, ...]
-    at_s: float  # since the first round began
+    blocks: tuple[Block, ...] = Field(min_length=1)
+    at_s: Duration  # since the first round began
     # of each rank's host: cores' worth of time that processes other than this trial's took
     other_cores: tuple[float | None, ...] = ()
     clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, while what is measured ran
@@ -51,8 +64,44 @@ class PhaseBlock(Frozen):
     """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
 
     variant: Literal["plain", "local", "synced"]
-    seconds: dict[Phase, float]
+    seconds: dict[Phase, Difference]  # the rest, a difference, may be below 0
+    num_steps: Count
+
+
+class HalfBatch(Frozen):
+    """The same step with half of each micro-batch: what of computing does not grow with the batch."""
+
+    batch_size: int  # samples of a micro-batch
+    before_s: float
+    ready_s: float  # of the last gradient, since the last backward pass began
+
+
+class GradientTimeline(Frozen):
+    """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
+
+    Timed apart from the rounds, as marks cost time. Medians over steps, means over ranks, in s, in whole
+    microseconds: of a model with thousands of parameters the record stays small.
+    """
+
+    # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
+    parameter_bytes: tuple[int, ...]
+    # since that backward pass began; the gradient is then copied into its bucket
+    ready_s: tuple[float, ...]
+    before_s: float  # from the step's begin to that of its last backward pass
+    backward_s: float  # that pass, until the gradients are back from the buckets
+    after_s: float  # from there to the next step
+    # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
+    micro_batch_s: float | None = None
     num_steps: int
+    half_batch: HalfBatch | None = None  # None: its batches cannot be cut, or it is compiled for one size
+    # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
+    communication_cores: float | None = None
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if len(self.parameter_bytes) != len(self.ready_s) or not self.ready_s:
+            raise ValueError("a time for each parameter")
+        return self
 
 
 class Restart(Frozen):
@@ -61,10 +110,10 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    first_batch_s: float  # from the end of the epoch before to the first batch
-    num_batches: int  # from the first one on, until the loader's processes are in step again
-    waited_s: float  # for these batches, the first one among them
-    usual_s: float  # wait for a batch after them, on average
+    first_batch_s: Duration  # from the end of the epoch before to the first batch
+    num_batches: Count  # from the first one on, until the loader's processes are in step again
+    waited_s: Duration  # for these batches, the first one among them
+    usual_s: Duration  # wait for a batch after them, on average
 
     @property
     def cost_s(self) -> float:
@@ -93,8 +142,8 @@ class TracedRank(Frozen):
     """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
 
     rank: int  # of the worker group
-    num_steps: int
-    steps_s: float  # from the first step's begin to the last one's end
+    num_steps: Count
+    steps_s: Seconds  # from the first step's begin to the last one's end
     compute_s: float
     communication_s: float  # waiting for other ranks within a transfer is part of it
     both_s: float  # communication while this rank computes
@@ -111,12 +160,12 @@ class StepsResult(Frozen):
     kind: Literal["steps"] = "steps"
     rounds: tuple[Round, ...]
     stopped_by: StopReason
-    batch_size: int  # micro-batch of one device
-    global_batch_size: int
-    samples_per_step: float  # of all ranks
-    tokens_per_step: float | None = None
-    epoch_samples: int | None = None  # of the training set; None: synthetic input
-    versus_samples_per_step: float | None = None
+    batch_size: Count  # micro-batch of one device
+    global_batch_size: Count
+    samples_per_step: Amount  # of all ranks
+    tokens_per_step: Amount | None = None
+    epoch_samples: Count | None = None  # of the training set; None: synthetic input
+    versus_samples_per_step: Amount | None = None
     warmup_steps: int
     setup_s: float
     warmup_s: float
@@ -125,6 +174,7 @@ class StepsResult(Frozen):
     bucket_bytes: tuple[int, ...] = ()
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
+    gradient_timeline: GradientTimeline | None = None  # of DDP without transfers, in trials of the curve
     restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
     profile: tuple[TracedRank, ...] = ()  # of each rank that has a trace, where a profile was asked for
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s

@@ -5,7 +5,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first; a raybench reads its own version only:
 
 4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
-   every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data).
+   every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
+   since, and absent in older records of this version: ``gradient_timeline`` of a result of steps.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
    ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
    ``start``, part of the id from 1 on.
@@ -21,13 +22,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Frozen
+from raybench.records.base import Duration, Frozen
 from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
-from raybench.records.requests import Configuration, StudyRequest, TrialRequest
+from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
 from raybench.records.trainings import TrainingResult
 
 SCHEMA_VERSION = 4
+LEAST_ROUNDS = 2  # of a complete trial: fewer have no interval
 
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[
@@ -51,7 +53,7 @@ class TrialRecord(Frozen):
     device_name: str | None = None
     group: int = 0  # counts the worker groups of the study
     started_at: str  # ISO 8601, UTC
-    wall_time_s: float
+    wall_time_s: Duration
     result: TrialResult | None = None
 
     @property
@@ -95,9 +97,31 @@ class TrialRecord(Frozen):
             raise ValueError("a trial that is not complete has a reason")
         return self
 
+    @property
+    def lacks_rounds(self) -> str:
+        """Why no step time can be told of a complete trial of steps, in words; else empty."""
+        result, request = self.steps, self.request
+        if result is None or request.kind != "steps":
+            return ""
+        needed: tuple[Variant, ...] = ("synced", "versus") if request.versus else ("synced",)
+        if request.versus is None and sum(each.block("plain") is not None for each in result.rounds) > 1:
+            needed = ()
+        full = sum(all(each.block(name) for name in needed) for each in result.rounds)
+        if full >= LEAST_ROUNDS:
+            return ""
+        return f"result.rounds: at least {LEAST_ROUNDS} with {' and '.join(needed)} (received {full})"
+
     def to_line(self) -> str:
         """One line of JSON, without the line's end."""
         return self.model_dump_json()
+
+    @classmethod
+    def from_line(cls, line: bytes) -> TrialRecord:
+        """The record of one line; raises ``ValueError`` on a foreign one or another version's."""
+        record = cls.model_validate_json(line)
+        if record.schema_version != SCHEMA_VERSION or "schema_version" not in record.model_fields_set:
+            raise ValueError(f"schema_version {record.schema_version}")
+        return record
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TrialRecord:

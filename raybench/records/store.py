@@ -29,6 +29,7 @@ from raybench.errors import StoreError
 from raybench.machine.comparing import differences, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
+from raybench.records.packed_rounds import Packer
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
 from raybench.spec.load import load_study, read_toml
@@ -47,9 +48,14 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
+PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
 _LOCK, _OWNER = ".lock", ".lock-owner"
 
 Asked = Study | Sweep  # what a results directory answers
+
+
+class DamagedLineError(StoreError):
+    """A line that is no record; whoever only reads can do without it."""
 
 
 class ResultsDirectory:
@@ -84,7 +90,7 @@ class ResultsDirectory:
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, _locked(path))
         except OSError as error:
-            raise StoreError(_cannot(path, "be written", error)) from None
+            raise StoreError(cannot(path, "be written", error)) from None
         try:
             if not isinstance(asked, Sweep):  # which has no steps
                 (path / SAMPLES).mkdir(exist_ok=True)
@@ -98,7 +104,7 @@ class ResultsDirectory:
             if (path / SAMPLES).is_dir():
                 (path / SAMPLES).rmdir()
             directory.close()
-            raise StoreError(_cannot(path, "be written", error)) from None
+            raise StoreError(cannot(path, "be written", error)) from None
         return directory
 
     @classmethod
@@ -113,7 +119,7 @@ class ResultsDirectory:
         try:
             directory = cls(path, _locked(path))
         except OSError as error:
-            raise StoreError(_cannot(path, "be written", error)) from None
+            raise StoreError(cannot(path, "be written", error)) from None
         try:
             directory._read()
             directory._write_epochs()
@@ -177,7 +183,7 @@ class ResultsDirectory:
         try:
             _replace(path, to_toml(asked))
         except OSError as error:
-            raise StoreError(_cannot(path, "be written", error)) from None
+            raise StoreError(cannot(path, "be written", error)) from None
 
     def environment(self) -> Environment:
         """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
@@ -188,7 +194,7 @@ class ResultsDirectory:
             return Environment.model_validate(data)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, OSError):
-                raise StoreError(_cannot(path, "be read", error)) from None
+                raise StoreError(cannot(path, "be read", error)) from None
             raise StoreError(f"{path}: damaged, no description of a machine") from None
 
     def records(self) -> list[TrialRecord]:
@@ -217,7 +223,7 @@ class ResultsDirectory:
         except OSError as error:
             kept = f"{len(self._records)} records before it are kept"
             raise StoreError(
-                f"{_cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
+                f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None
         self._records.append(record)
         if record.request.kind == "training":
@@ -229,7 +235,7 @@ class ResultsDirectory:
                 write_step_times(path, step_times)
         except OSError as error:
             raise StoreError(
-                f"{_cannot(path, 'be written', error)}: "
+                f"{cannot(path, 'be written', error)}: "
                 f"the record of trial {record.trial_id} is kept, its step times are not"
             ) from None
 
@@ -242,7 +248,7 @@ class ResultsDirectory:
                 _replace(folder / file.name, file.content)
         except OSError as error:
             raise StoreError(
-                f"{_cannot(folder, 'be written', error)}: "
+                f"{cannot(folder, 'be written', error)}: "
                 f"the record of trial {trial_id} is kept, its traces are not"
             ) from None
 
@@ -255,7 +261,7 @@ class ResultsDirectory:
                 return
             _replace(path, text)
         except OSError as error:
-            raise StoreError(f"{_cannot(path, 'be written', error)}: the records are kept") from None
+            raise StoreError(f"{cannot(path, 'be written', error)}: the records are kept") from None
 
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
@@ -282,10 +288,20 @@ class ResultsDirectory:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise StoreError(_cannot(path, "be read", error)) from None
+            raise StoreError(cannot(path, "be read", error)) from None
         *lines, last = content.split(b"\n")
+        packer = Packer() if len(content) > PACKED_FROM_BYTES else None
         for number, line in enumerate(lines, start=1):
-            self._records.append(_record(path, number, line))
+            try:
+                record = _record(path, number, line)
+            except DamagedLineError as error:
+                if self._lock is not None:
+                    raise  # what is gone would be measured again: that is for the user to decide
+                self.warnings.append(f"{error.problems[0]}; it is left out")
+                continue
+            self._records.append(packer.pack(record) if packer else record)
+        if lines and not self._records:
+            raise StoreError(*self.warnings[:3], f"{path}: no whole record")
         self._good_end = len(content) - len(last)
         if last:
             self.torn = last.decode(errors="replace")
@@ -320,15 +336,25 @@ class ResultsDirectory:
 
 def _record(path: Path, number: int, line: bytes) -> TrialRecord:
     try:
+        record = TrialRecord.from_line(line)
+    except ValueError:
+        record = _looked_at(path, number, line)  # which says what is wrong with it
+    if record.lacks_rounds:
+        raise DamagedLineError(f"{path}: line {number} is damaged: {record.lacks_rounds}")
+    return record
+
+
+def _looked_at(path: Path, number: int, line: bytes) -> TrialRecord:
+    try:
         data = json.loads(line)
         version = data["schema_version"]
     except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{path}: line {number} is damaged, no record") from None
+        raise DamagedLineError(f"{path}: line {number} is damaged, no record") from None
     _refuse_other_version(path, version)
     try:
         return TrialRecord.from_json(data)
     except ValidationError as error:
-        raise StoreError(f"{path}: line {number} is damaged: {_first_fault(error)}") from None
+        raise DamagedLineError(f"{path}: line {number} is damaged: {_first_fault(error)}") from None
 
 
 def _first_fault(error: ValidationError) -> str:
@@ -406,7 +432,8 @@ def _replace(path: Path, content: str | bytes) -> None:
         raise
 
 
-def _cannot(path: Path, what: str, error: OSError) -> str:
+def cannot(path: Path, what: str, error: OSError) -> str:
+    """Why something cannot be done with a path: "results/x: cannot be written: the disk is full"."""
     reason = (
         "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
     )

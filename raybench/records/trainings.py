@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from raybench.records.base import Frozen
+from raybench.records.base import Count, Duration, Frozen, Seconds
 
 
 class GradientNorms(Frozen):
@@ -21,21 +21,27 @@ class GradientNorms(Frozen):
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
-    epoch: int  # from 1
-    steps: int  # of the optimizer
+    epoch: Count  # from 1
+    steps: Count  # of the optimizer
     skipped_steps: int = 0  # of these, left out by the scaler of fp16: a gradient was not finite
-    samples: tuple[int, ...]  # that each rank trained on
+    samples: tuple[Annotated[int, Field(ge=0)], ...]  # that each rank trained on
     learning_rate: float  # of the first parameter group, in the epoch's last step
     train_loss: float  # mean over samples, each as the model was when it trained on it
     train_correct: int | None = None  # None: the workload has no metric
-    train_s: float  # on the slowest rank
+    train_s: Seconds  # on the slowest rank
     test_loss: float | None = None  # None: not evaluated after this epoch
     test_correct: int | None = None
     test_samples: int | None = None
-    evaluation_s: float | None = None
+    evaluation_s: Duration | None = None
     noise: tuple[GradientNorms, ...] = ()
-    noise_s: float = 0.0
-    checkpoint_s: float = 0.0
+    noise_s: Duration = 0.0
+    checkpoint_s: Duration = 0.0
+
+    @model_validator(mode="after")
+    def _has_samples(self) -> Self:
+        if not sum(self.samples):
+            raise ValueError("samples: above 0 in all")
+        return self
 
     @property
     def train_accuracy(self) -> float | None:
@@ -68,7 +74,7 @@ class TrainingResult(Frozen):
     """What a complete training trial has."""
 
     kind: Literal["training"] = "training"
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[Epoch, ...] = Field(min_length=1)
     global_batch_size: int
     reference_batch: int
     peak_learning_rate: float  # after scaling and warm-up

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.training import Parity
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
+MOST_CHANGES = 2  # proposals that the first screen has room for
 
 
 def answer_of(results: StudyResults) -> str:
@@ -46,6 +47,68 @@ def answer_of(results: StudyResults) -> str:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     steps = [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *trained])
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One thing that a reader asks, and the answer in words."""
+
+    question: str
+    words: str
+
+
+def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
+    """The same for the top of a page: does it scale, where the time goes, what to change, what that brings.
+
+    ``left_out``: what was asked and not measured, in words.
+    """
+    late = [Clause("Left out", "; ".join(left_out))] if left_out else []
+    if not results.records or not results.complete:
+        return [Clause("Result", answer_of(results)), *late]
+    clauses = []
+    if results.headline is not None:
+        scales = [*_missing_target(results), _speed(results), *_crossover(results)]
+        clauses.append(Clause("Scaling", "; ".join(scales)))
+        clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
+        clauses += [Clause("What to change", words) for words in _to_change(results)]
+    clauses += [Clause("Measured gain", words) for words in _best(results)]
+    clauses += [Clause("Goodput", words) for words in _goodput(results)]
+    trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
+    clauses += [Clause("Training", "; ".join(trained))] if trained else []
+    failed = [record for record in results.failed if record.request.kind != "probe"]
+    clauses += [Clause("Failed", failures_words(failed))] if failed else []
+    return [*clauses, *late] or [Clause("Result", answer_of(results))]
+
+
+def _to_change(results: StudyResults) -> list[str]:
+    """What the first findings propose, each proposal once; of a study that loses little, nothing."""
+    headline = results.headline
+    causes = [each for each in results.diagnosis if each.explains is not None]
+    steps = list(dict.fromkeys(each.next_step for each in causes if each.change is not None))
+    steps = steps or list(dict.fromkeys(each.next_step for each in causes))
+    if steps:
+        return ["; ".join(steps[:MOST_CHANGES])]
+    if headline is None or headline.config.world_size == 1:
+        return []
+    return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _goodput(results: StudyResults) -> list[str]:
+    """Useful samples: the most of any batch, and the headline's, where the noise scale was measured."""
+    training = results.training
+    if training is None or not training.goodput:
+        return []
+    most = max(training.goodput, key=lambda each: each.goodput_samples_per_s.value)
+    words = (
+        f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
+        f"{interval(most.goodput_samples_per_s)} useful samples/s of "
+        f"{interval(most.throughput_samples_per_s)}"
+    )
+    headline = results.headline
+    own = next((each for each in training.goodput if headline and each.record is headline), None)
+    if own is not None and own is not most:
+        words += f"; the default has {interval(own.goodput_samples_per_s)}"
+    return [words]
 
 
 def _nothing_fits(results: StudyResults) -> list[str]:
@@ -156,21 +219,23 @@ def _crossover_of(curve: BatchCurve) -> str:
 
 
 def _lost(results: StudyResults) -> list[str]:
-    """The parts of the step that are lost, the largest first, as shares of the step."""
+    """All that is lost, as shares of the step: the certain parts, the largest first, and the rest."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return []
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)
-    lost = [f"{share.value:.0%} {name}" for name, share in certain(shares, LEAST_SHARE)]
-    return ["lost: " + ", ".join(lost)] if lost else _nothing_lost(shares)
-
-
-def _nothing_lost(shares: dict[str, Estimate]) -> list[str]:
-    total = sum(part.value for part in shares.values())
+    total, sure = sum(part.value for part in shares.values()), certain(shares, LEAST_SHARE)
     if not shares or total < LEAST_SHARE:
         return ["nothing lost that could be measured"]
-    return [f"lost: {total:.0%} of the step, in parts too small to tell from 0"]
+    rest = total - sum(share.value for _, share in sure)
+    if not sure:
+        return [f"lost: {total:.0%} of the step, in parts too small to tell from 0"]
+    words = [f"{share.value:.0%} {name}" for name, share in sure]
+    if abs(rest) >= LEAST_SHARE:
+        words.append(f"{rest:.0%} the rest, not told apart")
+    of = f"{total:.0%} of the step: " if len(words) > 1 else ""
+    return [f"lost: {of}{', '.join(words)}"]
 
 
 def _best(results: StudyResults) -> list[str]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from raybench.analysis.attribution import Attribution
-from raybench.analysis.diagnosis.configurations import Change, DiagnosedConfiguration
+from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.labels import devices_words, knob_words
+from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
+from raybench.report.tables.verification import verification_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import PART_WORDS, UNPAIRED, percent, times
-from raybench.spec.knobs import Setting
+from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
+from raybench.spec.knobs import KnobValue, Setting
 
+MOST_CAUSES = 5  # further ones stand with their configuration
+MOST_OF_A_KIND = 5  # trials with the same finding
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
 MOST_CONFIGURATIONS = 20  # further ones are in the table only
 FindingGroup: TypeAlias = tuple[str, list[Finding]]  # a finding's name, and where it was found
@@ -30,27 +33,82 @@ def diagnosis_markdown(
 ) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
     lines = [f"# Diagnosis: {results.study.name}", "", f"{answer}.", ""]
+    lines += _first_lines(results)
+    lines += _status_lines(verification_table(results))
     lines += _status_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each)
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
-    lines += _finding_lines(findings)
+    lines += _finding_lines(findings, no_findings_words(results))
     if results.failed:
         lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def grouped(findings: Sequence[Finding]) -> list[FindingGroup]:
-    """Findings of one name and severity together, the gravest first, in a group the longest."""
-    order = {"problem": 0, "warning": 1, "note": 2}
-    keys = dict.fromkeys((each.severity, each.name) for each in findings)
-    groups = []
-    for severity, name in sorted(keys, key=lambda key: order[key[0]]):
-        group = [each for each in findings if (each.severity, each.name) == (severity, name)]
-        groups.append((str(name), sorted(group, key=lambda each: -each.values.get("needed_s", 0.0))))
-    return groups
+def grouped(findings: Sequence[Finding], first: Sequence[Finding] = ()) -> list[FindingGroup]:
+    """Findings of one name and severity together, the gravest first, in a group the longest.
+
+    ``first``: those to speak of first, in this order.
+    """
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in findings:
+        groups.setdefault((each.severity, each.name), []).append(each)
+    order, leading = {"problem": 0, "warning": 1, "note": 2}, [id(each) for each in first]
+    places = {(each.severity, each.name): place for place, each in enumerate(reversed(first), -len(first))}
+    ordered = sorted(
+        groups, key=lambda key: (-places[key] - len(first) if key in places else 1, order[key[0]])
+    )
+    return [
+        (
+            key[1],
+            sorted(
+                groups[key], key=lambda each: (id(each) not in leading, -each.values.get("needed_s", 0.0))
+            ),
+        )
+        for key in ordered
+    ]
+
+
+def _first_lines(results: StudyResults) -> list[str]:
+    """The headline's causes, what explains the most time first, each with what to do about it."""
+    causes = [each for each in results.diagnosis if each.explains is not None or each.severity == "problem"]
+    if not causes or results.headline is None:
+        return []
+    step_s = results.scaling(results.headline).step_time_s
+    lines = [
+        f"## What to do first: {results.headline_label} on "
+        f"{devices_words(results.headline.config.world_size)}, a step of {milliseconds(step_s)} ms",
+        "",
+    ]
+    for number, each in enumerate(causes[:MOST_CAUSES], 1):
+        share = each.explains.scaled(1 / step_s.value) if each.explains else None
+        told = f" ({percent(share)} of the step)" if share else ""
+        lines.append(f"{number}. **{each.name}**{told}: {each.evidence}. {_sentence(each.next_step)}")
+        lines += [f"   Try: `{_options(each.change)}`"] if each.change else []
+    return [*lines, ""]
+
+
+def _sentence(words: str) -> str:
+    return f"Next step: {words}."
+
+
+def _options(change: Mapping[str, KnobValue]) -> str:
+    """The change as options of ``scaling``."""
+    tables = {name: "knobs" if name in Setting.model_fields else "environment" for name in change}
+    return " ".join(f"--set {tables[name]}.{name}={_toml(value)}" for name, value in change.items())
+
+
+def _toml(value: KnobValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def no_findings_words(results: StudyResults) -> str:
+    """What stands where no finding is: of trials that failed nothing is known."""
+    if not results.complete:
+        return "None: no trial completed, so there are no measurements to look at."
+    return "None: the measurements are steady and the devices alike."
 
 
 def _status_lines(table: Table) -> list[str]:
@@ -64,10 +122,18 @@ def _configuration_lines(each: DiagnosedConfiguration) -> list[str]:
     if status is None or speedup is None:
         return []
     lines = [f"### {each.label}: {status}", "", f"- Speed-up {times(speedup)} on {_devices(each)}."]
-    lost = _lost_words(each.waterfall)
+    lost, causes = (
+        _lost_words(each.waterfall),
+        [found for found in each.findings if found.explains is not None],
+    )
     lines += [f"- Where the time goes: {lost}."] if lost else []
+    lines += [f"- {_capitalized(cause.name)}: {cause.evidence}." for cause in causes]
     lines.append(f"- {_advice(each)}")
     return [*lines, ""]
+
+
+def _capitalized(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _devices(each: DiagnosedConfiguration) -> str:
@@ -85,31 +151,25 @@ def _lost_words(waterfall: Waterfall | None) -> str:
 
 
 def _advice(each: DiagnosedConfiguration) -> str:
-    """What to change, by what this study measured; never more than it measured."""
+    """What to change: what this study measured, nearest first, else what can be predicted."""
     efficiency = each.scaling.efficiency
-    if each.changes and efficiency is not None:
+    if each.nearest and efficiency is not None:
         words = [
-            f"{_change_words(change)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
+            f"{changes_words(change.changes)} reaches {percent(change.efficiency)}, {times(change.speedup)}, "
             f"where this has {percent(efficiency)}, with {times(change.throughput_ratio)} the samples/s"
-            for change in each.changes
+            for change in each.nearest
         ]
         keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
-        return f"{keep}, each measured as one change, exploratory: {'; '.join(words)}."
+        knobs = len(each.nearest[0].changes)
+        nearest = "as one change" if knobs == 1 else f"with {knobs} knobs changed, none nearer is better"
+        return f"{keep}, each measured {nearest}, exploratory: {'; '.join(words)}."
     if each.status is Status.EXCELLENT:
         return "Nothing to change."
-    if not each.num_tried:
-        return "What to change: nothing was measured that differs from it in one knob only."
-    number = f"{each.num_tried} measured configuration{'s' if each.num_tried > 1 else ''}"
-    verb = "differ" if each.num_tried > 1 else "differs"
-    return (
-        f"Nothing measured helps: {number} {verb} from it in one knob, none of them faster and more "
-        "efficient beyond the intervals."
-    )
-
-
-def _change_words(change: Change) -> str:
-    known = change.knob in Setting.model_fields
-    return knob_words(change.knob, change.value) if known else f"{change.knob}={change.value}"
+    own = next((found for found in each.findings if found.change and found.explains), None)
+    if own is not None:
+        return f"What to change, predicted and not measured: {own.next_step}."
+    number = f"{each.num_tried} measured configuration{'s' if each.num_tried != 1 else ''}"
+    return f"Nothing measured helps: none of {number} is faster and more efficient beyond the intervals."
 
 
 def _ranking_lines(attribution: Attribution | None) -> list[str]:
@@ -132,12 +192,14 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     return [*lines, ""]
 
 
-def _finding_lines(findings: Sequence[FindingGroup]) -> list[str]:
+def _finding_lines(findings: Sequence[FindingGroup], otherwise: str) -> list[str]:
     if not findings:
-        return ["No findings: the measurements are steady and the devices alike.", ""]
+        return [otherwise.replace("None:", "No findings:"), ""]
     lines = []
     for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
-        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group]
+        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group[:MOST_OF_A_KIND]]
+        more = len(group) - MOST_OF_A_KIND
+        lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
         lines += ["", f"Next step: {group[0].next_step}.", ""]
     return lines

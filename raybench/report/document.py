@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
-from raybench.report.answer import answer_of
+from raybench.report.answer import answer_box, answer_of
+from raybench.report.code.section import use_it
 from raybench.report.contents import draw_all, make_tables
-from raybench.report.diagnosis import diagnosis_markdown, grouped
+from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
 from raybench.report.method import method_words
 from raybench.report.pages import make_pages, quoted, write_files
+from raybench.report.sections import make_sections
+from raybench.report.tables.base import without_constant
 
 
 def write_report(
@@ -20,24 +23,28 @@ def write_report(
     results: StudyResults,
     environment: Mapping[str, Any],
     samples_dir: Path | None = None,
+    left_out: Sequence[str] = (),
 ) -> list[Path]:
     """Write all files of ``directory/report`` and return their paths, ``report.html`` first.
 
-    ``directory`` is the results directory, ``environment`` what environment.json holds. Raises ``OSError``
-    where the directory cannot be written.
+    ``directory`` is the results directory, ``environment`` what environment.json holds, ``left_out`` what
+    was asked and not measured, in words. Raises ``OSError`` where the directory cannot be written.
     """
     plots, tables, answer = draw_all(results, samples_dir), make_tables(results), answer_of(results)
-    findings = grouped(results.findings)
+    findings = grouped(results.findings, results.diagnosis)
     pages = make_pages(
         directory,
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
         name=results.study.name,
-        answer=answer,
-        plots=plots,
-        tables=tables.documents,
+        box=answer_box(results, left_out),
+        sections=make_sections(tables.places, plots),
         findings=findings,
+        no_findings=no_findings_words(results),
+        causes=results.diagnosis,
+        trials=without_constant(tables.trials),
         method=method_words(results),
+        use=use_it(results, environment),
     )
     contents: dict[str, str | bytes] = {
         **pages,

@@ -62,6 +62,7 @@ def to_tex(table: Table, study: str) -> str:
     )
 
 
+LATIN_END = 0x180  # letters up to here are in the fonts that LaTeX begins with
 _TEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -77,12 +78,21 @@ _TEX = {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "×": r"$\times$",
+    "µ": r"$\mu$",
+    "·": r"$\cdot$",
+    "→": r"$\to$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "|": r"\textbar{}",
+    "–": "--",
+    "…": r"\ldots{}",
+    "\n": " ",
 }
 
 
 def tex_escape(text: str) -> str:
-    """``text`` as LaTeX shows it literally."""
-    return "".join(_TEX.get(character, character) for character in text)
+    """``text`` as LaTeX shows it literally; letters that its plain fonts lack become a question mark."""
+    return "".join(_TEX.get(each) or (each if ord(each) < LATIN_END else "?") for each in text)
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

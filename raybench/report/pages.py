@@ -12,9 +12,12 @@ from raybench.report import formats
 from raybench.report.environment import environment_lines
 from raybench.report.files import remove_old_plots, write_whole
 from raybench.report.plots.drawn import DrawnPlot
+from raybench.report.wording import duration_words
 
 if TYPE_CHECKING:
     import jinja2
+
+MOST_FINDINGS = 20  # of one name, in a page
 
 
 def make_pages(
@@ -27,18 +30,26 @@ def make_pages(
     """``report.html`` and ``report.md``.
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
-    command that measures the same again. ``named`` is by the names that the templates know: name, answer,
-    plots, tables, method, findings (None: there is nothing to find).
+    command that measures the same again. ``named`` is by the names that the templates know: name, box,
+    sections, method, and of a study causes, findings, trials.
     """
-    more = {
+    more: dict[str, Any] = {
+        "causes": (),
+        "findings": None,
+        "no_findings": "None: the measurements are steady and the devices alike.",
+        "most_findings": MOST_FINDINGS,
+        "duration": duration_words,
+        "trials": None,
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
         "markdown": formats.to_markdown,
     }
     return {
-        "report.html": _template("template.html.j2").render(named | more),  # no script, no network
-        "report.md": _template("template.md.j2").render(named | more),  # the same words and tables
+        "report.html": _template("template.html.j2").render(
+            more | named
+        ),  # its script and style are in it: no network
+        "report.md": _template("template.md.j2").render(more | named),  # the same words and tables
     }
 
 

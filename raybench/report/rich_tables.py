@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def rich_table(table: Table, width: int) -> RichTable:
-    """``table`` with its title, ``width`` columns wide."""
+def rich_table(table: Table, width: int, *, tight: bool = False) -> RichTable:
+    """``table`` with its title, ``width`` columns wide; ``tight`` leaves less room between columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -22,6 +22,7 @@ def rich_table(table: Table, width: int) -> RichTable:
         box=box.SIMPLE_HEAD,
         width=width,
         pad_edge=False,
+        padding=(0, 1, 0, 0) if tight else (0, 1),
     )
     for column in table.columns:
         drawn.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")

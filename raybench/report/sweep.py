@@ -10,11 +10,12 @@ from raybench.analysis.collectives.messages import Message
 from raybench.analysis.collectives.results import SweepResults
 from raybench.records.collectives import NotMeasured
 from raybench.report import formats
-from raybench.report.answer import failures_words
+from raybench.report.answer import Clause, failures_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
 from raybench.report.plots.drawn import drawn
 from raybench.report.rich_tables import rich_table
+from raybench.report.sections import Place, make_sections
 from raybench.report.tables.collectives import (
     brief_links_table,
     failed_parts_table,
@@ -74,10 +75,8 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         environment,
         asked_by=_again(results.sweep),
         name=Sweep.name,
-        answer=sweep_answer(results),
-        plots=plots,
-        tables=[table for table in tables if table.rows],
-        findings=None,
+        box=[Clause("Result", sweep_answer(results))],
+        sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
         method=_method(results),
     )
     table = formats.rows_csv([each.row() for each in results.messages])

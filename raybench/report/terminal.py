@@ -11,6 +11,7 @@ from raybench.report.answer import answer_of
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.tables.verification import verification_lines
 from raybench.report.wording import bound_words, count, figures, percent
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def print_summary(results: StudyResults, console: Console) -> None:
         console.print(Text(f"largest batch ({setting}): {told}"))
     if results.records:
         console.print(terminal_table(results, min(console.width, MOST_WIDTH)))
+    for line in verification_lines(results):
+        console.print(Text(line))
     console.print(Text(answer_of(results), style="bold"))
 
 
@@ -57,7 +60,7 @@ def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTa
 
 def _trials_table(results: StudyResults) -> Table:
     """As many trials as a screen holds, those without numbers last."""
-    shown = in_order(results, "scaling", "verification") or in_order(results, "search")
+    shown = in_order(results, "scaling") or in_order(results, "search")
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     shown += results.failed[:MOST_TERMINAL_ROWS]

@@ -9,6 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, LargestFit
 
 MEBIBYTE = 2**20
+MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_DECIMALS = 5
 LEAST_DURATION_S = 1e-9  # less is rounding
 PART_WORDS = {
@@ -111,6 +112,13 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
 
 
+def duration_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a run's time is said, and how many seconds it has."""
+    if seconds >= 2 * HOUR_S:
+        return "h", HOUR_S
+    return ("min", MINUTE_S) if seconds >= 2 * MINUTE_S else ("s", 1.0)
+
+
 def gigabytes_per_s(estimate: Estimate) -> str:
     """A bandwidth in bytes/s as GB/s (10^9 bytes/s, as nccl-tests has them), with its interval."""
     return interval(estimate.scaled(1e-9))
@@ -141,6 +149,23 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
     low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, scaled.high))
     return f"{value}% [{low}, {high}]"
+
+
+def plain_interval(estimate: Estimate) -> str:
+    """A value with its interval, alone where nobody said how sure it is."""
+    return interval(estimate) if estimate.low < estimate.high else figures(estimate.value)
+
+
+def plain_times(estimate: Estimate) -> str:
+    """A speed-up, with its interval where there is one."""
+    return times(estimate) if estimate.low < estimate.high else factor(estimate)
+
+
+def plain_percent(estimate: Estimate) -> str:
+    """A relative value in percent, with its interval where there is one."""
+    if estimate.low < estimate.high:
+        return percent(estimate)
+    return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else f"{estimate.value:.1%}"
 
 
 def objectives_words(objectives: Sequence[str]) -> str:

@@ -26,7 +26,9 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         if winner.request.role == "scaling":  # its curve was measured before it was chosen
             request = plan.profiled(request)
             session.note_without_profile([request])
-        in_time = session.in_time([request], fixed_s=session.training_reserve_s())
+        in_time = session.in_time(
+            [request], fixed_s=session.training_reserve_s(), steps_s=session.verification_cost_s()
+        )
         what = "the confirmation of the best suggestion against the default"
         if session.is_open(request) and in_time is None:
             session.not_reached.append(what)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from raybench.analysis import choice
+from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.labels import trial_words
 from raybench.errors import NoRoomError
@@ -70,6 +71,8 @@ class Session:
     budget: Budget = field(default_factory=Budget)
     retry: frozenset[State] = frozenset()  # trials that ended so are measured again
     journal: Path | None = None  # of the search, for whoever looks on
+    verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
+    around: Around = field(default_factory=Around)  # what the diagnosis knows beside the trials
     # the best so far, but for the default: what will be confirmed; None: nothing is known of it
     best: tuple[Setting, ...] | None = None
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
@@ -264,6 +267,7 @@ class Session:
         if not self.best:
             curves_s += UNKNOWN_BEST * self._curve_s(*default)
             confirmation_s = self.cost_s("confirmation", self.plan.target, *default)
+            confirmation_s += self.verification_cost_s()
         curves_s /= self.runner.capacity("steps", self.plan.target)
         return RESERVED * (curves_s + confirmation_s) + (starts - 1) * self.budget.start_s
 
@@ -280,11 +284,22 @@ class Session:
         return starts * sum(self.cost_s("scaling", size, *settings) for size in sizes)
 
     def confirmation_cost_s(self) -> float:
-        """Expected seconds of the confirmations: none where the default is the best so far."""
+        """Expected seconds of the confirmations: none where the default is the best so far.
+
+        One verification with them, where the diagnosis is to be verified.
+        """
         target, default = self.plan.target, self._default()
+        verification_s = self.verification_cost_s()
         if self.best is None:
-            return self.cost_s("confirmation", target)
-        return sum(self.cost_s("confirmation", target, each, *default) for each in self.best)
+            return self.cost_s("confirmation", target) + verification_s
+        confirmed = sum(self.cost_s("confirmation", target, each, *default) for each in self.best)
+        return confirmed + verification_s
+
+    def verification_cost_s(self) -> float:
+        """Expected seconds of the verification that time is kept for: of the first finding's change."""
+        if not self.verify:
+            return 0.0
+        return self.cost_s("verification", self.plan.target, *self._default())
 
     def _default(self) -> tuple[Setting, ...]:
         """The default's setting; none while what "max" stands for is not known."""

@@ -7,6 +7,8 @@ from raybench.run.curve import measure_all, measure_curves
 from raybench.run.probe import find_largest_batches
 from raybench.run.session import Session, winners
 from raybench.run.train import train
+from raybench.run.verify import verify
+from raybench.run.worst import take_apart_worst
 
 
 def run_study(session: Session) -> None:
@@ -26,7 +28,11 @@ def run_study(session: Session) -> None:
     else:
         measure_all(session, session.plan.trials())
     confirm(session, winners(session))
+    if session.plan.study.search.method == "optuna":
+        take_apart_worst(session)
     train(session)
+    if session.verify:
+        verify(session)
 
 
 def _search(session: Session) -> None:

@@ -102,9 +102,12 @@ class Setting(Model):
 
     def at(self, world_size: int) -> Setting:
         """The same setting with everything reset that cannot matter on ``world_size`` devices."""
-        fields = type(self).model_fields
-        reset = {name: fields[name].default for name in self.indifferent(world_size)}
-        return self.model_copy(update=reset | ({"strategy": "single"} if world_size == 1 else {}))
+        reset = {name: _DEFAULTS[name] for name in self.indifferent(world_size)}
+        reset |= {"strategy": "single"} if world_size == 1 else {}
+        mine = vars(self)
+        if all(mine[name] == value for name, value in reset.items()):
+            return self
+        return self.model_copy(update=reset)
 
     # What changes the memory of a batch: "max" is found for each combination. The size of the buckets and
     # the type in which gradients travel change it by part of the gradients, once, whatever the batch.
@@ -126,8 +129,8 @@ class Setting(Model):
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
-        mine, theirs = self.model_dump(), other.model_dump()
-        return {name: value for name, value in mine.items() if value != theirs[name]}
+        theirs = vars(other)
+        return {name: value for name, value in vars(self).items() if value != theirs[name]}
 
     def fault(self, device: str) -> str | None:
         """Why no trial can have this setting on ``device`` ("cpu" or "cuda"), or None."""
@@ -160,6 +163,7 @@ class Setting(Model):
         return None
 
 
+_DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}
 LEAST_COMPILED_BUCKET_MB = 1
 
 

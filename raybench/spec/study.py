@@ -150,6 +150,9 @@ class CostSpec(Model):
     """Prices."""
 
     price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency")
+    price_per_node_hour: PositiveFloat | None = Field(
+        None, description="of a node with any worker on it, beside that of its devices"
+    )
     runs: PositiveInt = Field(
         10, description="runs that savings are given for; a run whose samples are unknown is a million"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,12 @@ class StepCosts:
     restart_s: float = 0.0  # of the loader of real input, in each epoch
     memory_bytes: int = 1 << 30
     gradient_bytes: int = 8 << 20
+    num_buckets: int = 1
+    data_s: float = 0.0  # of ``plain_s``, until the batch is there
+    utilization: float | None = None  # of each device, 0 to 1; None: nobody tells
+    other_cores: float | None = None  # that others take of the one host; None: nobody tells
+    host_cores: int = 0  # 0: nobody tells
+    throttled: bool = False  # the devices say that they hold their clocks down
     missing: dict[Variant, str] = field(default_factory=dict)
 
     def offsets(self, world_size: int) -> NDArray[np.float64]:
@@ -57,8 +64,9 @@ CostModel = Callable[[Configuration, Setting], StepCosts]
 class FakeHardware:
     """A machine with one kind of device and one link; ``costs`` is its ``CostModel``.
 
-    A step is ``fixed_s`` plus ``sample_s`` for each sample. Two thirds of the computing are the backward
-    pass, behind which ``overlap`` of the all-reduces can hide, all but the last bucket's share.
+    A step is ``fixed_s`` plus ``sample_s`` for each sample, after ``data_s`` until the batch is there. Two
+    thirds of the computing are the backward pass, behind which ``overlap`` of the all-reduces can hide, all
+    but the last bucket's share. ``extra`` holds whatever else ``StepCosts`` has.
     """
 
     fixed_s: float = 0.002
@@ -74,22 +82,25 @@ class FakeHardware:
     jitter_s: float = 0.0
     memory_fixed_bytes: int = 1 << 30
     memory_sample_bytes: int = 1 << 20
+    data_s: float = 0.0
+    extra: dict[str, Any] = field(default_factory=dict)
 
     def costs(self, config: Configuration, setting: Setting) -> StepCosts:
         """The true costs of a step of ``config`` under ``setting``."""
         n = config.world_size
         batch = config.micro_batch(setting) * setting.gradient_accumulation
-        plain_s = self._compute_s(batch, setting)
+        compute_s = self._compute_s(batch, setting)
+        plain_s = compute_s + self.data_s
         travelling = self.gradient_bytes // (2 if setting.gradient_compression != "none" else 1)
         bucket_mb = 25.0 if isinstance(setting.bucket_cap_mb, str) else float(setting.bucket_cap_mb)
         num_buckets = max(1, math.ceil(travelling / (bucket_mb * 2**20)))
         replay_s = travelling * 2 * (n - 1) / n / self.bandwidth_bytes_per_s + self.latency_s * num_buckets
         could_hide_s = replay_s * (num_buckets - 1) / num_buckets
-        hidden_s = min(self.overlap * plain_s * 2 / 3, could_hide_s)
+        hidden_s = min(self.overlap * compute_s * 2 / 3, could_hide_s)
         return StepCosts(
             plain_s=plain_s,
-            base_s=self._compute_s(batch * n, setting) if config.scaling == "strong" else None,
-            contention_s=plain_s * self.contention * (n - 1),
+            base_s=self._compute_s(batch * n, setting) + self.data_s if config.scaling == "strong" else None,
+            contention_s=compute_s * self.contention * (n - 1),
             wrapper_s=self.wrapper_s,
             exposed_s=replay_s - hidden_s,
             replay_s=replay_s,
@@ -97,6 +108,9 @@ class FakeHardware:
             jitter_s=self.jitter_s,
             memory_bytes=self.memory_fixed_bytes + self.memory_sample_bytes * config.micro_batch(setting),
             gradient_bytes=travelling,
+            num_buckets=num_buckets,
+            data_s=self.data_s,
+            **self.extra,
         )
 
     def _compute_s(self, samples: int, setting: Setting) -> float:

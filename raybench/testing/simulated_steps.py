@@ -55,7 +55,15 @@ class SimulatedSteps:
         index, at_s = len(self._rounds), self.clock_s
         order = self._random.permutation(len(self._variants))
         blocks = {self._variants[i]: self._block(self._variants[i], index) for i in order}
-        self._rounds.append(Round(blocks=tuple(blocks.values()), at_s=at_s))
+        costs, n = self._costs, len(self._ranks)
+        self._rounds.append(
+            Round(
+                blocks=tuple(blocks.values()),
+                at_s=at_s,
+                other_cores=() if costs.other_cores is None else (costs.other_cores,) * n,
+                throttled=(True,) * n if costs.throttled else (),
+            )
+        )
 
     def _block(self, variant: Variant, index: int) -> Block:
         alone = variant in ("plain", "base")
@@ -110,11 +118,12 @@ class SimulatedSteps:
         return wanted if asked else min(wanted, self._max_block_steps)
 
     def _phases(self) -> tuple[PhaseBlock, ...]:
-        """Five blocks of each variant; in ``local`` wrapper and contention slow all phases alike."""
+        """Five blocks of each variant; in ``local`` wrapper and contention slow all but the wait for data."""
         costs = self._costs
-        blocks = [_phase_block("plain", costs.plain_s)]
+        blocks = [_phase_block("plain", costs.plain_s, costs.data_s)]
         if "local" in self._variants:
-            blocks.append(_phase_block("local", costs.plain_s + costs.contention_s + costs.wrapper_s))
+            local_s = costs.plain_s + costs.contention_s + costs.wrapper_s
+            blocks.append(_phase_block("local", local_s, costs.data_s))
         return tuple(blocks * 5)
 
     def _restarts(self) -> tuple[Restart, ...]:
@@ -148,7 +157,10 @@ class SimulatedSteps:
             warmup_s=0.5,
             measure_s=self.clock_s,
             gradient_bytes=costs.gradient_bytes if n > 1 else None,
-            bucket_bytes=(costs.gradient_bytes,) if n > 1 else (),
+            bucket_bytes=(costs.gradient_bytes // costs.num_buckets,) * costs.num_buckets if n > 1 else (),
+            device_utilization=None if costs.utilization is None else (costs.utilization,) * n,
+            hosts=(0,) * n if costs.host_cores else (),
+            host_cores=(costs.host_cores,) * n if costs.host_cores else (),
             missing={name: why for name, why in costs.missing.items() if name in request.variants},
             phases=self._phases() if request.measures_beside_rounds else (),
             restarts=self._restarts() if request.measures_beside_rounds and epoch_samples else (),
@@ -159,13 +171,7 @@ class SimulatedSteps:
         )
 
 
-def _phase_block(variant: Literal["plain", "local"], step_s: float) -> PhaseBlock:
-    shares: dict[Phase, float] = {
-        "data": 0.0,
-        "forward": 0.3,
-        "backward": 0.6,
-        "optimizer": 0.08,
-        "other": 0.02,
-    }
-    seconds = {name: share * step_s for name, share in shares.items()}
-    return PhaseBlock(variant=variant, seconds=seconds, num_steps=5)
+def _phase_block(variant: Literal["plain", "local"], step_s: float, data_s: float) -> PhaseBlock:
+    shares: dict[Phase, float] = {"forward": 0.3, "backward": 0.6, "optimizer": 0.08, "other": 0.02}
+    seconds: dict[Phase, float] = {name: share * (step_s - data_s) for name, share in shares.items()}
+    return PhaseBlock(variant=variant, seconds={"data": data_s} | seconds, num_steps=5)

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from raybench.analysis.diagnosis.evenness import straggler
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
@@ -280,6 +282,44 @@ def test_nobody_is_called_a_straggler_where_none_is(name: str, check_case: Check
         assert found[1].value - 1 < FLOOR
 
     check_case(name, check)
+
+
+NAMED = {
+    "straggler": FindingName.STRAGGLER,
+    "congested": FindingName.COMMUNICATION_BOUND,
+    "wrapper": FindingName.COSTLY_WRAPPER,
+    "jitter": FindingName.UNEVEN_BATCHES,  # a factory's batches may be
+}
+
+
+@pytest.mark.parametrize("name", list(NAMED))
+def test_what_was_planted_is_the_first_finding(name: str, check_case: CheckCase) -> None:
+    def check(record: TrialRecord) -> None:
+        # what else runs on these cores is no plant
+        first = next(each for each in findings(record) if each.name is not FindingName.OTHER_PROCESSES)
+        print(first.evidence)
+        assert first.name is NAMED[name]
+        part = {"straggler": "skew", "jitter": "skew", "congested": "exposed_communication"}.get(name, name)
+        truth, floor = PLANTS[name].parts(2, BATCH)[part], FLOOR * _waterfall(record).step_time_s.value
+        own = OWN[name, 2]
+        machine = own["synced"] - own["local"] if name == "congested" else 0.0
+        _agrees("explained", first.explains, truth + machine, 2 * floor)
+        if name == "straggler":
+            assert first.values["rank"] == PLANTS[name].straggler_rank
+
+    check_case(name, check)
+
+
+def test_where_nothing_was_planted_nothing_is_claimed(check_case: CheckCase) -> None:
+    def check(record: TrialRecord) -> None:
+        # what else runs on these cores is no plant, nor what it makes of the real all-reduces
+        own, step_s = OWN["null", 2], _waterfall(record).step_time_s.value
+        granted = {FindingName.OTHER_PROCESSES}
+        if own["synced"] - own["local"] > FLOOR * step_s:
+            granted.add(FindingName.COMMUNICATION_BOUND)
+        assert not {each.name for each in findings(record) if each.explains} - granted
+
+    check_case("null", check)
 
 
 def test_phases_are_what_was_planted(check_case: CheckCase) -> None:

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
@@ -155,6 +158,25 @@ def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(check_cas
             waits = [block.seconds["data"] for block in found.phases if block.variant == variant]
             # a busy machine brings batches later, never earlier
             assert 0.8 <= median(waits) / (batch_s - NEARLY_S) <= 2.5, variant
+
+    check_case("too slow", check)
+
+
+def test_a_slow_loader_is_the_first_finding(check_case):
+    def check(found: StepsResult) -> None:
+        asked = REQUESTS["too slow"]
+        record = TrialRecord(
+            study="planted", trial_id=asked.trial_id, request=asked, state="complete", ranks=(0, 1),
+            started_at="", wall_time_s=0.0, result=found,
+        )  # fmt: skip
+        # what else runs on these cores is no plant
+        first = next(each for each in findings(record) if each.name is not FindingName.OTHER_PROCESSES)
+        print(first.evidence)
+        assert first.name is FindingName.DATA_BOUND
+        # the step less what it computes, of a step that waits
+        assert first.explains is not None
+        assert first.explains.value == pytest.approx(step_s(found, "local") - NEARLY_S, rel=0.5)
+        assert first.change == {"workers": 4}
 
     check_case("too slow", check)
 

@@ -72,6 +72,8 @@ class ClockRunner(FakeRunner):
         seconds = self.seconds
         if request.kind == "steps":
             seconds = 0.3 * self.seconds + min(0.7 * self.seconds, request.measure.max_seconds)
+            if request.role == "search" and "local" in request.variants:
+                seconds *= budget.COST_OF_PREDICTING
         self.now += seconds
         return Outcome(**{**vars(outcome), "wall_time_s": seconds})
 

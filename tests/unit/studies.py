@@ -13,7 +13,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import Configuration, StepsRequest, TrainingRequest, Variant
+from raybench.records.requests import Configuration, StepsRequest, TrainingRequest, TrialRequest, Variant
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
@@ -136,7 +136,10 @@ def exactly(efficiency: float, plain_s: float = 0.01) -> StepCosts:
 
 
 def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any) -> StudyResults:
-    """A grid on one and two devices; ``costs`` by the values of ``knobs``, the default's first."""
+    """A grid on one and two devices; ``costs`` by the values of ``knobs``, the default's first.
+
+    A combination without costs was not measured on two.
+    """
     values = [list(dict.fromkeys(key[place] for key in costs)) for place in range(len(knobs))]
     spec = study(knobs=dict(zip(knobs, values, strict=True)), **fields)
 
@@ -144,7 +147,13 @@ def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any)
         key = tuple(getattr(setting, name) for name in knobs)
         return next(iter(costs.values())) if config.world_size == 1 and key not in costs else costs[key]
 
-    return analyse(spec, grid(spec, (1, 2), FakeRunner(model, QUIET))[0])
+    def is_planted(request: TrialRequest) -> tuple[State, str] | None:
+        setting, several = request.config.setting, request.config.world_size > 1
+        key = tuple(getattr(setting, name) for name in knobs)
+        return ("crashed", "not planted") if several and key not in costs else None
+
+    records = grid(spec, (1, 2), FakeRunner(model, QUIET, fail=is_planted))[0]
+    return analyse(spec, [record for record in records if record.reason != "not planted"])
 
 
 def trained(study: Study, sizes: Iterable[int], learning: FakeLearning | None = None) -> list[TrialRecord]:

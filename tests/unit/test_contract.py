@@ -18,17 +18,21 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from raybench import study as command_line
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.estimates import efficiency
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
-from raybench.errors import NotYetError, RequestError, StoreError
+from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
 from raybench.plan.journal import SHOWN
 from raybench.records import collectives, measurements, requests, store, trainings
 from raybench.records.epochs_csv import COLUMNS
+from raybench.records.measured_csv import OPTIONAL, REQUIRED
 from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialResult
 from raybench.records.store import ResultsDirectory
 from raybench.report.sweep import write_sweep_report
+from raybench.report.tables.prediction import PREDICTION_COLUMNS
 from raybench.spec import describe
 from raybench.spec.faults import RESERVED_VARIABLES
 from raybench.workloads import protocol
@@ -52,6 +56,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "field of a round": measurements.Round,
     "field of a block": measurements.Block,
     "field of a block of phases": measurements.PhaseBlock,
+    "field of `gradient_timeline`": measurements.GradientTimeline,
     "field of `profile`": measurements.TracedRank,
     "field of `parity`": measurements.LossParity,
     "field of an epoch": trainings.Epoch,
@@ -168,21 +173,16 @@ def test_arguments(name: str) -> None:
         assert f"`raybench {name} {' '.join(arguments)}`" in CONTRACT.read_text(encoding="utf-8")
 
 
-def test_what_is_not_there_yet_is_refused_with_that_word() -> None:
-    asked = names("asked")
-    assert {name for name in asked if "--" not in name} == set(commands()) - set(visible())
-    for words in asked:
-        line = words.split() if "--" not in words else ["scaling", *words.split()]
-        error = CliRunner().invoke(command_line.app, line).exception
-        assert isinstance(error, NotYetError), words
-        assert "not there yet" in str(error)
+def test_columns_of_predict() -> None:
+    assert names("column of predict's CSV file") == list(PREDICTION_COLUMNS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
-def test_other_pages_name_the_same(page: str) -> None:
-    paragraphs = (" ".join(each.split()) for each in (ROOT / page).read_text(encoding="utf-8").split("\n\n"))
-    (paragraph,) = (each for each in paragraphs if "refused with that word" in each)
-    assert set(CODE.findall(paragraph)) == set(names("asked"))
+def test_columns_of_measurements() -> None:
+    listed = {
+        row["column of measurements"].strip("`"): row["needed"] for row in rows("column of measurements")
+    }
+    assert tuple(name for name, needed in listed.items() if needed == "yes") == REQUIRED
+    assert {name for name, needed in listed.items() if needed == "no"} == {*OPTIONAL, "gradient_accumulation"}
 
 
 def constants(name: str) -> list[int]:
@@ -390,6 +390,8 @@ def test_kinds_of_requests_and_results() -> None:
         ("variant", get_args(requests.Variant)),
         ("status", tuple(efficiency.Status)),
         ("verdict", tuple(efficiency.Verdict)),
+        ("finding", tuple(FindingName)),
+        ("verdict of a verification", tuple(Verified)),
     ],
 )
 def test_closed_lists_of_words(heading: str, words: tuple[str, ...]) -> None:

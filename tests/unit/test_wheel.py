@@ -61,7 +61,8 @@ def test_lists_and_plans_studies_from_any_directory(installed: Path, tmp_path: P
 def test_carries_templates_and_types(installed: Path) -> None:
     names = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     assert "raybench/py.typed" in names
-    assert "raybench/report/template.html.j2" in names
+    for name in ("template.html.j2", "template.md.j2", "page.css", "page.js"):
+        assert f"raybench/report/{name}" in names
     assert "raybench/_studies/default.toml" in names
     assert "raybench/_studies/published/mlp_scaling.csv" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

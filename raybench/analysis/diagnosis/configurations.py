@@ -1,4 +1,4 @@
-"""Each configuration's status, where its time goes, and which measured change of one knob helps it most.
+"""Each configuration's status, where its time goes, and the nearest measured setting that is better.
 
 Many trials are compared, each measured minutes from the others, and the best are named: intervals here are
 simultaneous, so that what is best by chance alone is named in 5% of studies at most.
@@ -6,31 +6,37 @@ simultaneous, so that what is best by chance alone is named in 5% of studies at 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each
+from raybench.analysis.same_setting import between_starts, change_key, one_of_each
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
+
+MANY = 300  # settings, whose pairs are all compared
+FEW = 40  # of more than those, at either end
 
 
 @dataclass(frozen=True)
 class Change:
-    """Another measured configuration that differs in one knob, scales better and is faster.
+    """Another measured configuration that scales better and is faster, whatever it differs in.
 
     Both beyond the intervals: a slower model scales better too. The efficiency by search.minimum_gain at
     least. The ratios' intervals are simultaneous over all pairs that are compared.
     """
 
-    knob: str
-    value: KnobValue
+    changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
+    settings: Mapping[
+        str, KnobValue
+    ]  # the same to be set: with accumulation of the same passes the batch grows too
     label: str  # of the other configuration
+    trial_id: str
     efficiency: Estimate
     speedup: Estimate
     efficiency_ratio: Estimate
@@ -45,26 +51,71 @@ class DiagnosedConfiguration:
     label: str
     scaling: Scaling  # intervals simultaneous over the configurations
     waterfall: Waterfall | None
-    changes: tuple[Change, ...]  # one for each knob that helps, the most helpful first
-    num_tried: int  # measured configurations that differ in one knob
+    changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
+    num_tried: int  # measured configurations beside it
+    findings: tuple[Finding, ...]  # what explains the most time first
 
     @property
     def status(self) -> Status | None:
         """excellent, good, poor or negative; None without a baseline."""
         return self.scaling.status
 
+    @property
+    def nearest(self) -> tuple[Change, ...]:
+        """The changes of the fewest knobs."""
+        fewest = min((len(each.changes) for each in self.changes), default=0)
+        return tuple(each for each in self.changes if len(each.changes) == fewest)
 
-def diagnose_configurations(results: MeasuredStudy) -> tuple[DiagnosedConfiguration, ...]:
-    """Every setting, variables and placement at the headline's world size, best efficiency first.
+
+def compared(results: MeasuredStudy) -> list[TrialRecord]:
+    """Every setting, variables and placement at the headline's world size, one trial each.
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    distinct = one_of_each(there, lambda one, other: not one.differences(other))
-    pairs = itertools.combinations(distinct, 2)
-    num_pairs = sum(len(one.config.differences(other.config)) == 1 for one, other in pairs)
-    every = [_configuration(results, record, distinct, num_pairs) for record in distinct]
+    return one_of_each(there, change_key)
+
+
+def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+
+    Every pair of many settings would take minutes: of more than ``MANY`` the headline, the most and the least
+    efficient are advised, by the most efficient ones.
+    """
+    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    advised, candidates = distinct, distinct
+    if len(distinct) > MANY:
+        headline = [record for record in distinct if record is results.headline]
+        advised, candidates = [*headline, *distinct[:FEW], *distinct[-FEW:]], distinct[:MANY]
+    found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
+    return found | {each.trial_id: _better(results, each, candidates, len(distinct)) for each in advised}
+
+
+def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
+    efficiency = results.scaling(record).efficiency
+    return efficiency.value if efficiency else 0.0
+
+
+def diagnose_configurations(
+    results: MeasuredStudy,
+    better: Mapping[str, tuple[Change, ...]],
+    findings: Mapping[str, tuple[Finding, ...]],
+) -> tuple[DiagnosedConfiguration, ...]:
+    """Every one of ``compared``, best efficiency first; ``better`` and ``findings`` are by trial id."""
+    distinct = compared(results)
+    every = [
+        DiagnosedConfiguration(
+            record=record,
+            label=results.label(record),
+            scaling=_one_of(results.scaling(record), len(distinct)),
+            waterfall=results.waterfalls[record.trial_id],
+            changes=better[record.trial_id],
+            num_tried=len(distinct) - 1,
+            findings=findings.get(record.trial_id, ()),
+        )
+        for record in distinct
+    ]
     return tuple(sorted(every, key=_efficiency, reverse=True))
 
 
@@ -72,38 +123,42 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
-def _configuration(
-    results: MeasuredStudy, record: TrialRecord, distinct: Sequence[TrialRecord], num_pairs: int
-) -> DiagnosedConfiguration:
-    mine = results.scaling(record)
-    best: dict[str, Change] = {}
-    neighbours = 0
-    for other in distinct:
-        difference, theirs = other.config.differences(record.config), results.scaling(other)
-        if len(difference) != 1:
-            continue
-        neighbours += 1
-        if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
-            continue
-        apart = between_starts(other.config, record.config)
-        ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-        ((knob, value),) = difference.items()
-        rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
-        faster = simultaneous_ratio(*rates, num_pairs, apart)
-        least = 1 + results.study.search.minimum_gain
-        helps = min(ratio.low, faster.low) > 1 and ratio.value >= least
-        if helps and (knob not in best or ratio.value > best[knob].efficiency_ratio.value):
-            label = results.label(other)
-            efficiency = simultaneous(theirs.efficiency, len(distinct))
-            speedup = simultaneous(theirs.speedup, len(distinct))
-            best[knob] = Change(knob, value, label, efficiency, speedup, ratio, faster)
-    return DiagnosedConfiguration(
-        record=record,
-        label=results.label(record),
-        scaling=_one_of(results.scaling(record), len(distinct)),
-        waterfall=results.waterfalls[record.trial_id],
-        changes=tuple(sorted(best.values(), key=lambda each: -each.efficiency_ratio.value)),
-        num_tried=neighbours,
+def _better(
+    results: MeasuredStudy, record: TrialRecord, candidates: Sequence[TrialRecord], number: int
+) -> tuple[Change, ...]:
+    """The candidates that are better, as so many settings were compared in pairs."""
+    found = [_change(results, record, other, number) for other in candidates if other is not record]
+    nearest: dict[frozenset[str], Change] = {}
+    for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
+        nearest.setdefault(frozenset(each.changes), each)
+    return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
+
+
+def _change(results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int) -> Change | None:
+    """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
+    mine, theirs = results.scaling(record), results.scaling(other)
+    if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
+        return None
+    rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
+    least = 1 + results.study.search.minimum_gain
+    if theirs.efficiency.value < least * mine.efficiency.value or rates[0].value <= rates[1].value:
+        return None
+    num_pairs = number * (number - 1) // 2
+    apart = between_starts(other.config, record.config)
+    ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
+    faster = simultaneous_ratio(*rates, num_pairs, apart)
+    if min(ratio.low, faster.low) <= 1:
+        return None
+    changes = other.config.differences(record.config)
+    return Change(
+        changes=changes,
+        settings=changes | other.config.setting.differences(record.config.setting),
+        label=results.label(other),
+        trial_id=other.trial_id,
+        efficiency=simultaneous(theirs.efficiency, number),
+        speedup=simultaneous(theirs.speedup, number),
+        efficiency_ratio=ratio,
+        throughput_ratio=faster,
     )
 
 

@@ -1,22 +1,46 @@
-"""The closed list of what raybench finds wrong, and what a finding carries."""
+"""The closed list of what raybench finds wrong, what a finding carries, and in which order they stand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.spec.knobs import KnobValue
 
 
 class FindingName(StrEnum):
     """Every finding there is."""
 
-    OUTLIER_ROUNDS = "outlier rounds"
-    DRIFT = "drift"
-    NOISY_MEASUREMENT = "noisy measurement"
-    UNEVEN_DEVICES = "uneven devices"
+    # where the step's time goes: each explains some of it
+    NEGATIVE_SCALING = "negative scaling"
+    COMMUNICATION_BOUND = "communication-bound"  # latency and bandwidth are not told apart
+    LATENCY_BOUND = "latency-bound"
+    BANDWIDTH_BOUND = "bandwidth-bound"
+    SLOW_PATH = "slow interface or topology"
+    BATCH_TOO_SMALL = "batch too small"
+    LAUNCH_BOUND = "Python- or launch-bound"
+    DATA_BOUND = "data-bound"
     STRAGGLER = "straggler"
+    UNEVEN_DEVICES = "uneven devices"
+    UNEVEN_BATCHES = "uneven batches"
+    JITTER = "jitter"  # batches of one shape, and yet now one rank is late, now another
+    CONTENTION = "contention"
+    MEMORY_OR_PCIE = "memory or PCIe contention"
     OTHER_PROCESSES = "other processes"
+    COSTLY_WRAPPER = "costly wrapper"
     THROTTLING = "throttling"
+    NOT_DIVIDED = "loss not taken apart"
+    # what no time can be given for
+    MEMORY_BOUND = "memory-bound"
+    PRECISION_WITHOUT_GAIN = "precision that does not help"
+    NO_SIGNIFICANT_GAIN = "no significant gain"
+    # what is to be said against the measurement
     OVERSUBSCRIBED = "oversubscribed"
+    NOISY_MEASUREMENT = "noisy measurement"
+    DRIFT = "drift"
+    OUTLIER_ROUNDS = "outlier rounds"
     LOSSES_DISAGREE = "losses disagree"
     NOT_ALL_MEASURED = "not all measured"
 
@@ -24,14 +48,19 @@ class FindingName(StrEnum):
 class Severity(StrEnum):
     """How much a finding matters to whoever reads the numbers."""
 
-    NOTE = "note"  # the estimator copes with it
-    WARNING = "warning"  # the numbers are less sure, or less general, than they look
+    NOTE = "note"  # little time, or the estimator copes with it
+    WARNING = "warning"  # much time, or the numbers are less sure, or less general, than they look
     PROBLEM = "problem"  # the numbers should not be used as they are
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was noticed in one trial."""
+    """One thing that was noticed in one trial.
+
+    ``change`` is what to try: knobs of ``Setting`` or variables of the processes, with their new values (None
+    as a value of a variable: unset it); None where neither cures it. ``predicted`` is the throughput with the
+    change over that without it, as far as it can be said: measured in this study, or bounds.
+    """
 
     name: FindingName
     severity: Severity
@@ -39,3 +68,23 @@ class Finding:
     evidence: str  # in numbers, with units
     next_step: str
     values: dict[str, float]  # the evidence's numbers by name, units in the names
+    explains: Estimate | None = None  # of the step, in s
+    change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None  # a ratio; never there without a change
+
+
+_GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What makes the numbers useless first, then what explains the most time, then the rest by gravity."""
+    return tuple(sorted(findings, key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[int, float, int]:
+    gravity = _GRAVITY[finding.severity]
+    if finding.severity is Severity.PROBLEM:
+        return 0, 0.0, gravity
+    if finding.explains is not None:
+        return 1, -finding.explains.value, gravity
+    return 2, 0.0, gravity

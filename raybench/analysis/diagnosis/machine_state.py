@@ -1,20 +1,20 @@
-"""What the machine did while a trial ran: other load, clocks held down, fewer cores than workers."""
+"""What the machine did while a trial ran: clocks held down, fewer cores than workers."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.estimates.rounds import level, step_series
-from raybench.records.measurements import Round, StepsResult
-from raybench.records.record import TrialRecord
+from raybench.records.measurements import StepsResult
 
-WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
 CLOCK_DROP = 0.10  # relative, from the fastest round
 
 
-def oversubscribed(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def oversubscribed(case: Case) -> Finding | None:
     """More workers than cores."""
+    record, measurement = case.record, case.steps
     if not record.config.oversubscribed:
         return None
     return Finding(
@@ -35,45 +35,9 @@ def _milliseconds(measurement: StepsResult) -> str:
     return f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
 
 
-def other_processes(record: TrialRecord, measurement: StepsResult) -> Finding | None:
-    """Other processes took cores that the trial's workers needed: Ray's own are among them."""
-    taken = [round_taken for each in measurement.rounds if (round_taken := _taken(record, measurement, each))]
-    if not taken:
-        return None
-    others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
-    # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
-    others = max(others, sum(measurement.other_programs.values()))
-    spare = max(0.0, min(cores - needed for _, cores, needed in taken))
-    lost = max(0.0, others - spare) / cores
-    if lost < WORTH_TELLING:
-        return None
-    named = ", ".join(f"{name} {used:.2f}" for name, used in measurement.other_programs.items())
-    return Finding(
-        FindingName.OTHER_PROCESSES,
-        Severity.WARNING if lost >= MUCH else Severity.NOTE,
-        record.trial_id,
-        f"{others:.2f} of {cores:.0f} cores went to other processes during the rounds "
-        f"({len(taken)} rounds{f'; {named}' if named else ''}), the trial's workers need "
-        f"{cores - spare:.0f}: steps of all of them are up to {lost:.0%} longer than on an idle host",
-        "leave a core of each host free: fewer workers or loader processes; see what runs there (top)",
-        {"other_cores": others, "host_cores": cores, "lost_ratio": lost, "rounds": len(taken)},
-    )
-
-
-def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:
-    """Of the host that is worst off: cores that others took, cores there are, cores that the trial needs."""
-    config, found = record.config, list[tuple[float, float, float]]()
-    places = list(zip(measurement.hosts, round_.other_cores, measurement.host_cores, strict=False))
-    each_needs = config.cpus_per_worker + config.setting.workers
-    for host, others, cores in set(places):  # ranks of one host tell the same
-        ranks = sum(each[0] == host for each in places)
-        if others is not None:
-            found.append((others, cores, min(ranks * each_needs, cores)))
-    return max(found, key=lambda one: one[0] - (one[1] - one[2]), default=None)
-
-
-def throttled(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def throttled(case: Case) -> Finding | None:
     """A device held its clock down, or says so."""
+    record, measurement = case.record, case.steps
     num_rounds = len(measurement.rounds)
     slowed = [
         index for index, each in enumerate(measurement.rounds) if any(flag for flag in each.throttled if flag)

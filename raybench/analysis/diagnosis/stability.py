@@ -1,30 +1,42 @@
-"""Everything that is to be said against a trial's measurement: each doubt is a ``Finding``."""
+"""Every finding on one trial: doubts about its measurement, and where the time of its step goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import get_args
 
-from raybench.analysis.diagnosis.evenness import straggling, uneven
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
-from raybench.analysis.diagnosis.machine_state import other_processes, oversubscribed, throttled
+from raybench.analysis.diagnosis.case import Case, Check
+from raybench.analysis.diagnosis.communication import communicating
+from raybench.analysis.diagnosis.compute import costly_wrapper, data_bound, fixed_costs, memory_bound
+from raybench.analysis.diagnosis.contention import contending, other_processes
+from raybench.analysis.diagnosis.evenness import straggling, uneven, uneven_batches
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity, ranked
+from raybench.analysis.diagnosis.machine_state import oversubscribed, throttled
 from raybench.analysis.diagnosis.steadiness import drifting, noisy, outlying
+from raybench.analysis.diagnosis.undivided import negative_scaling, undivided
 from raybench.analysis.loss_parity import loss_parity
-from raybench.records.measurements import Beside, StepsResult
+from raybench.records.measurements import Beside
 from raybench.records.record import TrialRecord
-
-Check = Callable[[TrialRecord, StepsResult], Finding | None]
 
 
 def findings(record: TrialRecord) -> list[Finding]:
-    """What is to be said against the measurement of a record; nothing for one that is not complete."""
-    if record.steps is None:
-        return []
-    every = [check(record, record.steps) for check in _CHECKS]
-    return [finding for finding in every if finding is not None]
+    """The findings on a record by itself; nothing for one that is not complete."""
+    return [] if record.steps is None else list(diagnose(Case.of(record, record.steps)))
 
 
-def _losses(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def diagnose(case: Case) -> tuple[Finding, ...]:
+    """The findings on a trial, what explains the most time first; no time is explained by two of them."""
+    every = [case.finding(check) for check in _CHECKS]
+    return ranked(finding for finding in every if finding is not None)
+
+
+def doubts(case: Case) -> tuple[Finding, ...]:
+    """The same without where the time goes: of trials that belong to another one, or compare two settings."""
+    every = [case.finding(check) for check in _DOUBTS]
+    return ranked(finding for finding in every if finding is not None)
+
+
+def _losses(case: Case) -> Finding | None:
+    record = case.record
     verdict = loss_parity(record)
     if verdict is None or verdict.agrees:
         return None
@@ -52,22 +64,27 @@ def _losses(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     )
 
 
-def _not_all(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def _not_all(case: Case) -> Finding | None:
     """What failed when the rounds were done: they stand, and what belongs beside them is not there."""
-    reasons = {name: measurement.missing[name] for name in get_args(Beside) if name in measurement.missing}
+    missing = case.steps.missing
+    reasons = {name: missing[name] for name in get_args(Beside) if name in missing}
     if not reasons:
         return None
     return Finding(
         FindingName.NOT_ALL_MEASURED,
         Severity.NOTE,
-        record.trial_id,
+        case.record.trial_id,
         "; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in reasons.items()),
         "nothing for the step times; a smaller batch leaves more memory for the rest",
         {},
     )
 
 
-_CHECKS: tuple[Check, ...] = (
+_DOUBTS: tuple[Check, ...] = (
     oversubscribed, noisy, outlying, drifting, other_processes, throttled, uneven, straggling,
     _losses, _not_all,
+)  # fmt: skip
+_CHECKS: tuple[Check, ...] = (
+    *_DOUBTS, communicating, contending, costly_wrapper, uneven_batches, data_bound, fixed_costs,
+    memory_bound, undivided, negative_scaling,
 )  # fmt: skip

@@ -6,24 +6,26 @@ import math
 
 import numpy as np
 
+from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.estimates.rounds import step_series
 from raybench.analysis.estimates.statistics import TRIM
 from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
 from raybench.analysis.estimates.trends import mann_kendall, outlier_rounds, theil_sen
-from raybench.records.measurements import StepsResult
-from raybench.records.record import TrialRecord
 
 DRIFT_SIGNIFICANCE = 0.01
 DRIFT_LEAST = 0.02  # relative, from the first round to the last
 
 
-def noisy(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def noisy(case: Case) -> Finding | None:
     """The asked half-width was not reached in time; says how long it would take."""
+    record, measurement = case.record, case.steps
+    if measurement.stopped_by != "max_seconds":
+        return None
     reached, request = reached_half_width(measurement.rounds), record.request
     assert request.kind == "steps"  # it has a measurement of steps
     asked = asked_half_width(request.measure, request.config.device)
-    if reached is None or measurement.stopped_by != "max_seconds" or reached <= asked:
+    if reached is None or reached <= asked:
         return None
     num_rounds = len(measurement.rounds)
     needed_s = measurement.measure_s * (reached / asked) ** 2
@@ -44,8 +46,9 @@ def noisy(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     )
 
 
-def outlying(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def outlying(case: Case) -> Finding | None:
     """Rounds apart from the rest: a note while the trimmed mean leaves them all out."""
+    record, measurement = case.record, case.steps
     values = step_series(measurement)
     if values is None:
         return None
@@ -69,8 +72,9 @@ def outlying(record: TrialRecord, measurement: StepsResult) -> Finding | None:
     )
 
 
-def drifting(record: TrialRecord, measurement: StepsResult) -> Finding | None:
+def drifting(case: Case) -> Finding | None:
     """The step time rises or falls over the rounds, significantly and by 2% at least."""
+    record, measurement = case.record, case.steps
     values = step_series(measurement)
     if values is None:
         return None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
@@ -39,7 +40,7 @@ class Verdict(StrEnum):
     NONE = "no significant gain"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """What a speed-up is measured against."""
 
@@ -49,7 +50,7 @@ class Baseline:
     paired: bool  # in the same rounds, or from another record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """How fast one trial is, and how well it scales. ``None`` where there is no baseline."""
 
@@ -62,7 +63,7 @@ class Scaling:
     status: Status | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gain:
     """The winner's throughput over the default's, less one."""
 
@@ -70,6 +71,7 @@ class Gain:
     verdict: Verdict
 
 
+@remembered
 def step_time(record: TrialRecord) -> Estimate:
     """Optimizer step to optimizer step on the slowest rank, in s: synced, or plain on one device.
 
@@ -157,15 +159,22 @@ def gain_of(ratio: Estimate, minimum_gain: float) -> Gain:
 def _speedup(
     record: TrialRecord, step_s: Estimate, others: Iterable[TrialRecord]
 ) -> tuple[Baseline | None, Estimate | None]:
-    measurement, config = _complete(record), record.config
+    config = record.config
     if config.world_size == 1:
         one = Estimate(1.0, 1.0, 1.0, step_s.n)
         return Baseline(1, config.setting.strategy, step_s, paired=True), one
+    return _in_its_rounds(record) or _against_smallest(record, others)
+
+
+@remembered
+def _in_its_rounds(record: TrialRecord) -> tuple[Baseline, Estimate] | None:
+    """One device alone in the same rounds, and the speed-up over it; None where two rounds have not both."""
+    measurement, config = _complete(record), record.config
     alone = series(measurement, "base" if config.scaling == "strong" else "plain")
     synced = series(measurement, "synced")
     ratios = None if alone is None or synced is None else paired(alone, synced)
     if alone is None or ratios is None:
-        return _against_smallest(record, others)
+        return None
     # Weak scaling: n devices do n times the samples in a step.
     samples = config.world_size if config.scaling == "weak" else 1
     return Baseline(1, "single", level(alone), paired=True), geometric(ratios).scaled(samples)

@@ -6,7 +6,7 @@ its starts, and the functions below give its estimates over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from raybench.analysis.estimates.efficiency import Scaling, scaling, status
 from raybench.analysis.estimates.over_starts import mean_over_starts, over_starts
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
+from raybench.analysis.same_setting import question_key
 from raybench.records.record import TrialRecord
 
 
@@ -35,9 +36,13 @@ def starts_of(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> tuple[
 def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """One record for each trial, in its first one's place: of its starts the first that is complete."""
     kept: list[TrialRecord] = []
+    places: dict[Hashable, list[int]] = {}  # of the trials that ask one thing
     for record in records:
-        place = next((i for i, other in enumerate(kept) if same_but_for_start(record, other)), None)
+        config, request = record.config, record.request
+        alike = places.setdefault((question_key(config), config.world_size, request.role), [])
+        place = next((each for each in alike if same_but_for_start(record, kept[each])), None)
         if place is None:
+            alike.append(len(kept))
             kept.append(record)
         elif kept[place].state != "complete" and record.state == "complete":
             kept[place] = record

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.statistics import Estimate, device_factors, geometric
 from raybench.records.measurements import Block, StepsResult
 from raybench.records.requests import Variant
@@ -30,6 +31,7 @@ def slowest_step_s(block: Block) -> float:
     return block.slowest_s
 
 
+@remembered
 def series(
     measurement: StepsResult, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
 ) -> Series | None:
@@ -41,7 +43,10 @@ def series(
     values = np.array([value(block) if block else np.nan for block in blocks], dtype=np.float64)
     if int(np.isfinite(values).sum()) < 2:
         return None
-    return values * _turns(measurement, blocks, values) if variant in ALONE else values
+    if variant in ALONE:
+        values = values * _turns(measurement, blocks, values)
+    values.flags.writeable = False  # it is remembered
+    return values
 
 
 def step_series(measurement: StepsResult) -> Series | None:

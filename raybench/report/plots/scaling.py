@@ -38,8 +38,8 @@ class ScalingPlot:
 
 
 def scaling_plot(results: StudyResults) -> ScalingPlot | None:
-    """The scaling curves, the default's and the fastest ones first; None where no world size exceeds 1."""
-    if not any(point.world_size > 1 for curve in results.curves for point in curve.points):
+    """The scaling curves, the default's and the fastest ones first; None where all have one world size."""
+    if not any(len({point.world_size for point in curve.points}) > 1 for curve in results.curves):
         return None
 
     def speed(curve: Curve) -> tuple[bool, int, float]:

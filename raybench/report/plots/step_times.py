@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from raybench.report.plots.lines import headline_title
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_STEPS = 5000  # on a line: more are not seen
+BATCH_ROWS = 1 << 20
 VARIANT_WORDS: dict[Variant, str] = {
     "base": "one device, global batch",
     "plain": "one device alone",
@@ -32,7 +34,8 @@ class Distribution:
     """Sorted times of one variant, in s."""
 
     label: str
-    sorted_s: NDArray[np.float64]
+    sorted_s: NDArray[np.float64]  # of very many those at even shares, the fastest and the slowest among them
+    num_times: int
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,48 @@ def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimeP
         blocks = [block for each in record.steps.rounds if (block := each.block(variant))]
         times[variant] = np.array([block.slowest_s for block in blocks])
     distributions = tuple(
-        Distribution(words, np.sort(times[variant]))
+        Distribution(words, _thinned(np.sort(times[variant])), len(times[variant]))
         for variant, words in VARIANT_WORDS.items()
         if variant in times and len(times[variant])
     )
     return StepTimePlot(headline_title(results), of_steps, distributions) if distributions else None
 
 
+def _thinned(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    if len(ordered) <= MOST_STEPS:
+        return ordered
+    return ordered[np.linspace(0, len(ordered) - 1, MOST_STEPS).round().astype(np.int64)]
+
+
 def _sample_times(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Step times by variant, in s: of each step the slowest rank's. Empty where the file cannot be read."""
+    """Step times by variant, in s: of each step the slowest rank's. Empty where the file cannot be read.
+
+    Read part by part: of ten million rows a share is in memory.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    columns = {"variant": pa.string(), "round": pa.int32(), "step": pa.int32(), "step_time_s": pa.float64()}
+    schema, parts = pa.schema(columns), []
     try:
-        table = pq.read_table(path, columns=["variant", "round", "step", "step_time_s"])
-    except (OSError, KeyError, pa.ArrowException):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                rows = pa.Table.from_batches([batch]).cast(schema)
+                parts.append(_slowest(rows))
+        slowest = _slowest(pa.concat_tables(parts))  # a step may lie on both sides of a cut
+    except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    slowest = table.group_by(["variant", "round", "step"]).aggregate([("step_time_s", "max")])
-    variants = np.array(slowest["variant"].to_pylist())
-    times = slowest["step_time_s_max"].to_numpy()
-    return {str(variant): times[variants == variant] for variant in np.unique(variants)}
+    names = slowest["variant"].combine_chunks().dictionary_encode()
+    times = slowest["step_time_s"].to_numpy()
+    if not len(times) or not (np.isfinite(times) & (times > 0)).all():
+        return {}
+    codes = names.indices.to_numpy()
+    return {str(name): times[codes == code] for code, name in enumerate(names.dictionary.to_pylist())}
+
+
+def _slowest(rows: Any) -> Any:
+    grouped = rows.group_by(["variant", "round", "step"]).aggregate([("step_time_s", "max")])
+    return grouped.rename_columns(["variant", "round", "step", "step_time_s"])
 
 
 def draw_step_times(plot: StepTimePlot) -> Figure:
@@ -94,13 +119,16 @@ def draw_step_times(plot: StepTimePlot) -> Figure:
             color=COLORS[index % len(COLORS)],
             linestyle=STYLES[index % len(STYLES)],
             linewidth=1.6,
-            label=f"{each.label} (n = {len(each.sorted_s):,})",
+            label=f"{each.label} (n = {each.num_times:,})",
         )
     low_s, high_s = _bulk(plot)
     axes.set_xlim(low_s * 1e3, high_s * 1e3)
     axes.set_ylim(0, 102)
     what = "step" if plot.of_steps else "block"
-    beyond = sum(int((each.sorted_s > high_s).sum()) for each in plot.distributions)
+    slower = (
+        (each.sorted_s > high_s).sum() * each.num_times / len(each.sorted_s) for each in plot.distributions
+    )
+    beyond = round(float(sum(slower)))
     cut = f"\n{beyond} slower {what}{'s' if beyond > 1 else ''} beyond the right edge" if beyond else ""
     axes.set_xlabel("step time, slowest rank (ms)" if plot.of_steps else "mean step time of a block (ms)")
     axes.set_ylabel(f"share of {what}s at most as long (%)")

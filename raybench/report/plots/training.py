@@ -38,12 +38,14 @@ class TrainingPlot:
 
 
 def training_plot(results: StudyResults) -> TrainingPlot | None:
-    """What the test samples say, epoch by epoch; None where nothing was trained."""
+    """What the test samples say, epoch by epoch; None where no training was evaluated after two epochs."""
     training = results.training
     if training is None:
         return None
     groups = training.groups[:MOST_CURVES]
     loss = tuple(_by_epoch(group, lambda means: means.test_loss) for group in groups)
+    if all(len(line.points) < 2 for line in loss):
+        return None
     accuracy = (_by_epoch(group, lambda means: means.test_accuracy) for group in groups)
     known_accuracy = tuple(line for line in accuracy if line.points)
     return TrainingPlot(known_accuracy, loss, fewest_and_most(loss), training.spec.target_accuracy)

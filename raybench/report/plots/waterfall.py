@@ -50,8 +50,8 @@ class WaterfallPlot:
     step_time_s: Estimate
 
 
-def waterfall_plot(results: StudyResults) -> WaterfallPlot | None:
-    """The headline's step taken apart; None on one device."""
+def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | None:
+    """The headline's step taken apart; None on one device. ``name`` is the results', of several."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return None
@@ -59,7 +59,8 @@ def waterfall_plot(results: StudyResults) -> WaterfallPlot | None:
     for name, part in waterfall.parts.present().items():
         bars.append(Bar(PART_WORDS[name], end_s, part))
         end_s += part.value
-    return WaterfallPlot(headline_title(results), tuple(bars), waterfall.step_time_s)
+    title = f"{name}: {headline_title(results)}" if name else headline_title(results)
+    return WaterfallPlot(title, tuple(bars), waterfall.step_time_s)
 
 
 def draw_waterfall(plot: WaterfallPlot) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from raybench.records.record import TrialRecord
@@ -49,6 +49,39 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
         tuple(Heading(column.heading, column.right) for column in columns),
         tuple(tuple(column.cell(row) for column in columns) for row in rows),
     )
+
+
+def without_constant(table: Table) -> Table:
+    """The table without columns that say the same in every row: the caption says it once.
+
+    What is empty everywhere goes without a word.
+    """
+    if len(table.rows) < 2:
+        return table
+    said, kept = [], []
+    for place, column in enumerate(table.columns):
+        values = {row[place] for row in table.rows}
+        if len(values) > 1:
+            kept.append(place)
+        elif not values & {"", NONE}:
+            said.append(f"{column.heading}{' = ' if column.heading == 'n' else ' '}{values.pop()}")
+    if len(kept) < 2 or len(kept) == len(table.columns):
+        return table
+    words = f"In every row: {', '.join(said)}." if said else ""
+    return Table(
+        table.title,
+        f"{table.caption} {words}".strip(),
+        tuple(table.columns[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+
+
+def first_rows(table: Table, most: int, where: str) -> Table:
+    """The first rows of a table, with a word on ``where`` all are."""
+    if len(table.rows) <= most:
+        return table
+    words = f"The first {most:,} of {len(table.rows):,} rows; all are in {where}."
+    return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
 
 
 def empty_table(title: str) -> Table:

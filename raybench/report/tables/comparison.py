@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import ModelChange
-from raybench.analysis.comparison import Difference, FurtherSide, SameTrial, Side, SideBySide
+from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, SameTrial, Side, SideBySide
 from raybench.analysis.labels import devices_words
 from raybench.analysis.summary import model_name
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
+from raybench.report.tables.scaling import scaling_table
 from raybench.report.wording import count, figures, interval, milliseconds, percent, share, times
 from raybench.spec.toml import received
 
 
 def comparison_tables(studies: SideBySide) -> list[Table]:
     """All that have something to say, in order."""
-    tables = [sides_table(studies.sides), differences_table(studies)]
+    tables = [sides_table(studies.sides), differences_table(studies), over_another_table(studies)]
     for other in studies.others:
         same = same_trials_table(studies.first, other, studies.between_starts)
         tables += [same, change_table(studies.first, other)]
@@ -55,6 +56,41 @@ def _columns(sides: Sequence[Side]) -> list[Column[_Row]]:
 
 def _study_column(side: Side, place: int) -> Column[_Row]:
     return Column(side.name, lambda row: row.cells[place])
+
+
+_OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [
+    Column("results", lambda each: each.side),
+    Column("devices", lambda each: str(each.world_size), right=True),
+    Column("base", lambda each: f"{devices_words(each.base_world_size)} of {each.base}"),
+    Column("efficiency", lambda each: known(each.efficiency, percent, "refused"), right=True),
+    Column("why", lambda each: each.refused and f"the base ran on other hardware: {each.refused}"),
+]
+
+
+def over_another_table(studies: SideBySide) -> Table:
+    """Efficiencies over another side's base; empty where every side has its own."""
+    caption = (
+        "Of trials without a base of their own. They were measured apart, so what starts of one program "
+        "differ by is in the interval; over a base on another machine there is no efficiency."
+    )
+    title = "Efficiency over another's base"
+    return make_table(title, caption, _OVER_ANOTHER_COLUMNS, studies.over_another)
+
+
+def every_scaling_table(studies: SideBySide) -> Table:
+    """The trials of every side's curves, or of its search, as one table with a column for the side."""
+    columns, rows = None, list[tuple[str, ...]]()
+    for side in studies.sides:
+        table = scaling_table(side.results)
+        if not table.rows:
+            table = scaling_table(side.results, "search")
+        columns = table.columns
+        rows += [(side.name, *row) for row in table.rows]
+    assert columns is not None  # there are sides
+    caption = (
+        "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
+    )
+    return Table("Every trial of the curves", caption, (Heading("results"), *columns), tuple(rows))
 
 
 _SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [

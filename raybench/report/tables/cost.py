@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
@@ -9,9 +10,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, devices, known, make_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import figures, interval, times
-
-MINUTE_S, HOUR_S = 60, 3600
+from raybench.report.wording import duration_unit, figures, interval, times
 
 
 @dataclass(frozen=True)
@@ -33,19 +32,28 @@ class _Row:
 
 def cost_table(results: StudyResults) -> Table:
     """Device time, money and energy of one device and of several, and what some runs save."""
-    runs, price = results.study.cost.runs, results.study.cost.price_per_device_hour
+    runs = results.study.cost.runs
     run = next(work for work in results.work if work.is_run)
-    price_words = (
-        f"At {price:g} a device-hour (cost.price_per_device_hour). "
-        if price is not None
-        else "No price is set (cost.price_per_device_hour). "
-    )
+    asked = results.study.cost
+    prices = prices_words(asked.price_per_device_hour, asked.price_per_node_hour)
     caption = (
-        f"{when_to_use(results)} {price_words}Steps alone, without start-up and evaluation"
+        f"{when_to_use(results)} {prices}Steps alone, without start-up and evaluation"
         f"{_restart_words(results)}; a run is {run.name} (cost.runs = {runs}). The default and the fastest "
         "setting; mean with 95% interval, the ratio and the savings by blocks of the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
+
+
+def prices_words(per_device_hour: float | None, per_node_hour: float | None) -> str:
+    """At which prices; which fields of a study hold them where there are none."""
+    told = [
+        f"{price:g} a {what}-hour (cost.price_per_{what}_hour)"
+        for what, price in (("device", per_device_hour), ("node", per_node_hour))
+        if price is not None
+    ]
+    if not told:
+        return "No price is set (cost.price_per_device_hour). "
+    return f"At {' and '.join(told)}. "
 
 
 def _restart_words(results: StudyResults) -> str:
@@ -57,7 +65,7 @@ def _restart_words(results: StudyResults) -> str:
 
 def _columns(results: StudyResults) -> list[Column[_Row]]:
     """Money stands there where the study has a price, energy where it was measured."""
-    runs, priced = results.study.cost.runs, results.study.cost.price_per_device_hour is not None
+    runs, priced = results.study.cost.runs, any(point.costs[0].money for point in results.costs)
     metered = any(cost.energy_joules for point in results.costs for cost in point.costs)
     money: list[Column[_Row]] = [
         Column("cost", lambda row: known(row.cost.money, interval), right=True),
@@ -68,16 +76,25 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
     saved_money: list[Column[_Row]] = [
         Column(f"{runs} runs save", lambda row: known(row.saved_money, interval), right=True),
     ]
+    unit, unit_s = duration_unit(_longest_s([cost.time_s for point in results.costs for cost in point.costs]))
+    saved_unit, saved_s = duration_unit(_longest_s([each.saved_s for each in results.costs if each.saved_s]))
+
+    def in_unit(time_s: Estimate) -> str:
+        return interval(time_s.scaled(1 / unit_s))
+
+    def saved(time_s: Estimate) -> str:
+        return interval(time_s.scaled(1 / saved_s))
+
     return [
         Column("for", lambda row: row.cost.work.name),
         Column("devices", lambda row: devices(row.point.record), right=True),
         Column("setting", lambda row: row.point.label),
-        Column("time, min", lambda row: _minutes(row.cost.time_s), right=True),
-        Column("device-minutes", lambda row: _minutes(row.cost.device_s), right=True),
+        Column(f"time, {unit}", lambda row: in_unit(row.cost.time_s), right=True),
+        Column(f"device-time, {unit}", lambda row: in_unit(row.cost.device_s), right=True),
         *(money if priced else ()),
         *(energy if metered else ()),
         Column("device time / one device's", lambda row: known(row.point.cost_ratio, times), right=True),
-        Column(f"{runs} runs save, h", lambda row: known(row.saved_s, _hours), right=True),
+        Column(f"{runs} runs save, {saved_unit}", lambda row: known(row.saved_s, saved), right=True),
         *(saved_money if priced else ()),
     ]
 
@@ -101,12 +118,8 @@ def _shown_trials(results: StudyResults) -> set[str]:
     return {point.trial_id for curve in (results.curves[0], fastest) for point in curve.points}
 
 
-def _minutes(time_s: Estimate) -> str:
-    return interval(time_s.scaled(1 / MINUTE_S))
-
-
-def _hours(time_s: Estimate) -> str:
-    return interval(time_s.scaled(1 / HOUR_S))
+def _longest_s(times_s: Sequence[Estimate]) -> float:
+    return max((abs(each.value) for each in times_s), default=0.0)
 
 
 def _kilojoules(joules: float | None) -> str:

@@ -8,13 +8,14 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Role
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import count, interval, milliseconds, percent, times
 
 
-def scaling_table(results: StudyResults) -> Table:
-    """Every trial that is complete, suggestions and confirmations apart, by setting and world size."""
+def scaling_table(results: StudyResults, *roles: Role) -> Table:
+    """Every trial of ``roles``, those of the curves where none is named, by setting and world size."""
 
     def scaling(record: TrialRecord) -> Scaling:
         return results.scaling(record)
@@ -35,7 +36,7 @@ def scaling_table(results: StudyResults) -> Table:
     )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
-    return make_table("Scaling", caption, columns, in_order(results, "scaling", "verification"))
+    return make_table("Scaling", caption, columns, in_order(results, *(roles or ("scaling",))))
 
 
 def speedup_cell(scaling: Scaling) -> str:

@@ -1,10 +1,55 @@
-"""Which trials a table shows, in which order, and what they are called there."""
+"""Which trials a table shows, in which order, what they are called there; and all of them in one table."""
 
 from __future__ import annotations
 
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
+from raybench.report.tables.base import Column, Table, make_table
+from raybench.report.wording import duration_words, interval, percent
+
+LONGEST_REASON = 160  # characters
+MOST_TRIALS = 2000  # in a document; all are in summary.csv
+
+
+def every_trial_table(results: StudyResults) -> Table:
+    """Every record of the study, a row each, in the order of measuring; of very many the first.
+
+    Those of the curve and confirmations before suggestions, so that the first ones tell most.
+    """
+    shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
+    total = len(results.records)
+    caption = "Times and rates of one step, of all starts where a trial has several, with 95% intervals."
+    if total > len(shown):
+        caption += f" The first {len(shown):,} of {total:,} trials; all are in summary.csv."
+
+    def step_time(record: TrialRecord) -> str:
+        scaling = results.scalings.get(record.trial_id)
+        return interval(scaling.step_time_s.scaled(1e3)) if scaling else ""
+
+    def rate(record: TrialRecord) -> str:
+        scaling = results.scalings.get(record.trial_id)
+        return interval(scaling.throughput_samples_per_s) if scaling else ""
+
+    def efficiency(record: TrialRecord) -> str:
+        scaling = results.scalings.get(record.trial_id)
+        known = scaling.efficiency if scaling and record.config.world_size > 1 else None
+        return percent(known) if known else ""
+
+    columns: list[Column[TrialRecord]] = [
+        Column("trial", lambda record: record.trial_id),
+        Column("role", lambda record: record.request.role),
+        Column("state", lambda record: record.state),
+        Column("devices", lambda record: str(record.config.world_size), right=True),
+        Column("setting", lambda record: label_and_mark(results, record)),
+        Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
+        Column("step time, ms", step_time, right=True),
+        Column("samples/s", rate, right=True),
+        Column("efficiency", efficiency, right=True),
+        Column("took", lambda record: duration_words(record.wall_time_s), right=True),
+        Column("reason", lambda record: " ".join((record.reason or "").split())[:LONGEST_REASON]),
+    ]
+    return make_table("Every trial", caption, columns, shown)
 
 
 def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:

@@ -81,13 +81,17 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
     bandwidth = waterfall.bus_bandwidth_bytes_per_s
     estimates = (
         ("T_comm = T(n) - T(1), ms", waterfall.t_comm_s, milliseconds),
-        ("all-reduces alone (replay), ms", waterfall.replay_s, milliseconds),
-        ("hidden by overlap (replay - exposed), ms", waterfall.hidden_communication_s, milliseconds),
+        ("all-reduces alone, ms", waterfall.replay_s, milliseconds),
+        ("hidden by overlap (alone - exposed), ms", waterfall.hidden_communication_s, milliseconds),
         ("T_comm / T(n)", waterfall.t_comm_fraction, percent),
         ("exposed communication / T(n)", waterfall.communication_fraction, percent),
         ("Amdahl's serial fraction f", waterfall.serial_fraction, percent),
-        ("compute / communication (crowd / replay)", waterfall.compute_to_communication, interval),
-        ("bus bandwidth of the replay, GB/s", bandwidth.scaled(1e-9) if bandwidth else None, interval),
+        ("compute / communication", waterfall.compute_to_communication, interval),
+        (
+            "bus bandwidth of the all-reduces alone, GB/s",
+            bandwidth.scaled(1e-9) if bandwidth else None,
+            interval,
+        ),
     )
     for name, estimate, words in estimates:
         if estimate is not None:

@@ -15,6 +15,7 @@ from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.steps import flops
 from raybench.worker.steps.compression_error import compression_error
+from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.phases import phases_of_trial
 from raybench.worker.steps.profiling import memory_snapshot, traces
@@ -79,7 +80,11 @@ class BesideRounds:
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are asked for, in the order in which they are measured."""
-        parts = self._of_the_curve() if self._request.measures_beside_rounds else {}
+        parts: dict[Beside, Part] = {}
+        if self._models.measured.twin is not None:
+            parts["gradient_timeline"] = self._gradient_timeline
+        if self._request.measures_beside_rounds:
+            parts |= self._of_the_curve()
         if self._request.measure.memory_snapshot:
             parts["memory_snapshot"] = self._memory_snapshot
         if self._request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
@@ -105,6 +110,17 @@ class BesideRounds:
             max_seconds=self._request.measure.max_seconds,
         )
         return {"phases": blocks}
+
+    def _gradient_timeline(self) -> dict[str, Any]:
+        timeline = gradient_timeline(
+            self._models.measured,
+            self._team,
+            self._request.config.batch_size,
+            step_s=self._step_s["local"],
+            replay_s=self._step_s.get("replay"),
+            max_seconds=self._request.measure.max_seconds,
+        )
+        return {"gradient_timeline": timeline}
 
     def _matrix_peak(self) -> dict[str, Any]:
         precision = self._request.config.setting.precision

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
+from raybench.analysis.prices import Prices
 from raybench.testing import QUIET, StepCosts
 from tests.unit.studies import failed, measured, request
 
@@ -15,7 +16,7 @@ def test_objectives() -> None:
     assert objective_value(record, "efficiency") == pytest.approx(0.8)
     assert objective_value(record, "peak_memory") == 5 << 20
     assert objective_value(record, "cost_per_sample") == pytest.approx(2 * 0.0125 / 64)
-    assert objective_value(record, "cost_per_sample", 3.6) == pytest.approx(2 * 0.0125 / 64 / 1000)
+    assert objective_value(record, "cost_per_sample", Prices(3.6)) == pytest.approx(2 * 0.0125 / 64 / 1000)
     assert objective_value(failed(request()), "throughput") is None
 
 

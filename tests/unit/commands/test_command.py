@@ -212,12 +212,6 @@ def test_a_wrong_option_as_it_is_typed():
     )
 
 
-@pytest.mark.parametrize("name", ["predict"])
-def test_commands_of_later_versions_say_so(name):
-    found = refused(command(name, "results/x", "--world-sizes", "16"))
-    assert found == f"{name}: not there yet in this version\n"
-
-
 def test_batches_that_do_not_divide_under_strong_scaling():
     typed = ("--scaling", "strong", "--world-sizes", "1,3", "--oversubscribe", "--batch-sizes", "48,64")
     found = refused(scaling(*typed))
@@ -397,6 +391,7 @@ QUICK = {
     "--help": ["--help"],
     "scaling --help": ["scaling", "--help"],
     "report --help": ["report", "--help"],
+    "predict --help": ["predict", "--help"],
     "list": ["list"],
     "show": ["show"],
     "show --smoke": ["show", "resnet18_cifar10", "--smoke"],
@@ -428,7 +423,7 @@ def test_answers_without_torch_or_ray(name):
     assert not CONTROL.search(done.stdout)
 
 
-@pytest.mark.parametrize("name", ["scaling", "report", "communication", "list", "show", "doctor"])
+@pytest.mark.parametrize("name", ["scaling", "report", "predict", "communication", "list", "show", "doctor"])
 def test_every_command_has_help_with_an_example(name):
     done = command(name, "--help")
     assert done.returncode == 0

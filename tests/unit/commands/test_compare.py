@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,61 @@ def test_one_without_a_complete_trial_stands_beside_the_others(tmp_path):
     code, text = printed(one, tmp_path / "empty")
     assert code == 0
     assert "no trial in common with one: empty" in text
+
+
+def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
+    one = planted(tmp_path, "ag_news", 0.010)
+    other = planted(tmp_path, "imdb", 0.020, batches=[32, 64], seed=2)
+    out = tmp_path / "out"
+    _, text = printed(one, other, output=out)
+    assert str(out / "report.html") in text or "report.html" in text
+    names = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.suffix != ".svg"}
+    plots = {f"plots/{name}.png" for name in ("scaling", "batches", "waterfall-ag_news", "waterfall-imdb")}
+    assert names == {"report.html", "report.md", "summary.csv", "summary.tex"} | plots
+    rows = list(csv.DictReader((out / "summary.csv").open()))
+    assert {row["results"] for row in rows} == {"ag_news", "imdb"}
+    assert len(rows) == 2 + 4
+    assert all(float(row["efficiency"]) > 0 for row in rows if row["world_size"] == "2")
+    tex = (out / "summary.tex").read_text()
+    assert tex.count(r"\begin{table}") == 1
+    assert r"ag\_news" in tex
+    assert "imdb" in tex
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 4
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.020, seed=2)
+    before = (one / "trials.jsonl").read_bytes()
+    for output in (one, one / "study.toml"):
+        with pytest.raises(RequestError, match="nothing is overwritten"):
+            printed(one, other, output=output)
+    assert (one / "trials.jsonl").read_bytes() == before
+
+
+def alone(folder: Path, name: str, size: int, machine: Any) -> Path:
+    """Results on so many devices, whose rounds have no step of one device to compare with."""
+    spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [size]})
+    missing = {"plain": "left out"} if size > 1 else {}
+    costs = StepCosts(plain_s=0.010, exposed_s=0.0025 if size > 1 else 0.0, missing=missing)
+    records, _ = grid(spec, (size,), FakeRunner(lambda config, setting: costs, QUIET))
+    with ResultsDirectory.create(folder / name, spec, machine) as store:
+        for record in records:
+            store.append(record)
+    return folder / name
+
+
+def test_an_efficiency_over_a_base_on_the_same_hardware(tmp_path: Path) -> None:
+    _, text = printed(alone(tmp_path, "one", 1, MACHINE), alone(tmp_path, "two", 2, MACHINE), width=120)
+    assert "Efficiency over another's base" in text
+    assert "80% [" in text
+
+
+def test_an_efficiency_over_a_base_on_other_hardware_is_refused_by_name(tmp_path: Path) -> None:
+    other = MACHINE.model_copy(update={"cpu_model": "Apple M3 Pro"})
+    _, text = printed(alone(tmp_path, "baseline", 1, other), alone(tmp_path, "two", 2, MACHINE), width=160)
+    words = " ".join(text.split())
+    assert "refused" in words
+    assert "the base ran on other hardware" in words
+    assert "Apple M3 Pro" in words
+    assert "80% [" not in words

@@ -34,7 +34,7 @@ def plan_of(**workload: Any) -> Plan:
 def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that a run prints, with planted times in the place of processes."""
     monkeypatch.setattr(scaling_run, "_runner", lambda *_: FakeRunner(noise=QUIET, num_devices=2))
-    options: Any = SimpleNamespace(began=time.time(), retry=(), runner="group")
+    options: Any = SimpleNamespace(began=time.time(), retry=(), runner="group", verify=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
     console = Console(file=io.StringIO(), width=200)
     with ResultsDirectory.create(folder, plan.study, capture()) as store, Display(console) as display:

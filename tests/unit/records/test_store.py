@@ -49,7 +49,7 @@ def record(batch_size=8, state="complete", reason=None):
     request = StepsRequest(role="search", config=config, variants=("plain", "synced"), measure=MeasureSpec())
     block = Block(variant="synced", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
     measurement = StepsResult(
-        rounds=(Round(blocks=(block,), at_s=0.0),),
+        rounds=(Round(blocks=(block,), at_s=0.0), Round(blocks=(block,), at_s=1.0)),
         stopped_by="half_width",
         batch_size=batch_size,
         global_batch_size=2 * batch_size,
@@ -269,7 +269,10 @@ def test_a_damaged_line_in_the_middle_is_named(path, damage):
     lines = trials.read_text().split("\n")
     lines[1] = damage
     trials.write_text("\n".join(lines))
-    assert f"{trials}: line 2 is damaged" in refused(ResultsDirectory.open_readonly, path)
+    assert f"{trials}: line 2 is damaged" in refused(ResultsDirectory.resume, path)
+    reader = ResultsDirectory.open_readonly(path)  # what is left can be looked at
+    assert len(reader.records()) == 2
+    assert f"{trials}: line 2 is damaged" in reader.warnings[0]
 
 
 def test_a_record_that_contradicts_itself_is_named(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report import write_report
-from raybench.report.answer import answer_of
+from raybench.report.answer import answer_box
 from raybench.spec import Setting
 from raybench.testing import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import asked, grid, searched, study
@@ -21,6 +22,7 @@ SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
     search={"method": "optuna", "trials": 6},
 )
+PLOTS = ("waterfall", "step_times", "search")
 ENVIRONMENT = {
     "hostname": "a<b>",
     "memory_bytes": 8 << 30,
@@ -62,27 +64,60 @@ def test_every_file_of_the_contract_is_there(directory: Path) -> None:
     names = {str(path.relative_to(directory / "report")) for path in (directory / "report").rglob("*.*")}
     plots = {
         f"plots/{name}.{kind}"
-        for name in ("scaling", "batches", "batch_scaling", "configurations", "waterfall", "step_times")
+        for name in ("scaling", "batches", "batch_scaling", "configurations", *PLOTS)
         for kind in ("png", "svg")
     }
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"} | plots
 
 
 def test_html_needs_nothing_else(directory: Path) -> None:
-    html = (directory / "report/report.html").read_text()
-    assert not re.search(r"""(src|href)=["'](?!data:)""", html)
-    assert "<script" not in html
-    assert "http://" not in re.sub(r"base64,[^\"]*", "", html)
-    assert html.count("data:image/svg+xml;base64,") == 6
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
+    page = (directory / "report/report.html").read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)
+    assert not re.search(r"<script[^>]|@import|url\(", page)
+    assert "http://" not in re.sub(r"base64,[^\"]*", "", page)
+    assert page.count("data:image/svg+xml;base64,") == 7
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
 
 
 def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> None:
-    answer = answer_of(analyse(SPEC, records))
-    html, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
-    assert markdown.splitlines()[2] == f"**{answer}**"
-    body = html[html.index("<body>") :]
-    assert body.index("2 devices: ") < body.index("<figure>") < body.index("<table>")
+    box = answer_box(analyse(SPEC, records))
+    page, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
+    assert [each.question for each in box] == ["Scaling", "Lost", "What to change", "Measured gain", "Failed"]
+    assert markdown.splitlines()[2] == f"- **Scaling**: {box[0].words}"
+    body = page[page.index("<body>") :]
+    assert body.index("2 devices: ") < body.index('id="causes"') < body.index("<figure>")
+
+
+def test_causes_stand_in_every_document(directory: Path, records: list[TrialRecord]) -> None:
+    first = analyse(SPEC, records).diagnosis[0]
+    for kind in ("html", "md"):
+        text = html.unescape((directory / f"report/report.{kind}").read_text())
+        assert first.evidence in text
+        assert first.next_step in text
+
+
+def test_sections_are_read_in_their_order(directory: Path) -> None:
+    page = (directory / "report/report.html").read_text()
+    order = re.findall(r'<section id="([^"]*)"', page)
+    wanted = ["causes", "time", "what-if", "cost", "scaling", "settings", "environment", "trials", "use"]
+    assert [name for name in order if name in wanted] == wanted
+    assert not re.search(r"<section[^>]*>\s*<h2>[^<]*</h2>\s*</section>", page)  # none is empty
+    for target in re.findall(r'href="#([^"]*)"', page):
+        assert f'id="{target}"' in page
+
+
+def test_every_trial_is_in_the_page(directory: Path, records: list[TrialRecord]) -> None:
+    page = (directory / "report/report.html").read_text()
+    table = page[page.index('<table id="every">') :]
+    for record in records:
+        assert record.trial_id in table
+
+
+def test_what_was_left_out_is_said(records: list[TrialRecord], tmp_path: Path) -> None:
+    words = "3 of 6 suggestions"
+    write_report(tmp_path, analyse(SPEC, records), ENVIRONMENT, left_out=[words])
+    for kind in ("html", "md"):
+        assert words in (tmp_path / f"report/report.{kind}").read_text()
 
 
 def test_it_says_how_it_was_measured_and_how_to_do_it_again(directory: Path) -> None:

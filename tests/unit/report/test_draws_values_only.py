@@ -17,7 +17,7 @@ WORDS = {  # functions that give words to a value
     "combination_words",
     "devices_words",
     "in_words",
-    "knob_words",
+    "changes_words",
     "model_name",
     "weights_words",
 }

@@ -74,7 +74,7 @@ def test_suggestions_under_way_are_not_suggested_again() -> None:
     searched = [record for record in store.records if record.request.role == "search"]
     assert len({record.trial_id for record in searched}) == len(searched) == 6
     assert len({record.suggestion for record in searched}) == 6
-    assert [record.request.role for record in store.records][-1] == "confirmation"
+    assert [record.request.role for record in store.records][-2:] == ["confirmation", "scaling"]
     assert [count for _, count, *_ in executed.watcher.trials[:6]] == list(range(6))
 
 

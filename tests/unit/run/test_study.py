@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.efficiency import Verdict, gain
+from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.resources import Resources
@@ -16,17 +16,21 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.record import State
-from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.run.asking import MAX_LOST_STARTS
+from raybench.run.session import Session
+from raybench.run.worst import take_apart_worst
 from raybench.spec import Setting
 from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
-from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25]}
 SEARCH = {"method": "optuna", "trials": 6}
+# at last the least efficient suggestion is taken apart
+STAGES = ["search", "scaling", "confirmation", "scaling"]
 
 
 def planned(devices: int = 2, **fields: object) -> Plan:
@@ -41,6 +45,13 @@ def roles(store: MemoryStore) -> list[str]:
         if found[-1:] != [record.request.role]:
             found.append(record.request.role)
     return found
+
+
+def efficiency_in(store: MemoryStore, request: StepsRequest) -> float:
+    """How the trial scales."""
+    found = scaling(store.latest()[request.trial_id]).efficiency
+    assert found is not None
+    return found.value
 
 
 def faster(share: float, when: Callable[[Setting], bool]) -> CostModel:
@@ -62,13 +73,17 @@ def faster(share: float, when: Callable[[Setting], bool]) -> CostModel:
 def test_a_search_then_the_curves_then_the_confirmation():
     plan = planned(4)
     executed, store, runner = run(plan)
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES
     searched = [record.request for record in store.records if record.request.role == "search"]
     assert len(searched) == 6
     assert {request.config.world_size for request in searched} == {4}
-    curve = [record.request for record in store.records if record.request.role == "scaling"]
+    *curve, worst = [record.request for record in store.records if record.request.role == "scaling"]
     default = plan.default().setting
-    confirmation = store.records[-1].request
+    confirmation = store.records[-2].request
+    assert worst == store.records[-1].request
+    least = min(searched, key=lambda each: efficiency_in(store, each))
+    assert worst.config == least.config
+    assert worst.variants == curve[0].variants
     assert [each.config.world_size for each in curve[:3]] == [4, 2, 1]  # the default first, at the target
     assert [each.config.setting for each in curve[:2]] == [default] * 2
     assert [each.config.world_size for each in curve[3:]] in (
@@ -85,7 +100,9 @@ def test_a_search_then_the_curves_then_the_confirmation():
 def test_the_user_is_told_each_stage_each_trial_and_the_best():
     executed, store, _ = run(planned())
     watched = executed.watcher
-    assert [text.split()[0] for text in watched.stages] == ["Searching", "Measuring", "Confirming"]
+    assert [text.split()[0] for text in watched.stages] == [
+        "Searching", "Measuring", "Confirming", "Taking",
+    ]  # fmt: skip
     assert len(watched.trials) == len(watched.done) == len(store.records)
     request, done, total, left_s = watched.trials[3]
     assert (request.config.world_size, request.role) == (2, "search")
@@ -124,8 +141,7 @@ def test_a_setting_that_is_20_percent_faster_wins_and_is_confirmed(method):
     plan = planned(knobs=knobs, search={"method": method, "trials": 6})
     runner = FakeRunner(faster(0.2, lambda setting: setting.differences(best) == {}), QUIET_ENOUGH)
     _, store, _ = run(plan, runner)
-    confirmation = store.records[-1]
-    assert confirmation.request.role == "confirmation"
+    (confirmation,) = (each for each in store.records if each.request.role == "confirmation")
     assert confirmation.config.setting == best
     found = gain(confirmation, 0.02)
     assert found.verdict is Verdict.BETTER
@@ -147,7 +163,8 @@ def test_a_default_that_is_best_needs_no_confirmation():
     plan = planned(knobs={"batch_size": [512, 32, 128]})
     _, store, _ = run(plan)
     assert roles(store) == ["search", "scaling"]
-    assert {record.config.setting.batch_size for record in store.records[3:]} == {512}
+    assert {record.config.setting.batch_size for record in store.records[3:-1]} == {512}
+    assert store.records[-1].config.setting.batch_size == 32
     assert "best of 3: the default" in answer_of(analyse(plan.study, store.records))
 
 
@@ -215,7 +232,7 @@ def test_strong_scaling():
     plan = planned(4, scaling={"mode": "strong"}, knobs={"batch_size": [512, 64]})
     _, store, _ = run(plan)
     assert {record.state for record in store.records} == {"complete"}
-    curve = {r.config.world_size: r.request for r in store.records if r.request.role == "scaling"}
+    curve = {r.config.world_size: r.request for r in store.records[:-1] if r.request.role == "scaling"}
     assert {size: request.config.batch_size for size, request in curve.items()} == {
         4: 128,
         2: 256,
@@ -239,7 +256,7 @@ def test_what_was_measured_before_the_end_is_kept(error, after):
     again = FakeRunner(noise=QUIET_ENOUGH)
     run(planned(), again, store)
     assert not {each.trial_id for each in again.requests} & {each.trial_id for each in runner.requests}
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES
     assert sum(record.request.role == "search" for record in store.records) == 6
 
 
@@ -301,7 +318,7 @@ def test_a_trial_that_fails_does_not_end_the_study(state):
     failed = [record for record in store.records if record.state == state]
     assert failed
     assert all(record.reason == "planted" and record.steps is None for record in failed)
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES[:3]  # of those that are complete the default is the worst
     told = [record.reason for record, _ in executed.watcher.done]
     assert "planted" in told
 
@@ -352,7 +369,7 @@ class Starts(FakeRunner):
 def test_a_group_that_does_not_start_is_tried_again():
     lost = [MAX_LOST_STARTS - 1] * 3  # in a row before each of three trials: never three in a row
     _, store, _ = run(planned(), Starts(lost))
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES
     assert {record.state for record in store.records} == {"complete"}
 
 
@@ -370,7 +387,7 @@ def test_a_trial_that_never_began_is_asked_again():
     runner = LosesTheFirst(noise=QUIET_ENOUGH)
     _, store, _ = run(planned(), runner)
     assert runner.requests[0] == runner.requests[1]
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES
     assert {record.state for record in store.records} == {"complete"}
 
 
@@ -435,7 +452,7 @@ def test_enough_time_reaches_everything(monkeypatch):
     runner = ClockRunner(monkeypatch)
     executed, store, _ = run(planned(), runner, budget=Budget(runner.now + 1000))
     assert executed.not_reached == []
-    assert roles(store) == ["search", "scaling", "confirmation"]
+    assert roles(store) == STAGES
 
 
 class OneDeviceIsQuick(ClockRunner):
@@ -458,7 +475,7 @@ def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget
     assert searched >= 1
     # the confirmation was kept for last, and its time with it
     best = analyse(plan.study, store.records).best
-    assert best is None or best.is_default or roles(store)[-1] == "confirmation"
+    assert best is None or best.is_default or "confirmation" in roles(store)
     assert len(executed.not_reached) == 1  # the curves and the confirmation come with shorter rounds
 
 
@@ -495,7 +512,8 @@ def test_a_fast_winner_is_expected_to_be_fast(monkeypatch):
     runner = ByPrecision(monkeypatch)
     executed, store, _ = run(plan, runner, budget=Budget(runner.now + 1000))
     fast = next(each for each in store.records if each.config.setting.precision == "bf16")
-    slow = next(each for each in store.records if each.config.setting.precision == "fp32")
+    others = [each for each in store.records if "local" not in each.request.variants]  # not to predict by
+    slow = next(each for each in others if each.config.setting.precision == "fp32")
     for record in (fast, slow):
         expected_s = executed.cost_s("scaling", 2, record.config.setting)
         assert expected_s == pytest.approx(record.wall_time_s, rel=0.2)
@@ -570,3 +588,15 @@ def test_the_store_may_be_read_while_it_is_written(tmp_path: Path):
 
     with ResultsDirectory.create(path, plan.study, environment()) as store:
         run(plan, Reading(noise=QUIET_ENOUGH), store)
+
+
+def test_without_time_for_it_the_worst_suggestion_is_not_taken_apart_and_nothing_is_missing(monkeypatch):
+    executed, store, _ = run(planned())
+    worst = store.records.pop()
+    runner = ClockRunner(monkeypatch)
+    for left_s, measured in ((2.0, []), (100.0, [worst.trial_id])):
+        budget = Budget(runner.now + left_s)
+        session = Session(executed.plan, runner, store, Watched(), budget=budget)
+        take_apart_worst(session)
+        assert [request.trial_id for request in runner.requests] == measured
+        assert session.not_reached == []

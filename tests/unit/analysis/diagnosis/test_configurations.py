@@ -23,8 +23,31 @@ def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -
         "batch 8, fp32": Status.NEGATIVE,
         "batch 8, bf16": Status.NEGATIVE,
     }
-    (change,) = by_label["batch 8, fp32"].changes
-    assert (change.knob, change.value) == ("batch_size", 128)
+    (change,) = by_label["batch 8, fp32"].nearest
+    assert change.changes == {"batch_size": 128}
     assert change.efficiency_ratio.value == pytest.approx(2.7)
     # fp32 scales better at batch 128 because it computes longer: no advice
     assert by_label["batch 128, bf16"].changes == ()
+
+
+def test_what_differs_in_several_knobs_counts_where_nothing_nearer_is_better() -> None:
+    costs = {
+        (8, "default"): exactly(0.3),
+        (8, 1): exactly(0.299),
+        (128, 1): exactly(0.9, 0.04),
+    }
+    found = planted(costs, "batch_size", "bucket_cap_mb")
+    by_label = {each.label: each for each in found.configurations}
+    (far,) = by_label["batch 8, default buckets"].nearest
+    assert far.changes == {"batch_size": 128, "bucket_cap_mb": 1}
+    assert far.efficiency_ratio.value == pytest.approx(3.0)
+    (near,) = by_label["batch 8, 1 MiB buckets"].nearest
+    assert near.changes == {"batch_size": 128}
+    assert by_label["batch 128, 1 MiB buckets"].changes == ()
+
+
+def test_of_the_nearest_settings_the_one_that_gains_most_comes_first() -> None:
+    costs = {(8, "fp32"): exactly(0.3), (32, "fp32"): exactly(0.6, 0.02), (128, "fp32"): exactly(0.9, 0.06)}
+    found = planted(costs, "batch_size", "precision")
+    worst = found.configurations[-1]
+    assert [each.changes for each in worst.nearest] == [{"batch_size": 128}]

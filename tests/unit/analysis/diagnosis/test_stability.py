@@ -9,7 +9,7 @@ from raybench.analysis.diagnosis.stability import findings
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
 from raybench.testing import Noise, StepCosts
-from tests.unit.studies import measured
+from tests.unit.studies import SHORT, measured
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
 STEADY = Noise(block=0.004, step=0.0)
@@ -30,7 +30,8 @@ def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
 
 
 def test_a_steady_trial_has_no_findings() -> None:
-    claimed = [findings(measured(COSTS, STEADY, seed=seed)) for seed in range(40)]
+    sound = StepCosts(plain_s=0.01, exposed_s=0.0002, contention_s=0.0002, wrapper_s=0.0002)
+    claimed = [findings(measured(sound, STEADY, seed=seed)) for seed in range(40)]
     assert sum(map(bool, claimed)) <= 2
 
 
@@ -59,9 +60,19 @@ def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
 
 def test_uneven_devices_are_named() -> None:
     costs = StepCosts(plain_s=0.01, exposed_s=0.002, offset_s=(0.0, 0.0006))
-    finding = found(measured(costs, STEADY))[FindingName.UNEVEN_DEVICES]
+    finding = found(measured(costs, STEADY, variants=SHORT))[FindingName.UNEVEN_DEVICES]
     assert (finding.values["slow_rank"], finding.values["fast_rank"]) == (1, 0)
     assert finding.values["spread_ratio"] == pytest.approx(0.06, abs=0.015)
+    assert finding.explains is not None
+    assert finding.explains.value == pytest.approx(0.0003, rel=0.2)
+
+
+def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
+    costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
+    named = found(measured(costs, STEADY))
+    assert "alone, rank 1 takes" in named[FindingName.STRAGGLER].evidence
+    assert "the device itself" in named[FindingName.STRAGGLER].evidence
+    assert FindingName.UNEVEN_DEVICES not in named
 
 
 def test_less_than_two_percent_is_not_uneven() -> None:

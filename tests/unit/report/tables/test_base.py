@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
+from raybench.report.tables.base import (
+    NONE,
+    Column,
+    Heading,
+    Table,
+    empty_table,
+    first_rows,
+    known,
+    make_table,
+    without_constant,
+)
 from raybench.report.wording import percent
 
 
@@ -22,3 +32,22 @@ def test_what_is_not_known_has_no_number() -> None:
     assert known(Estimate(0.5, 0.4, 0.6, 9), percent) == "50% [40, 60]"
     assert known(None, percent) == NONE
     assert known(None, percent, "") == ""
+
+
+def test_columns_that_never_vary_are_said_once() -> None:
+    columns = tuple(map(Heading, ("devices", "setting", "n", "cost")))
+    table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–")))
+    assert without_constant(table) == table  # one column alone would be no table
+    rows = (("1", "a", "10", "–"), ("2", "b", "10", "–"))
+    found = without_constant(Table("T", "Means.", columns, rows))
+    assert [column.heading for column in found.columns] == ["devices", "setting"]
+    assert found.rows == (("1", "a"), ("2", "b"))
+    assert found.caption == "Means. In every row: n = 10."
+
+
+def test_a_long_table_says_where_the_rest_is() -> None:
+    table = Table("T", "", (Heading("n"),), tuple((str(n),) for n in range(1000)))
+    found = first_rows(table, 10, "summary.csv")
+    assert len(found.rows) == 10
+    assert found.caption == "The first 10 of 1,000 rows; all are in summary.csv."
+    assert first_rows(found, 10, "summary.csv") is found

@@ -1,0 +1,129 @@
+"""Others' laws of scaling, fitted to the same points: what raybench's predictions are held against.
+
+Each takes the measured points and returns a function from questions to step times, in s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize, nnls
+
+from raybench.analysis.prediction.amdahl import fit_amdahl
+from raybench.analysis.prediction.points import MeasuredPoint, Question
+from raybench.analysis.prediction.predict import naive_step_time_s
+
+Floats = NDArray[np.float64]
+Answers = Callable[[Sequence[Question]], list[float | None]]
+
+
+def naive(points: Sequence[MeasuredPoint]) -> Answers:
+    """The step stays as at the largest measured world size."""
+    return lambda asked: [naive_step_time_s(points, each.batch_size) for each in asked]
+
+
+def amdahl(points: Sequence[MeasuredPoint]) -> Answers:
+    """Amdahl (1967), a serial fraction for each batch."""
+    found = fit_amdahl(points)
+    return lambda asked: [found.step_time_s(each) if found else None for each in asked]
+
+
+def universal(points: Sequence[MeasuredPoint]) -> Answers:
+    """Gunther (2007): throughput n / (1 + a (n-1) + b n (n-1)), for each batch; least squares, relative."""
+    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    for point in points:
+        groups[point.batch_size].append(point)
+    found = {batch: _relative(_of_universal(group), group) for batch, group in groups.items()}
+
+    def answers(asked: Sequence[Question]) -> list[float | None]:
+        rows = _of_universal(asked)
+        return [
+            float(row @ found[each.batch_size]) if each.batch_size in found else None
+            for row, each in zip(rows, asked, strict=True)
+        ]
+
+    return answers
+
+
+def ernest(points: Sequence[MeasuredPoint]) -> Answers:
+    """Venkataraman et al. (2016), NSDI, equation 1: non-negative least squares, relative."""
+    found = _relative(_of_ernest(points), points)
+    return lambda asked: [float(each) for each in _of_ernest(asked) @ found]
+
+
+def adaptdl(points: Sequence[MeasuredPoint]) -> Answers:
+    """Qiao et al. (2021), OSDI, equations 9 to 11: both logarithms' root mean squares, gamma from 1 to 10.
+
+    Starts and bounds are wide, the best of several starts counts; the weak pull of gamma towards 1 and of the
+    retrogressions towards 0 is the one of its implementation.
+    """
+    n, b, across = _columns(points)
+    log_step = np.log([each.step_time_s for each in points])
+    told = np.log([each.compute_s or np.nan for each in points])
+    is_told = np.isfinite(told)
+
+    def error(values: Floats) -> float:
+        gradient_s, step_s = _adaptdl(values, n, b, across)
+        of_gradient = np.sqrt(np.mean((np.log(gradient_s) - told)[is_told] ** 2)) if is_told.any() else 0.0
+        of_step = np.sqrt(np.mean((np.log(step_s) - log_step) ** 2))
+        exponentials = np.exp(values)
+        pull = 1e-3 * (values[6] - 1) ** 2 + 1e-2 * float(
+            (exponentials[3] / exponentials[2]) ** 2 + (exponentials[5] / exponentials[4]) ** 2
+        )
+        return float(of_gradient + of_step + pull)
+
+    shortest = float(np.exp(log_step.min()))
+    scales = np.log(np.array([shortest / 2, shortest / 2 / b.min()]))
+    best = None
+    for sync in (0.05, 0.5, 2.0):
+        for gamma in (1.5, 4.0):
+            sync_s = np.log([sync * shortest, 0.02 * sync * shortest] * 2)
+            start = np.concatenate([scales, sync_s, [gamma]])
+            bounds = [(None, None)] * 6 + [(1.0, 10.0)]
+            found = minimize(error, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 400})
+            best = found if best is None or found.fun < best.fun else best
+    assert best is not None
+    values = best.x
+    return lambda asked: [float(each) for each in _adaptdl(values, *_columns(asked))[1]]
+
+
+LAWS: dict[str, Callable[[Sequence[MeasuredPoint]], Answers]] = {
+    "naive": naive,
+    "Amdahl": amdahl,
+    "USL": universal,
+    "Ernest": ernest,
+    "AdaptDL": adaptdl,
+}
+
+
+def _adaptdl(values: Floats, n: Floats, b: Floats, across: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    fixed_s, sample_s, far_s, far_each_s, local_s, local_each_s = np.exp(values[:6])
+    gamma, beyond = values[6], np.maximum(n - 2, 1e-8)
+    gradient_s = fixed_s + sample_s * b
+    sync_s = np.where(across, far_s + far_each_s * beyond, local_s + local_each_s * beyond)
+    sync_s = np.where(n > 1, sync_s, 1e-8)
+    return gradient_s, (gradient_s**gamma + sync_s**gamma) ** (1 / gamma)
+
+
+def _columns(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    n = np.array([each.shape.world_size for each in asked], dtype=np.float64)
+    b = np.array([each.batch_size for each in asked], dtype=np.float64)
+    return n, b, np.array([each.shape.nodes > 1 for each in asked])
+
+
+def _of_universal(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+    n, _, _ = _columns(asked)
+    return np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])
+
+
+def _of_ernest(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+    n, b, _ = _columns(asked)
+    return np.column_stack([np.ones_like(n), b, np.log(n), n])
+
+
+def _relative(matrix: Floats, points: Sequence[MeasuredPoint]) -> Floats:
+    times_s = np.array([each.step_time_s for each in points])
+    return np.asarray(nnls(matrix / times_s[:, None], np.ones(len(times_s)))[0], dtype=np.float64)

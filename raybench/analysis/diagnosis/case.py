@@ -1,0 +1,178 @@
+"""What the diagnosis of one trial may look at, and when a part of its step is worth a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from raybench.analysis.collectives.link import Link, LinkKey
+from raybench.analysis.diagnosis.findings import Finding, Severity
+from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.phases import phase_times
+from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
+from raybench.machine.environment import Environment
+from raybench.records.measurements import Phase, StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, Variant
+
+# A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
+# 5%, and what is found must be more than what a study is content not to know.
+LEAST_SHARE = 0.05
+MUCH = 0.10  # of the step: from here on a finding is a warning
+
+
+@dataclass(frozen=True)
+class Around:
+    """What surrounds the trials of a study: the links of a sweep, and the machine; empty where not known."""
+
+    links: Mapping[LinkKey, Link] = field(default_factory=dict)
+    environment: Environment | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The transfers alone of one trial."""
+
+    num_buckets: int
+    time_s: Estimate
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the trials of a study at one world size and placement say of each other, worked out once.
+
+    ``alone_s`` is the step of one device alone by its samples in a step, for trials alike but for the batch;
+    ``replays`` are the transfers of trials that send the same bytes, one for each number of buckets.
+    """
+
+    alone_s: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
+    replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(records: Iterable[TrialRecord]) -> Beside:
+        """Of complete trials of steps; of several alike the first counts."""
+        alone_s: dict[Hashable, dict[int, Estimate]] = {}
+        replays: dict[Hashable, dict[int, Replay]] = {}
+        for record in records:
+            if record.steps is None:
+                continue
+            of_batches = alone_s.setdefault(_but_for_batch(record.config), {})
+            own = record.config.batch_size * record.config.setting.gradient_accumulation
+            variants: tuple[tuple[Variant, int], ...] = (
+                ("plain", own),
+                ("base", record.config.global_batch_size),
+            )
+            for variant, samples in variants:
+                if samples not in of_batches and (values := series(record.steps, variant)) is not None:
+                    of_batches[samples] = level(values)
+            number, values = len(record.steps.bucket_bytes), series(record.steps, "replay")
+            if number and values is not None:
+                of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
+                of_bytes.setdefault(number, Replay(number, level(values)))
+        return Beside(alone_s, {key: tuple(each.values()) for key, each in replays.items()})
+
+
+def _but_for_batch(config: Configuration) -> Hashable:
+    """All that a step on one device alone depends on, but for the batch."""
+    setting = config.setting.at(1).model_copy(update={"batch_size": 1, "gradient_accumulation": 1})
+    return tuple(setting.model_dump().items()), tuple(config.environment.items())
+
+
+def _sent(config: Configuration, steps: StepsResult) -> Hashable:
+    """All that the transfers of a step depend on, but for the number of buckets."""
+    setting = config.setting
+    how = (setting.strategy, setting.gradient_compression, tuple(config.environment.items()))
+    return how, steps.gradient_bytes
+
+
+@dataclass(frozen=True)
+class Case:
+    """One complete trial of steps; ``beside`` it others at its world size and placement were measured."""
+
+    record: TrialRecord
+    steps: StepsResult
+    scaling: Scaling
+    waterfall: Waterfall | None
+    beside: Beside = field(default_factory=Beside)
+    around: Around = field(default_factory=Around)
+    _found: dict[str, Finding | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def finding(self, check: Check) -> Finding | None:
+        """What a check says of this trial, worked out once: some look at what others have found."""
+        if check.__name__ not in self._found:
+            self._found[check.__name__] = check(self)
+        return self._found[check.__name__]
+
+    @staticmethod
+    def of(record: TrialRecord, steps: StepsResult) -> Case:
+        """A trial by itself, without the study around it."""
+        has_step = any(each.block("synced") or each.block("plain") for each in steps.rounds)
+        assert has_step, "a complete trial has steps"
+        return Case(record, steps, scaling(record), waterfall(record), Beside.of([record]))
+
+    @property
+    def config(self) -> Configuration:
+        """What was trained, and where."""
+        return self.record.config
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the devices are GPUs."""
+        return self.config.device == "cuda"
+
+    @property
+    def step_s(self) -> float:
+        """The step time, in s."""
+        return self.scaling.step_time_s.value
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of its step; all None where it was not taken apart."""
+        return self.waterfall.parts if self.waterfall else Parts()
+
+    @property
+    def samples(self) -> int:
+        """Samples of one device in an optimizer step."""
+        return self.config.batch_size * self.config.setting.gradient_accumulation
+
+    @property
+    def alone_s(self) -> Mapping[int, Estimate]:
+        """The step of one device alone, in s, by its samples in a step, as far as it was measured."""
+        return self.beside.alone_s.get(_but_for_batch(self.config), {})
+
+    @property
+    def replays(self) -> tuple[Replay, ...]:
+        """The transfers of the same bytes alone, its own among them, one for each number of buckets."""
+        return self.beside.replays.get(_sent(self.config, self.steps), ())
+
+    @property
+    def lost_s(self) -> Estimate | None:
+        """What the step takes beyond the ideal one, in s: T (1 - efficiency)."""
+        efficiency = self.scaling.efficiency
+        if efficiency is None or self.config.world_size == 1:
+            return None
+        value, low, high = (
+            (1 - end) * self.step_s for end in (efficiency.value, efficiency.high, efficiency.low)
+        )
+        return Estimate(value, low, high, efficiency.n, efficiency.starts)
+
+    def phases(self) -> dict[Phase, Estimate]:
+        """Its phases, in s; empty where they were not measured."""
+        return phase_times(self.record, self.waterfall)
+
+    def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
+        """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0."""
+        return part_s is not None and part_s.low > 0 and part_s.value >= least_share * self.step_s
+
+    def share(self, part_s: Estimate) -> Estimate:
+        """A part as a share of the step."""
+        return part_s.scaled(1 / self.step_s)
+
+    def severity(self, part_s: Estimate) -> Severity:
+        """A warning from a tenth of the step on."""
+        return Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
+
+
+Check = Callable[[Case], "Finding | None"]

@@ -1,0 +1,162 @@
+"""What a larger batch would bring, predicted from what was measured: bounds, not a model.
+
+Per-step costs stay when the batch grows, compute grows with it. How much compute grows is bounded from both
+sides. From above: k times the samples take at most k times as long, since they can be done in k pieces. From
+below: no less than a smaller batch; k times the arithmetic at the measured peak (the roofline of Williams,
+Waterman and Patterson 2009, CACM 52(4)); and, with two batches measured, the line through the two largest, as
+the price of a further sample does not fall once a device is busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raybench.analysis.diagnosis.case import Case
+from raybench.analysis.estimates.efficiency import GOOD
+from raybench.analysis.estimates.statistics import Estimate
+
+MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
+NEARLY = 0.9  # of the efficiency that the largest batch looked at could have
+LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is nothing to try
+MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
+
+
+@dataclass(frozen=True)
+class LargerBatch:
+    """One larger batch; the values are the geometric middle of bounds, the intervals are the bounds."""
+
+    batch_size: int  # as the knob: per device in weak scaling, global in strong
+    efficiency: Estimate
+    throughput_ratio: Estimate  # over the measured batch
+    basis: str  # of the bounds, in words
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    low: float
+    high: float
+
+
+def larger_batch(case: Case) -> LargerBatch | None:
+    """The smallest doubling of the batch with which efficiency is good for certain, else possibly.
+
+    Where it never is, the smallest that reaches nine tenths of what the largest could reach.
+    None where the trial has no baseline or no batch would do: what is lost grows with the batch.
+    """
+    now, computed = case.scaling.efficiency, case.alone_s
+    if now is None or case.config.world_size == 1 or not computed:
+        return None
+    doublings = [2**power for power in range(1, int(math.log2(MOST_TIMES)) + 1)]
+    tried = [_times(case, k, computed) for k in doublings if k <= _most_in_memory(case)]
+    known = [each for each in tried if each is not None]
+    good = [each for each in known if each.efficiency.low >= GOOD]
+    good = good or [each for each in known if each.efficiency.high >= GOOD]
+    most = max((each.efficiency.high for each in known), default=0.0)
+    nearly = [each for each in known if each.efficiency.high >= NEARLY * most]
+    chosen = next(iter(good or nearly), None)
+    if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
+        return None
+    return chosen
+
+
+def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:
+    """What ``k`` times the batch would bring."""
+    config, parts = case.config, case.parts
+    if parts.ideal is None or case.samples not in computed:
+        return None
+    alone, bounds = computed[case.samples], _compute(case, k, computed)
+    least, most = bounds.low / alone.value, bounds.high / alone.value
+    worst = [_step(case, growth, worst=True) for growth in (least, most)]
+    best = [_step(case, growth, worst=False) for growth in (least, most)]
+    n = case.scaling.step_time_s.n
+    return LargerBatch(
+        batch_size=k * config.setting.batch_size,
+        efficiency=_between(worst[0].efficiency, best[1].efficiency, n),
+        throughput_ratio=_between(k / worst[1].over_now, k / best[0].over_now, n),
+        basis=_basis(case, computed),
+    )
+
+
+def _between(low: float, high: float, n: int) -> Estimate:
+    return Estimate(math.sqrt(low * high), low, high, n)
+
+
+def _compute(case: Case, k: int, computed: Mapping[int, Estimate]) -> _Bounds:
+    """Between what one device takes for ``k`` times the samples, in s."""
+    wanted = k * case.samples
+    below = sorted(batch for batch in computed if batch <= wanted)
+    above = [batch for batch in computed if batch > wanted]
+    high = min(computed[batch].value * wanted / batch for batch in below)
+    high = min([high, *(computed[batch].high for batch in above)])
+    low = max(computed[batch].value for batch in below)
+    if len(below) >= 2:
+        one, two = below[-2:]
+        slope = (computed[two].value - computed[one].value) / (two - one)
+        low = max(low, computed[two].value + slope * (wanted - two))
+    flops, peak = case.steps.flops_per_step, case.steps.matrix_peak_flops_per_s
+    if flops and peak:
+        low = max(low, k * flops / peak)
+    error = max(computed[batch].relative_half_width for batch in below[-2:])
+    return _Bounds(min(low, high) * (1 - error), high * (1 + error))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step at another batch."""
+
+    over_now: float  # its time over that of the batch that was measured
+    efficiency: float
+
+
+def _step(case: Case, growth: float, *, worst: bool) -> _Step:
+    """The step with ``growth`` times the compute.
+
+    In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow
+    with compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best
+    as little, and the further compute hides transfers, all but the smallest bucket.
+    """
+    now, parts, over = case.scaling.efficiency, case.parts, 1 / case.step_s
+    assert now is not None  # it was looked at before
+    ideal = now.low if worst else min(now.high, 1.0)
+    lost = max(1 - ideal, 0.0)
+
+    def share(*named: Estimate | None) -> float:
+        ends = (each.high if worst else each.low for each in named if each is not None)
+        return min(sum(max(end, 0.0) for end in ends) * over, lost)
+
+    if worst:
+        grows = share(parts.contention, parts.skew, parts.undivided)
+        stays = lost - grows
+    else:
+        grows = share(parts.contention)
+        stays = lost - grows
+        exposed = min(parts.exposed_communication.high * over, stays) if parts.exposed_communication else 0.0
+        stays -= min((growth - 1) * ideal, max(exposed - _smallest_bucket_s(case) * over, 0.0))
+    step = growth * (ideal + grows) + max(stays, 0.0)
+    return _Step(step, growth * ideal / step)
+
+
+def _smallest_bucket_s(case: Case) -> float:
+    """What the smallest bucket takes at least: nothing hides the last one."""
+    found, buckets = case.waterfall, case.steps.bucket_bytes
+    if found is None or found.replay_s is None or not buckets:
+        return 0.0
+    return found.replay_s.low * min(buckets) / sum(buckets)
+
+
+def _most_in_memory(case: Case) -> float:
+    """How many times the batch surely fits: memory grows no faster than the batch. Infinite: not told."""
+    used, limits = case.steps.device_memory_bytes, case.steps.memory_limit_bytes
+    if not case.is_cuda or not used or not limits:
+        return math.inf
+    return min(MEMORY_SHARE * limit / own for own, limit in zip(used, limits, strict=False))
+
+
+def _basis(case: Case, computed: Mapping[int, Estimate]) -> str:
+    if len(computed) >= 2:
+        return "compute by the line through the batches measured at least, in proportion to the batch at most"
+    if case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s:
+        return "compute at the matrix peak at least, in proportion to the batch at most"
+    return "one batch was measured: compute stays at least, grows in proportion to the batch at most"

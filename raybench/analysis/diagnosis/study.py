@@ -1,0 +1,143 @@
+"""The diagnosis of a study: every trial's findings with what to change, and what trials say together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.confirmations import Confirmation
+from raybench.analysis.diagnosis.advice import advised
+from raybench.analysis.diagnosis.case import Around, Beside, Case
+from raybench.analysis.diagnosis.configurations import (
+    Change,
+    DiagnosedConfiguration,
+    better_settings,
+    compared,
+    diagnose_configurations,
+)
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity, ranked
+from raybench.analysis.diagnosis.stability import diagnose, doubts
+from raybench.analysis.diagnosis.words import factor, pct
+from raybench.analysis.estimates.efficiency import Verdict
+from raybench.analysis.estimates.simultaneous import simultaneous_ratio
+from raybench.analysis.estimates.statistics import inverse
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import change_key, scaling_first
+from raybench.records.record import TrialRecord
+from raybench.spec.placement import Placement
+
+_Where = tuple[int, Placement]
+NARROWER = ("bf16", "fp16", "tf32")
+HELPS_AT_MOST = 1.05  # the whole interval below this: a precision that costs digits is for more
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a study says is wrong."""
+
+    findings: tuple[Finding, ...]  # of every trial
+    first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    configurations: tuple[DiagnosedConfiguration, ...]
+
+
+def diagnose_study(results: MeasuredStudy, confirmed: Sequence[Confirmation], around: Around) -> Diagnosis:
+    """The findings of every trial, the headline's ranked, and every configuration with its own."""
+    better = better_settings(results)
+    beside = _beside(results)
+    of_trial = {
+        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.records
+    }
+    for finding in _precisions(results):
+        of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
+    of_study = _no_gain(confirmed)
+    headline = of_trial[results.headline.trial_id] if results.headline else ()
+    return Diagnosis(
+        findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
+        first=ranked([*headline, *of_study]),
+        configurations=diagnose_configurations(results, better, of_trial),
+    )
+
+
+def _of_trial(
+    results: MeasuredStudy,
+    record: TrialRecord,
+    better: Mapping[str, tuple[Change, ...]],
+    beside: Mapping[_Where, Beside],
+    around: Around,
+) -> tuple[Finding, ...]:
+    if record.steps is None:
+        return ()
+    alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
+    if record.trial_id not in results.scalings or alone:
+        return doubts(Case.of(record, record.steps))
+    case = Case(
+        record,
+        record.steps,
+        results.scaling(record),
+        results.waterfalls[record.trial_id],
+        beside.get(_where(record), Beside()),
+        around,
+    )
+    return ranked(advised(case, diagnose(case), better.get(record.trial_id, ())))
+
+
+def _where(record: TrialRecord) -> _Where:
+    return record.config.world_size, record.config.placement
+
+
+def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
+    """Of each world size and placement, what its trials say of each other; those of the curve first."""
+    there: dict[_Where, list[TrialRecord]] = {}
+    for record in scaling_first(results.tried):
+        there.setdefault(_where(record), []).append(record)
+    return {where: Beside.of(records) for where, records in there.items()}
+
+
+def _precisions(results: MeasuredStudy) -> list[Finding]:
+    """Trials in a narrower precision that are not faster than the same in fp32."""
+    distinct = compared(results)
+    in_fp32 = {_key_in_fp32(each): each for each in distinct if each.config.setting.precision == "fp32"}
+    narrower = [each for each in distinct if each.config.setting.precision in NARROWER]
+    pairs = [(each, in_fp32[key]) for each in narrower if (key := _key_in_fp32(each)) in in_fp32]
+    found = []
+    for record, other in pairs:
+        rates = [results.scaling(each).throughput_samples_per_s for each in (record, other)]
+        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs))
+        if ratio.high >= HELPS_AT_MOST:
+            continue
+        found.append(
+            Finding(
+                FindingName.PRECISION_WITHOUT_GAIN,
+                Severity.NOTE,
+                record.trial_id,
+                f"{record.config.setting.precision} has {factor(ratio)} the samples/s of fp32 at the same "
+                "setting",
+                "precision fp32, or look at what the narrower one has no fast operations for",
+                {"throughput_ratio": ratio.value},
+                change={"precision": "fp32"},
+                predicted=inverse(ratio),
+            )
+        )
+    return found
+
+
+def _key_in_fp32(record: TrialRecord) -> Hashable:
+    setting = record.config.setting.model_copy(update={"precision": "fp32"})
+    return change_key(record.config.model_copy(update={"setting": setting}))
+
+
+def _no_gain(confirmed: Sequence[Confirmation]) -> list[Finding]:
+    """Winners that the confirmation does not call better."""
+    return [
+        Finding(
+            FindingName.NO_SIGNIFICANT_GAIN,
+            Severity.NOTE,
+            each.record.trial_id,
+            f"the best setting ({each.label}) has {pct(each.gain.gain)} more samples/s than the default, "
+            "in the same rounds",
+            "keep the default: what was explored does not change it",
+            {"gain_ratio": each.gain.gain.value},
+        )
+        for each in confirmed
+        if each.gain.verdict is Verdict.NONE
+    ]

@@ -1,0 +1,149 @@
+"""Amdahl's law through the measured step times: what everyone knows, beside what raybench predicts.
+
+Amdahl (1967), "Validity of the single processor approach to achieving large scale computing capabilities",
+AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n). With the same batch on each device (weak
+scaling) n devices do n times the work of one, so the step lasts T(n) = T(1) n / speed-up = T(1) (1 + f (n -
+1)). With the same global batch (strong scaling) it lasts T(n) = T(1) / speed-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from raybench.analysis.batch_lines import amdahl_speedup
+from raybench.analysis.estimates.statistics import Estimate, t_quantile
+from raybench.analysis.prediction.points import MeasuredPoint, Question
+
+Floats = NDArray[np.float64]
+LEAST_FRACTION = 1e-6
+LEAST_NOISE = 0.03  # standard deviation of a logarithm: a repeat differs by that, however well few points fit
+STEP = 1e-6
+
+
+@dataclass(frozen=True)
+class AmdahlLine:
+    """The law through the points of one batch."""
+
+    serial_fraction: float
+    one_device_s: float
+
+
+@dataclass(frozen=True)
+class AmdahlFit:
+    """Amdahl's serial fraction of all points together, and the law through each line of points.
+
+    A line is what was measured with one batch per device, or, where no batch was measured at two world
+    sizes, with one global batch. ``is_strong`` says which.
+    """
+
+    serial_fraction: Estimate
+    lines: Mapping[int, AmdahlLine]  # by batch per device, or by global batch if ``is_strong``
+    is_strong: bool
+
+    def speedup(self, world_size: float) -> float:
+        """Of so many devices over one, by the fraction of all points together."""
+        return amdahl_speedup(self.serial_fraction.value, world_size)
+
+    def step_time_s(self, question: Question) -> float | None:
+        """A step by the law of its batch, in s; None for a batch without a line."""
+        n = question.shape.world_size
+        line = self.lines.get(question.batch_size * (n if self.is_strong else 1))
+        if line is None:
+            return None
+        return line.one_device_s / amdahl_speedup(line.serial_fraction, n) * (1 if self.is_strong else n)
+
+    def devices_until(self, least_return: float) -> int | None:
+        """Devices beyond which each further one returns less than ``least_return`` of one device's
+        throughput.
+
+        The speed-up's derivative (1 - f) / (f n + 1 - f)^2 is ``least_return`` at
+        n = (sqrt((1 - f) / least_return) - (1 - f)) / f. None where f is 0: every device returns a whole one.
+        """
+        f = self.serial_fraction.value
+        if f <= 2 * LEAST_FRACTION:
+            return None
+        return max(1, math.floor((math.sqrt((1 - f) / least_return) - (1 - f)) / f))
+
+
+def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
+    """The law fitted to logarithms, least absolute residuals; None without two world sizes of a batch."""
+    for is_strong in (False, True):
+        lines = _lines(points, is_strong)
+        if lines:
+            return _fitted(lines, is_strong)
+    return None
+
+
+@dataclass(frozen=True)
+class _Line:
+    sizes: Floats
+    log_rate: Floats  # of the line's batches a second
+
+    def residuals(self, f: float) -> Floats:
+        """Measured less law, with the level that fits best."""
+        apart = self.log_rate - _log_speedup(f, self.sizes)
+        return np.asarray(apart - np.median(apart), dtype=np.float64)
+
+    def law(self, f: float) -> AmdahlLine:
+        """The law of fraction ``f`` through the points."""
+        return AmdahlLine(f, float(np.exp(-np.median(self.log_rate - _log_speedup(f, self.sizes)))))
+
+    def slope(self, f: float) -> Floats:
+        """Of the law's logarithm by ``f``, less its mean."""
+        slope = (_log_speedup(f + STEP, self.sizes) - _log_speedup(f, self.sizes)) / STEP
+        return np.asarray(slope - slope.mean(), dtype=np.float64)
+
+
+def _lines(points: Sequence[MeasuredPoint], is_strong: bool) -> dict[int, _Line]:
+    """The points of each batch that was measured at two world sizes or more."""
+    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    for point in points:
+        groups[point.batch_size * (point.shape.world_size if is_strong else 1)].append(point)
+    found = {}
+    for batch, group in sorted(groups.items()):
+        sizes = np.array([each.shape.world_size for each in group], dtype=np.float64)
+        if len(np.unique(sizes)) >= 2:
+            work = np.zeros(len(group)) if is_strong else np.log(sizes)
+            found[batch] = _Line(sizes, work - np.log([each.step_time_s for each in group]))
+    return found
+
+
+def _fitted(lines: Mapping[int, _Line], is_strong: bool) -> AmdahlFit:
+    def residuals(f: float) -> Floats:
+        return np.concatenate([line.residuals(f) for line in lines.values()])
+
+    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
+    count = sum(len(line.sizes) for line in lines.values())
+    degrees = max(1, count - len(lines) - 1)
+    # the mean absolute deviation of a normal variable is sqrt(2 / pi) of its standard deviation
+    scale = max(LEAST_NOISE, float(np.abs(residuals(f)).sum()) / degrees * math.sqrt(math.pi / 2))
+    slope = np.concatenate([line.slope(f) for line in lines.values()])
+    half = t_quantile(degrees) * scale / math.sqrt(float((slope**2).sum()))
+    estimate = Estimate(f, max(0.0, f - half), min(1.0, f + half), count)
+    laws = {batch: line.law(_least_of(line)) for batch, line in lines.items()}
+    return AmdahlFit(estimate, laws, is_strong)
+
+
+def _least_of(line: _Line) -> float:
+    return _least(lambda tried: float(np.abs(line.residuals(tried)).sum()))
+
+
+def _log_speedup(f: float, sizes: Floats) -> Floats:
+    return np.asarray(-np.log(f + (1 - f) / sizes), dtype=np.float64)
+
+
+def _least(error: Callable[[float], float]) -> float:
+    """The serial fraction with the smallest error, from none to all."""
+    grid = [LEAST_FRACTION, *np.geomspace(1e-4, 1.0, 41).tolist()]
+    errors = [error(f) for f in grid]
+    best = int(np.argmin(errors))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return float(found.x) if found.fun < errors[best] else grid[best]

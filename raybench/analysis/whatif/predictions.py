@@ -1,0 +1,240 @@
+"""Step times under changes, from one measured trial, with intervals; measured ones beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from raybench.analysis.collectives.link import Link, LinkKey
+from raybench.analysis.estimates.efficiency import step_time
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.same_setting import same_question, scaling_first
+from raybench.analysis.whatif.batches import compute_of_batch
+from raybench.analysis.whatif.buckets import BucketCap, assign
+from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
+from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
+from raybench.analysis.whatif.wire import KnownWire, wire_of
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
+
+MODEL_ERROR = 0.03  # half an interval, relative: what the schedule itself is wrong by (benchmarks/what_if.py)
+CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One change, and what it would bring."""
+
+    change: Change
+    words: str
+    setting: Setting
+    num_buckets: int
+    step_time_s: Estimate  # with the interval for a new measurement
+    exposed_s: float
+    throughput_samples_per_s: Estimate
+    gain: Estimate  # of throughput over the trial's own setting, less one
+    measured_s: Estimate | None  # the step of that setting, where it was measured
+    notes: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> float | None:
+        """The predicted step over the measured one, less one."""
+        return None if self.measured_s is None else self.step_time_s.value / self.measured_s.value - 1
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Predictions from one trial."""
+
+    record: TrialRecord
+    step_time_s: Estimate  # as measured
+    simulated_s: float  # before what the simulation misses is carried along
+    wire: KnownWire
+    points: tuple[Predicted, ...]
+    notes: tuple[str, ...]  # what holds for all of them
+
+
+def what_if(
+    record: TrialRecord,
+    changes: Sequence[Change],
+    *,
+    others: Sequence[TrialRecord] = (),
+    measured: Sequence[TrialRecord] = (),
+    links: Mapping[LinkKey, Link] | None = None,
+) -> WhatIf | None:
+    """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
+
+    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
+    at to put measured steps beside predicted ones.
+    """
+    compute, wire = compute_of(record), wire_of(record, others, links)
+    if compute is None or wire is None:
+        return None
+    trial = _Trial.of(record, wire)
+    return WhatIf(
+        record=record,
+        step_time_s=trial.step_s,
+        simulated_s=trial.bare.schedule(trial.cap).step_s,
+        wire=wire,
+        points=tuple(trial.predict(change, others, measured) for change in changes),
+        notes=trial.notes(),
+    )
+
+
+def can_be_asked(record: TrialRecord) -> bool:
+    """Whether a record has what a prediction from it needs."""
+    return record.steps is not None and compute_of(record) is not None and wire_of(record) is not None
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A measured trial, and the models that all say of it what was measured."""
+
+    record: TrialRecord
+    step_s: Estimate
+    bare: StepModel  # as simulated
+    known: KnownWire
+    models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+
+    @classmethod
+    def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
+        alone, measurement = compute_of(record), record.steps
+        assert alone is not None
+        assert measurement is not None
+        timeline = measurement.gradient_timeline
+        assert timeline is not None
+        cores = timeline.communication_cores
+        share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
+        most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
+        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
+        step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
+
+        def with_wire(way: Way, model: StepModel) -> StepModel:
+            return way(model, cap, step_s.value)
+
+        bent = [replace(bare, wire=wire) for wire in known.bent()]
+        bent += [replace(bare, compute=compute) for compute in alone.bent()]
+        models = [*(with_wire(way, bare) for way in WAYS), *(with_wire(WAYS[0], model) for model in bent)]
+        return cls(record, step_s, bare, known, tuple(models))
+
+    @property
+    def cap(self) -> BucketCap:
+        return self.record.config.setting.bucket_cap_mb
+
+    def predict(
+        self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
+    ) -> Predicted:
+        config = self.record.config
+        setting = change.setting(config.setting)
+        told = self.models[0]
+        at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
+        micro_s = self._micro_batch_s()
+        rates = Rates(at_batch.forward, at_batch.backward, micro_s)
+        best_s = self._step(told, change, setting, rates)
+        ends = [self._step(model, change, setting, rates) for model in self.models[1:]]
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
+            other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
+            ends.append(self._step(told, change, setting, other))
+        if setting.gradient_compression != config.setting.gradient_compression:
+            ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
+        logs = [math.log(end / best_s) for end in ends]
+        is_own = setting == config.setting and change.link_bits_per_s is None
+        of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
+        noise = self.step_s.log_half_width
+        step_s = _within(best_s, math.hypot(of_model, math.sqrt(2) * noise), self.step_s.n)
+        samples = self._samples(setting)
+        ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
+        gain = _within(ratio, of_model, self.step_s.n)
+        model = self._changed(told, change, setting, rates)
+        schedule = model.schedule(setting.bucket_cap_mb)
+        return Predicted(
+            change=change,
+            words=change.words(config.setting),
+            setting=setting,
+            num_buckets=len(schedule.messages),
+            step_time_s=step_s,
+            exposed_s=max(best_s - model.compute.step_s, 0.0),
+            throughput_samples_per_s=Estimate(
+                samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
+            ),
+            gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
+            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
+            notes=self._notes_of(change, setting, at_batch),
+        )
+
+    def _same_buckets(self, change: Change, setting: Setting) -> bool:
+        """Whether nothing changes but a cap that no bucket reaches."""
+        caps = (setting.bucket_cap_mb, self.cap)
+        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
+        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
+        return len(buckets) == 1 and not others and change.link_bits_per_s is None
+
+    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
+        if change.link_bits_per_s is not None:
+            return None
+        return _measured(self.record.config, setting, measured)
+
+    def notes(self) -> tuple[str, ...]:
+        """What holds for every prediction."""
+        assert self.record.steps is not None
+        found = [f"latency and bandwidth from {self.known.source}"]
+        sizes = [
+            sum(self.bare.parameter_bytes[index] for index in each)
+            for each in assign(self.bare.parameter_bytes, self.cap)
+        ]
+        if tuple(sizes) != self.record.steps.bucket_bytes:
+            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
+        return tuple(found)
+
+    def _changed(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> StepModel:
+        wire = model.wire
+        if change.link_bits_per_s is not None:
+            known = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
+            wire = replace(wire, s_per_byte=known.wire.s_per_byte)
+        return changed(model, self.record.config, setting, rates, wire)
+
+    def _step(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> float:
+        return self._changed(model, change, setting, rates).step_s(setting.bucket_cap_mb)
+
+    def _micro_batch_s(self) -> float:
+        """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
+        assert self.record.steps is not None
+        timeline = self.record.steps.gradient_timeline
+        assert timeline is not None
+        compute = self.models[0].compute
+        if timeline.micro_batch_s is not None:
+            return timeline.micro_batch_s * compute.before_s / timeline.before_s
+        return compute.before_s + compute.ready_s[-1]
+
+    def _samples(self, setting: Setting) -> float:
+        """Of all devices in a step."""
+        config = self.record.config
+        return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
+
+    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> tuple[str, ...]:
+        own, found = self.record.config.setting, list[str]()
+        if at_batch.words:
+            found.append(at_batch.words)
+        if setting.gradient_compression != own.gradient_compression:
+            found.append("half the bytes; what compressing costs is assumed (a copy each way, within 0 to 3)")
+        if change.link_bits_per_s is not None:
+            found.append(
+                "the link at its rate less headers, its latency as measured; no other limit is known"
+            )
+        return tuple(found)
+
+
+def _within(value: float, half: float, n: int) -> Estimate:
+    return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
+
+
+def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
+    """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
+    asked = config.model_copy(update={"setting": setting})
+    for record in scaling_first(each for each in records if each.steps is not None):
+        there = record.config.world_size == config.world_size and record.config.placement == config.placement
+        if there and record.request.role != "confirmation" and same_question(record.config, asked):
+            return step_time(record)
+    return None

@@ -1,0 +1,54 @@
+"""``report FILE.csv``: the report of measurements made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from raybench.analysis.cost import works
+from raybench.analysis.prediction.forecast import doublings, forecast, shapes_of
+from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode
+from raybench.analysis.prediction.of_table import groups_of_table
+from raybench.analysis.prediction.tradeoff import Outlook, outlook
+from raybench.analysis.prices import Prices
+from raybench.commands.exit_codes import DONE
+from raybench.commands.paths import shown_path
+from raybench.errors import RequestError
+from raybench.records.measured_csv import read_measured_csv
+from raybench.report.imported import imported_answer, print_imported, write_imported_report
+
+
+def report_file(
+    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
+) -> int:
+    """Print what the file says and write its report to ``output``; the exit code.
+
+    Raises:
+        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
+    """
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
+    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling or "weak")]
+    if quiet:
+        console.print(imported_answer(models), soft_wrap=True, highlight=False, markup=False)
+    else:
+        print_imported(models, console)
+    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    if output is None:
+        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
+        console.print(f"note: {told}", soft_wrap=True, highlight=False, markup=False)
+        return DONE
+    try:
+        files = write_imported_report(output, file, models)
+    except OSError as error:
+        raise RequestError(f"--output: {output} cannot be written: {error.strerror or error}") from None
+    console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
+    return DONE
+
+
+def _outlook(group: MeasuredGroup) -> Outlook:
+    """The next doublings, on nodes as full as the fullest that was measured."""
+    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
+    return outlook(found, works(), Prices())

@@ -1,0 +1,213 @@
+"""``predict`` from the request to the tables: what was measured, the fit, the answers, the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from raybench.analysis.cost import Work, works
+from raybench.analysis.prediction.forecast import doublings, forecast, shapes_of
+from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode
+from raybench.analysis.prediction.tradeoff import Outlook, outlook
+from raybench.analysis.prices import Prices, prices_of
+from raybench.commands.exit_codes import DONE
+from raybench.commands.paths import shown_path
+from raybench.errors import RequestError
+from raybench.report import formats
+from raybench.report.files import write_whole
+from raybench.report.prediction import print_outlooks
+from raybench.report.tables.prediction import prediction_rows
+
+if TYPE_CHECKING:
+    from raybench.analysis.collectives.link import Link, LinkKey
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What was typed."""
+
+    source: Path
+    world_sizes: tuple[int, ...] | None = None
+    devices_per_node: int | None = None
+    nodes: tuple[int, ...] | None = None
+    scaling: ScalingMode | None = None
+    setting: Mapping[str, str] = field(default_factory=dict)
+    communication: Path | None = None
+    price_per_device_hour: float | None = None
+    price_per_node_hour: float | None = None
+    samples_per_epoch: int | None = None
+    epochs: float | None = None
+    within_s: float | None = None
+    for_at_most: float | None = None
+    output: Path | None = None
+    quiet: bool = False
+
+    @property
+    def asks_for_costs(self) -> bool:
+        """Whether what runs take is to be told."""
+        return any(
+            each is not None
+            for each in (
+                self.price_per_device_hour,
+                self.price_per_node_hour,
+                self.samples_per_epoch,
+                self.epochs,
+                self.within_s,
+                self.for_at_most,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is predicted from, and what the study says beside it."""
+
+    groups: Sequence[MeasuredGroup]
+    devices_per_node: int = 1  # of the machine, as far as it is known
+    prices: Prices = field(default_factory=Prices)
+    epoch_samples: int | None = None
+    epochs: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def run_predict(options: PredictOptions, console: Console) -> int:
+    """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
+    _check(options)
+    source = read_source(options.source, options.scaling, options.setting)
+    prices = Prices(
+        options.price_per_device_hour or source.prices.per_device_hour,
+        options.price_per_node_hour or source.prices.per_node_hour,
+    )
+    if options.for_at_most is not None and not prices.are_known:
+        raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
+    work, link = _work(options, source), _link(options.communication)
+    outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
+    costs = options.asks_for_costs or source.prices.are_known
+    print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
+    left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
+    for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    if options.output is not None:
+        path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))
+        console.print(f"Predictions: {shown_path(path)}", soft_wrap=True, highlight=False, markup=False)
+    return DONE
+
+
+def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
+    """The groups of a results directory or a file.
+
+    Raises:
+        RequestError: it is neither, cannot be read, or has nothing to predict from.
+    """
+    if path.is_dir():
+        return _of_directory(path, setting)
+    if not path.exists():
+        raise RequestError(f"{path}: no such directory or file")
+    from raybench.analysis.prediction.of_table import groups_of_table
+    from raybench.records.measured_csv import read_measured_csv
+
+    return Source(groups_of_table(read_measured_csv(path), scaling or "weak", setting))
+
+
+def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
+    from raybench.analysis.measured import measured_study
+    from raybench.analysis.prediction.of_study import devices_of_node, group_of_study, settings_of
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(path) as store:
+        results = measured_study(store.study(), list(store.latest().values()))
+        environment, notes = store.environment(), tuple(store.warnings)
+    group = group_of_study(results, setting)
+    if group is None and setting and group_of_study(results) is not None:
+        words = ",".join(f"{name}={value}" for name, value in setting.items())
+        there = ", ".join(settings_of(results)) or "none explored"
+        raise RequestError(f"--setting: one that was measured: {there} (received {words})")
+    if group is None:
+        told = f"{len(results.records)} trials, {len(results.complete)} complete"
+        raise RequestError(
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {told})"
+        )
+    study = results.study
+    return Source(
+        [group],
+        devices_per_node=devices_of_node(environment, study),
+        prices=prices_of(study),
+        epoch_samples=results.epoch_samples,
+        epochs=study.training.epochs if study.training else None,
+        notes=notes,
+    )
+
+
+def _check(options: PredictOptions) -> None:
+    """What can be refused before anything is read."""
+    if options.nodes is not None and options.world_sizes is None:
+        raise RequestError("--nodes: goes with --world-sizes, one number for each")
+    if options.nodes is not None and options.devices_per_node is not None:
+        raise RequestError("--nodes: not together with --devices-per-node, which says it too")
+    for name in ("devices_per_node", "samples_per_epoch"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise RequestError(f"--{name.replace('_', '-')}: a whole number above 0 (received {value})")
+    if options.output is not None and options.output.exists():
+        raise RequestError(f"--output: a new file, nothing is overwritten (received {options.output})")
+
+
+def _work(options: PredictOptions, source: Source) -> tuple[Work, ...]:
+    samples = options.samples_per_epoch or source.epoch_samples
+    if options.epochs is not None and samples is None:
+        raise RequestError("--epochs: goes with --samples-per-epoch, how long an epoch is")
+    epochs = options.epochs or source.epochs
+    if options.samples_per_epoch is not None and epochs is None:
+        epochs = 1
+    return works(samples, epochs)
+
+
+def _link(directory: Path | None) -> Mapping[LinkKey, Link] | None:
+    if directory is None:
+        return None
+    from raybench.analysis.collectives.link import link
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(directory) as store:
+        store.sweep()  # a study is refused
+        return link(store.latest().values())
+
+
+def _outlook(
+    group: MeasuredGroup,
+    options: PredictOptions,
+    source: Source,
+    work: Sequence[Work],
+    prices: Prices,
+    link: Mapping[LinkKey, Link] | None,
+) -> Outlook:
+    per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
+    shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
+    found = forecast(group, shapes, options.scaling, link)
+    return outlook(found, work, prices, options.within_s, options.for_at_most)
+
+
+def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
+    """How full nodes are taken to be, where nobody said and it matters."""
+    if options.nodes is not None or options.devices_per_node is not None:
+        return
+    across = [
+        str(max(each.shape.workers))
+        for found in outlooks
+        for each in found.forecast.predicted
+        if each.shape.nodes > 1
+    ]
+    if across:
+        told = " or ".join(dict.fromkeys(across))
+        yield f"nodes of {told} devices are assumed, the most that were seen on one (--devices-per-node)"
+
+
+def _write(path: Path, text: str) -> Path:
+    try:
+        return write_whole(path, text)
+    except OSError as error:
+        raise RequestError(f"--output: {path} cannot be written: {error.strerror or error}") from None

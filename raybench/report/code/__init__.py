@@ -1,0 +1,1 @@
+"""The recommended setting as code to paste, a module for each framework."""

@@ -1,0 +1,91 @@
+"""The last section of a report: what to use, as code for each framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raybench.analysis.recommendation import Basis, Framework, Recommendation
+from raybench.analysis.results import StudyResults
+from raybench.report.code.accelerate import accelerate_snippet
+from raybench.report.code.base import Snippet
+from raybench.report.code.lightning import lightning_snippet
+from raybench.report.code.ray_train import ray_snippet
+from raybench.report.code.starting import variables_snippet
+from raybench.report.code.torch_loop import torch_snippet
+from raybench.report.code.torch_parts import Parts
+from raybench.report.code.transformers import transformers_snippet
+from raybench.report.wording import percent
+
+SNIPPETS = {
+    Framework.TORCH: torch_snippet,
+    Framework.RAY: ray_snippet,
+    Framework.LIGHTNING: lightning_snippet,
+    Framework.ACCELERATE: accelerate_snippet,
+    Framework.TRANSFORMERS: transformers_snippet,
+}
+
+
+@dataclass(frozen=True)
+class UseIt:
+    """What to use, and why it."""
+
+    sentences: tuple[str, ...]
+    snippets: tuple[Snippet, ...]
+
+
+def use_it(results: StudyResults, environment: Mapping[str, Any]) -> UseIt | None:
+    """The recommended setting as code; None where the study recommends none.
+
+    ``environment``: what environment.json holds; the names of arguments are those of its torch.
+    """
+    use = results.recommendation
+    if use is None:
+        return None
+    version = torch_version(environment)
+    code = [make(Parts(use, framework, version)) for framework, make in SNIPPETS.items()]
+    return UseIt(tuple(_sentences(results, use)), (*code, variables_snippet(use)))
+
+
+def torch_version(environment: Mapping[str, Any]) -> tuple[int, ...]:
+    """Major and minor number of the torch that was measured; empty where it is not told."""
+    version = str((environment.get("packages") or {}).get("torch", ""))
+    parts = version.split(".")[:2]
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+
+
+def hint(results: StudyResults) -> str:
+    """A line for the terminal; empty where there is no code."""
+    use = results.recommendation
+    if use is None:
+        return ""
+    what = "the default" if use.is_default else results.best_label
+    return (
+        f"Use it: {what} as code for a plain loop, Ray Train, Lightning, Accelerate and transformers: "
+        "the end of the report"
+    )
+
+
+def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
+    gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain else ""
+    words = {
+        Basis.CONFIRMED: f"The winner, {results.best_label}, measured again against the default{gain}.",
+        Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
+        Basis.UNCONFIRMED: f"The best, {results.best_label}, not measured again against the default.",
+        Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
+        Basis.NO_GAIN: f"This is the default's code: {results.best_label}, measured again, is no gain{gain}.",
+        Basis.NO_CHOICE: "There was nothing to choose among: this is the code of what was measured.",
+    }
+    told = [words[use.basis]]
+    if use.default_global_batch_size is not None:
+        told.append(
+            f"A step takes {use.config.global_batch_size:,} samples in place of "
+            f"{use.default_global_batch_size:,}: that is a choice about speed, and the learning rate may "
+            "have to follow."
+        )
+    told.append(
+        "Arguments that are left out are at the framework's own default, which is what was measured; "
+        "what a framework has no argument for is said in a comment."
+    )
+    return told

@@ -1,0 +1,162 @@
+"""What a forecast means, in sentences: limits, what devices bring, how sure, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raybench.analysis.estimates.efficiency import Status
+from raybench.analysis.labels import devices_words
+from raybench.analysis.prediction.measured_scaling import MeasuredScaling
+from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, Way, Worth
+from raybench.report.wording import (
+    duration_unit,
+    figures,
+    percent,
+    plain_interval,
+    plain_percent,
+    plain_times,
+)
+
+MOST_BATCHES = 3  # of which a sentence tells something
+
+
+def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
+    """What a forecast means, a line each: limits, what devices bring, how sure, what was left out."""
+    return [
+        *([f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []),
+        *_limits(outlook),
+        *([worth_words(each, outlook) for each in _few(outlook.worth)] if costs else []),
+        *_refusals(outlook),
+        *bring_words(outlook),
+    ]
+
+
+def bring_words(outlook: Outlook) -> list[str]:
+    """Amdahl's law, the error of the fit, the measurement that helps most."""
+    advice = outlook.forecast.advice
+    return [*_amdahl(outlook), *_held_out(outlook), *([f"helps most: {advice}"] if advice else [])]
+
+
+def measured_words(outlook: Outlook) -> Iterator[str]:
+    """The largest world size of each batch, of many the smallest batch and the largest."""
+    of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+    largest: dict[int, MeasuredScaling] = {}
+    for each in outlook.scalings:
+        known = largest.get(each.batch_size)
+        if known is None or each.shape.world_size > known.shape.world_size:
+            largest[each.batch_size] = each
+    shown = list(largest.values())
+    for each in shown if len(shown) <= MOST_BATCHES else (shown[0], shown[-1]):
+        at = f"{devices_words(each.shape.world_size)} at {of_all}batch {each.batch_size:,}"
+        if each.speedup is None or each.efficiency is None:
+            yield f"{at}: no other world size to compare with"
+            continue
+        status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
+        over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
+        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
+
+
+def worth_words(worth: Worth, outlook: Outlook) -> str:
+    """How many devices for this batch, with the numbers that say so."""
+    at, run = way_words(worth.way, outlook), _spent(worth.way)
+    if worth.way is worth.fewest:
+        words = f"for a run use {at}: {run}"
+    else:
+        few = devices_words(worth.fewest.expected.shape.world_size)
+        speedup, against = plain_times(worth.speedup), _spent(worth.fewest)
+        words = f"for a run use {at}: {run}, {speedup} as fast as {few} ({against})"
+    if worth.further is None or worth.returns is None:
+        return f"{words}; more were neither measured nor predicted"
+    size = devices_words(worth.further.expected.shape.world_size)
+    if worth.returns <= 0:
+        return f"{words}; {size} are no faster ({_spent(worth.further)})"
+    return (
+        f"{words}; on {size} each further device brings {worth.returns:.0%} of one, less than "
+        f"{LEAST_RETURN:.0%} ({_spent(worth.further)})"
+    )
+
+
+def way_words(way: Way, outlook: Outlook) -> str:
+    """16 devices on 4 nodes at batch 128 (predicted)."""
+    shape, expected = way.expected.shape, way.expected
+    nodes = f" on {shape.nodes} nodes" if shape.nodes > 1 else ""
+    of_all = "global " if outlook.forecast.scaling == "strong" else ""
+    kind = "measured" if expected.is_measured else "predicted"
+    return f"{devices_words(shape.world_size)}{nodes} at {of_all}batch {expected.batch_size:,} ({kind})"
+
+
+def _few(worth: Sequence[Worth]) -> list[Worth]:
+    """The smallest batch, the largest, and one between, where there are many."""
+    if len(worth) <= MOST_BATCHES:
+        return list(worth)
+    return [worth[0], worth[len(worth) // 2], worth[-1]]
+
+
+def _limits(outlook: Outlook) -> Iterator[str]:
+    if outlook.within is not None:
+        limit = duration(outlook.within.limit)
+        yield _limited(outlook.within, outlook, f"cheapest within {limit}", f"within {limit}")
+    if outlook.at_most is not None:
+        limit = f"{outlook.at_most.limit:g}"
+        yield _limited(outlook.at_most, outlook, f"fastest for at most {limit}", f"for at most {limit}")
+
+
+def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
+    told = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
+    if not found.keeps:
+        return f"{head}: none of what was measured or predicted; nearest is {told}, {_chance(found)} {limit}"
+    if found.way.run.time_s.low == found.way.run.time_s.high:
+        return f"{head}: {told} (nobody said how sure that is)"
+    words = f"{head}: {told}, {_chance(found)} {limit}"
+    if found.surer is None:
+        return words
+    return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
+
+
+def _chance(found: Limited) -> str:
+    if found.probability > 0.995:
+        return "more than 99% likely"
+    return "less than 1% likely" if found.probability < 0.005 else f"{found.probability:.0%} likely"
+
+
+def _spent(way: Way) -> str:
+    """What a run takes."""
+    run = way.run
+    money = f", cost {plain_interval(run.money)}" if run.money is not None else ""
+    unit, unit_s = duration_unit(run.time_s.value)
+    device_unit, device_unit_s = duration_unit(run.device_s.value)
+    device_time = f"{figures(run.device_s.value / device_unit_s)} device-{device_unit}"
+    return f"{plain_interval(run.time_s.scaled(1 / unit_s))} {unit}, {device_time}{money}"
+
+
+def duration(seconds: float) -> str:
+    """A time that was asked for, in the unit that suits it: 2 h, 90 min, 45 s."""
+    unit, unit_s = duration_unit(seconds)
+    return f"{seconds / unit_s:g} {unit}"
+
+
+def _amdahl(outlook: Outlook) -> Iterator[str]:
+    amdahl, most = outlook.forecast.amdahl, outlook.amdahl_devices
+    if amdahl is None:
+        return
+    words = f"Amdahl's law: f = {percent(amdahl.serial_fraction)}"
+    if most is None:
+        yield f"{words}; every device brings a whole one"
+        return
+    yield f"{words}; more than {devices_words(most)} return less than {LEAST_RETURN:.0%} of one each"
+
+
+def _refusals(outlook: Outlook) -> Iterator[str]:
+    """Each reason once, with where it holds."""
+    places: dict[str, list[str]] = {}
+    for each in outlook.forecast.predicted:
+        if each.refused:
+            places.setdefault(each.refused, []).append(f"{each.shape.world_size:,}")
+    for reason, sizes in places.items():
+        yield f"refused at {', '.join(dict.fromkeys(sizes))} devices: {reason}"
+
+
+def _held_out(outlook: Outlook) -> Iterator[str]:
+    error = outlook.forecast.fitted.held_out_error
+    if error is not None:
+        yield f"error of the fit on world sizes that it was not shown: {error:.0%} in the mean"

@@ -1,0 +1,59 @@
+"""The changes that the diagnosis proposes, and what testing them has shown."""
+
+from __future__ import annotations
+
+from raybench.analysis.diagnosis.verifications import Verification, Verified
+from raybench.analysis.results import StudyResults
+from raybench.report.tables.base import NONE, Column, Table, known, make_table
+from raybench.report.wording import percent
+
+
+def verification_table(results: StudyResults) -> Table:
+    """One row a change, those of the most time first; empty where none was tested."""
+    columns: list[Column[Verification]] = [
+        Column("finding", lambda each: ", ".join(found.name for found in each.proposal.findings) or NONE),
+        Column("change", lambda each: each.label or NONE),
+        Column("predicted", predicted_words, right=True),
+        Column("measured, in samples/s", measured_words, right=True),
+        Column("verdict", verdict_cell),
+        Column("n", lambda each: str(each.gain.gain.n) if each.gain else "", right=True),
+    ]
+    caption = (
+        "Each change in the same rounds as the setting without it, unless its processes are others; 95% "
+        "intervals for all at once. Confirmed: more samples/s beyond the interval and by "
+        f"{results.study.search.minimum_gain:.0%} at least. Refuted: slower, or the whole interval below "
+        "what was predicted. They count for no curve and no choice."
+    )
+    return make_table("Verified by experiment", caption, columns, results.verifications)
+
+
+def predicted_words(each: Verification) -> str:
+    """The gain that was predicted; empty where none was."""
+    return known(each.predicted_gain, lambda gain: percent(gain, sign=True), "")
+
+
+def measured_words(each: Verification) -> str:
+    """The gain that was measured; empty where it was not."""
+    if each.gain is None:
+        return ""
+    apart = "" if each.is_paired else ", apart"
+    return percent(each.gain.gain, sign=True) + apart
+
+
+def verdict_cell(each: Verification) -> str:
+    """The verdict, and why there is no number."""
+    return f"{each.verdict}: {' '.join(each.reason.split())}" if each.reason else str(each.verdict)
+
+
+def verification_lines(results: StudyResults) -> list[str]:
+    """A line for each change that was tested or tried, for the terminal."""
+    tried = (Verified.CONFIRMED, Verified.REFUTED, Verified.UNDECIDED, Verified.FAILED)
+    lines = []
+    for each in results.verifications:
+        if each.verdict not in tried:
+            continue
+        found = each.proposal.findings[0].name if each.proposal.findings else "an earlier finding"
+        promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
+        measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
+        lines.append(f"verified: {found} -> {each.label}: {verdict_cell(each)}{measured}")
+    return lines

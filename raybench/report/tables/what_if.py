@@ -1,0 +1,81 @@
+"""What if: predicted step times beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from raybench.analysis.labels import devices_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.results import StudyResults
+from raybench.analysis.whatif.predictions import Predicted, WhatIf
+from raybench.analysis.whatif.study import BucketChoice
+from raybench.report.tables.base import Column, Table, empty_table, known, make_table
+from raybench.report.wording import figures, milliseconds, percent
+
+TITLE = "What if: predicted from one trial"
+
+_COLUMNS: list[Column[Predicted]] = [
+    Column("what if", lambda row: row.words),
+    Column("buckets", lambda row: str(row.num_buckets), right=True),
+    Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True),
+    Column("of it exposed, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
+    Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
+    Column("faster by", lambda row: percent(row.gain), right=True),
+    Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
+    Column("off by", lambda row: known(row.error, lambda error: f"{error:+.1%}"), right=True),
+]
+
+
+def buckets_table(results: StudyResults) -> Table:
+    """What the default's trial alone says of the buckets; empty where it says nothing."""
+    chosen = results.what_if
+    if chosen is None:
+        return empty_table(TITLE)
+    table = what_if_table(results, chosen.found)
+    return Table(table.title, f"{choice_words(chosen)} {table.caption}", table.columns, table.rows)
+
+
+def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
+    """A row for each change, the measured step beside the predicted one where there is one."""
+    record = found.record
+    errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
+    own = found.step_time_s
+    notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
+    beside = (
+        f" Median error of the {len(errors)} that were measured and not predicted from: {median(errors):.1%}."
+        if errors
+        else ""
+    )
+    caption = (
+        f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
+        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
+        f"difference is carried along.{beside} {_sentence(notes)}"
+    )
+    return make_table(TITLE, caption, _COLUMNS, found.points)
+
+
+def choice_words(chosen: BucketChoice) -> str:
+    """What bucket the study would choose: a sentence."""
+    first = chosen.first
+    if chosen.is_own:
+        if first.setting == chosen.found.record.config.setting:
+            return "what if: no other buckets would be faster than the default."
+        words = first.words
+        return f"what if: {words} would be {percent(first.gain)} faster than the default, not for certain."
+    return f"what if: {chosen.best.words} would be {percent(chosen.best.gain)} faster than the default."
+
+
+def point_words(row: Predicted) -> str:
+    """A prediction in a line."""
+    measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
+    return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
+
+
+def _sentence(notes: Iterable[str]) -> str:
+    text = "; ".join(notes)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _is_own(row: Predicted, found: WhatIf) -> bool:
+    return row.setting == found.record.config.setting and row.change.link_bits_per_s is None

@@ -1,0 +1,77 @@
+"""A workload that waits where others compute: gradients of planted sizes come at planted moments, on any
+cores.
+
+Real DDP and a real link carry real gradients; nothing but their copies needs a core, so that what a link
+and a schedule do can be measured where cores are busy. A study names it as ``factory =
+"raybench.testing.waits:build"``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+FLOAT_BYTES = 4
+
+
+class _Wait(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any, value: torch.Tensor, weight: torch.Tensor, forward_s: float, backward_s: float
+    ) -> torch.Tensor:
+        time.sleep(forward_s)
+        context.save_for_backward(weight)
+        context.backward_s = backward_s
+        return value + weight[0]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        (weight,) = context.saved_tensors
+        time.sleep(context.backward_s)
+        return gradients[0], torch.full_like(weight, 1e-3), None, None
+
+
+class _Layers(nn.Module):
+    """One parameter a layer, its forward and backward pass a wait for each sample and one for the layer."""
+
+    def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float) -> None:
+        super().__init__()
+        weights = (nn.Parameter(torch.zeros(size * 1024 // FLOAT_BYTES)) for size in kib)
+        self.weights = nn.ParameterList(weights)
+        self._layer_s, self._sample_s = layer_s, sample_s
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        forward_s = self._layer_s + self._sample_s * len(batch)
+        value = batch.sum()
+        for weight in self.weights:
+            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)
+        return value
+
+
+class Waits:
+    """Layers with so many KiB of gradient each; the backward pass waits twice as long as the forward one."""
+
+    def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float) -> None:
+        self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
+
+    def model(self) -> nn.Module:
+        """A new one."""
+        return _Layers(self._kib, self._layer_s, self._sample_s)
+
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
+        """Zeros."""
+        return torch.zeros(size, 1)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        """What the layers return."""
+        loss: torch.Tensor = model(batch)
+        return loss
+
+
+def build(kib: Sequence[int] = (1024,) * 8, layer_s: float = 0.002, sample_s: float = 0.0) -> Waits:
+    """The factory; ``layer_s`` and ``sample_s`` are of one layer's forward pass, in s."""
+    return Waits(kib, layer_s, sample_s)

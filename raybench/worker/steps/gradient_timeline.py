@@ -1,0 +1,244 @@
+"""When in the backward pass each gradient is ready to be sent: by DDP without transfers, in steps apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from raybench.errors import InvalidTrialError
+from raybench.records.measurements import GradientTimeline, HalfBatch, Phase
+from raybench.worker.batches import drop_ready, whole_turns
+from raybench.worker.communicators import Team
+from raybench.worker.devices.base import Device
+from raybench.worker.half_batches import HalfBatches
+from raybench.worker.steps.replay import Replay
+from raybench.worker.strategies.ddp_report import bucket_bytes
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import Stepper
+
+MOST_STEPS, LEAST_STEPS, DISCARD = 30, 3, 1
+MAX_SHARE = 0.15  # of the trial's time
+MOST_PARAMETERS = 20_000  # whose times a record has room for
+DIGITS = 6  # of a time in s
+REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
+
+
+@dataclass(frozen=True)
+class _OneStep:
+    """Moments of one step, or medians over steps, in s."""
+
+    ready_s: NDArray[np.float64]  # shape ``(parameters,)``, in the order of ``nn.Module.parameters``
+    before_s: float
+    backward_s: float
+    after_s: float
+    micro_batch_s: float | None
+
+
+@dataclass(frozen=True)
+class _RankTimes:
+    """What one rank has timed."""
+
+    whole: _OneStep
+    half: _OneStep | None
+    communication_cores: float | None
+
+
+def gradient_timeline(
+    models: StrategyModels,
+    team: Team,
+    batch_size: int,
+    *,
+    step_s: float,
+    replay_s: float | None,
+    max_seconds: float,
+) -> GradientTimeline:
+    """A step of the twin on every rank, medians over steps and means over ranks. A collective call.
+
+    ``batch_size``: samples of a micro-batch. Raises ``InvalidTrialError`` where one order of the gradients
+    does not say how DDP sends them.
+    """
+    assert models.twin is not None
+    twin, device = models.twin, models.device
+    parameters = [each for each in twin.module.parameters() if each.requires_grad]
+    if len({(each.dtype, each.device) for each in parameters}) > 1:
+        raise InvalidTrialError("parameters of several types, which DDP sends in buckets of their own")
+    if len(parameters) > MOST_PARAMETERS:
+        raise InvalidTrialError(f"more than {MOST_PARAMETERS:,} parameters")
+    affordable = int(MAX_SHARE * max_seconds / (1.5 * step_s)) - DISCARD
+    num_steps = whole_turns(
+        max(LEAST_STEPS, min(MOST_STEPS, affordable)), twin.batches, twin.batches_per_step
+    )
+    models.activate()
+    team.barrier()
+    cores = _communication_cores(models, team, replay_s)
+    team.barrier()
+    halves = not models.setting.compile and batch_size > 1
+    own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, batch_size if halves else None))
+    ranks: list[_RankTimes] = team.gather(replace(own, communication_cores=cores))
+    whole = _mean([each.whole for each in ranks])
+    half = _mean([each.half for each in ranks if each.half is not None])
+    # the leader's order is the one in which DDP has filled the buckets of all ranks
+    order = np.argsort(ranks[0].whole.ready_s, kind="stable")
+    assert whole is not None
+    known = [each.communication_cores for each in ranks if each.communication_cores is not None]
+    return GradientTimeline(
+        parameter_bytes=tuple(parameters[index].nbytes for index in order),
+        ready_s=tuple(_rounded(time) for time in np.maximum.accumulate(whole.ready_s[order])),
+        before_s=_rounded(whole.before_s),
+        backward_s=_rounded(whole.backward_s),
+        after_s=_rounded(whole.after_s),
+        micro_batch_s=None if whole.micro_batch_s is None else _rounded(whole.micro_batch_s),
+        num_steps=num_steps,
+        half_batch=None
+        if half is None
+        else HalfBatch(
+            batch_size=batch_size // 2,
+            before_s=_rounded(half.before_s),
+            ready_s=_rounded(half.ready_s.max()),
+        ),
+        communication_cores=_rounded(fmean(known)) if known else None,
+    )
+
+
+def _mean(steps: Sequence[_OneStep]) -> _OneStep | None:
+    """Over ranks."""
+    if not steps:
+        return None
+    micro = [each.micro_batch_s for each in steps if each.micro_batch_s is not None]
+    return _OneStep(
+        np.mean([each.ready_s for each in steps], axis=0),
+        fmean(each.before_s for each in steps),
+        fmean(each.backward_s for each in steps),
+        fmean(each.after_s for each in steps),
+        fmean(micro) if micro else None,
+    )
+
+
+def _median(steps: Sequence[_OneStep]) -> _OneStep:
+    micro = [each.micro_batch_s for each in steps if each.micro_batch_s is not None]
+    return _OneStep(
+        np.median([each.ready_s for each in steps], axis=0),
+        median(each.before_s for each in steps),
+        median(each.backward_s for each in steps),
+        median(each.after_s for each in steps),
+        median(micro) if micro else None,
+    )
+
+
+def _rounded(seconds: float) -> float:
+    return round(float(seconds), DIGITS)
+
+
+def _timed(
+    stepper: Stepper,
+    parameters: list[nn.Parameter],
+    device: Device,
+    num_steps: int,
+    batch_size: int | None,
+) -> _RankTimes:
+    """Steps of this rank, each gradient's moment marked; with ``batch_size`` each followed by one of half."""
+    drop_ready(stepper.batches)
+    own, half = stepper.batches, None
+    found, halves = list[_OneStep](), list[_OneStep]()
+    timed = _TimedSteps(stepper, parameters, device)
+    with _hooked(parameters, timed.mark):
+        for _ in range(DISCARD + num_steps):
+            found.append(timed.step())
+            if batch_size is None:
+                continue
+            half = half or HalfBatches(own, batch_size)
+            try:
+                stepper.batches = half
+                halves.append(timed.step())
+            except Exception:  # a workload whose batches are not to be cut: then there is no half
+                stepper.optimizer.zero_grad(set_to_none=True)
+                batch_size, halves = None, []
+            finally:
+                stepper.batches = own
+    return _RankTimes(_median(found[DISCARD:]), _median(halves[DISCARD:]) if halves else None, None)
+
+
+class _TimedSteps:
+    """Steps with marks. On a GPU the device is waited for between them, so each begins on an idle device."""
+
+    def __init__(self, stepper: Stepper, parameters: list[nn.Parameter], device: Device) -> None:
+        self._stepper, self._num_parameters = stepper, len(parameters)
+        self._stopwatch, self._marks = device.stopwatch(), list[Phase | int]()
+
+    def mark(self, what: Phase | int) -> None:
+        """A phase, or the gradient of so many'th parameter, is done."""
+        self._stopwatch.lap()
+        self._marks.append(what)
+
+    def step(self) -> _OneStep:
+        """One step, taken apart."""
+        self._marks.clear()
+        self._stopwatch.start()
+        self._stepper.step(self.mark)
+        return _taken_apart(self._marks, np.cumsum(self._stopwatch.read()), self._num_parameters)
+
+
+def _taken_apart(order: Sequence[Phase | int], moments: NDArray[np.float64], num_parameters: int) -> _OneStep:
+    """``moments`` are those of the marks in ``order``, in s since the step began."""
+    passes = [float(moment) for what, moment in zip(order, moments, strict=True) if what == "backward"]
+    begins = [float(moment) for what, moment in zip(order, moments, strict=True) if what == "forward"]
+    begin_s, end_s = begins[-1], passes[-1]
+    ready_s = np.full(num_parameters, np.nan)
+    for what, moment in zip(order, moments, strict=True):
+        if isinstance(what, int) and moment >= begin_s:
+            ready_s[what] = moment - begin_s
+    if np.isnan(ready_s).any():
+        raise InvalidTrialError("a parameter has no gradient in this step")
+    micro_batch_s = passes[-2] / (len(passes) - 1) if len(passes) > 1 else None
+    return _OneStep(ready_s, begin_s, end_s - begin_s, float(moments[-1]) - end_s, micro_batch_s)
+
+
+@contextmanager
+def _hooked(parameters: list[nn.Parameter], mark: Callable[[int], None]) -> Iterator[None]:
+    """``mark`` hears of each gradient when DDP has copied it into its bucket.
+
+    Hooks of one node run in the order in which they came: DDP's came first, and it keeps the node.
+    """
+    handles = []
+    for index, parameter in enumerate(parameters):
+        function = parameter.view_as(parameter).grad_fn
+        assert function is not None
+        node = function.next_functions[0][0]
+        assert node is not None
+
+        def hear(*_: Any, index: int = index) -> None:
+            mark(index)
+
+        handles.append(node.register_hook(hear))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _communication_cores(models: StrategyModels, team: Team, replay_s: float | None) -> float | None:
+    """What the all-reduces take of this rank's cores while nothing else runs; None where there are none.
+
+    Who computes meanwhile has to share its core with them. A collective call.
+    """
+    if models.device.kind != "cpu" or models.wrapped is None or replay_s is None:
+        return None
+    sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
+    replay = Replay(sizes, team, models.device.torch_device, models.communication)
+    replay.step()
+    meter = models.device.utilization_meter(1)
+    meter.start()
+    began = perf_counter()
+    for _ in range(max(1, min(20, round(REPLAY_S / replay_s)))):
+        replay.step()
+    meter.stop(perf_counter() - began)
+    return meter.mean()

@@ -1,0 +1,127 @@
+"""The code at the end of a report brings the gain that the study measured: on gloo ranks, and by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from raybench.analysis import analyse
+from raybench.analysis.estimates.statistics import geometric
+from raybench.analysis.recommendation import Basis
+from raybench.records.messages import Outcome
+from raybench.records.record import TrialRecord
+from raybench.records.requests import StepsRequest
+from raybench.report.code.section import use_it
+from raybench.spec import Setting
+from raybench.spec.study import Study
+from raybench.testing import to_record
+from raybench.worker.cache import GroupCache
+from raybench.worker.communicators import Communicators
+from tests.conftest import ROOT
+from tests.ranks.pasted import ratios
+from tests.ranks.ranks import run_ranks, until_it_agrees
+from tests.ranks.trials import BOTH, serve_trial
+from tests.unit.studies import asked, study
+
+ENVIRONMENT = {"packages": {"torch": torch.__version__}}
+MEASURE = {"half_width": 0.1, "max_seconds": 3, "min_rounds": 5}
+SPEC = study(
+    workload={"factory": "tests.ranks.pasted:build"},
+    knobs={"batch_size": [4], "gradient_accumulation": [1, 8]},
+    search={"method": "optuna", "trials": 2},
+    measure=MEASURE,
+)
+DEFAULT, WINNER = Setting(batch_size=4), Setting(batch_size=4, gradient_accumulation=8)
+REQUESTS = [
+    asked(SPEC, "search", DEFAULT, 2),
+    asked(SPEC, "search", WINNER, 2),
+    asked(SPEC, "confirmation", WINNER, 2, versus=DEFAULT, variants=("synced", "versus")),
+]
+
+
+def measure(requests: list[StepsRequest]) -> list[list[Outcome]]:
+    """On each rank: a worker group that serves the study's trials."""
+    communicators, cache = Communicators("gloo"), GroupCache()
+    told = [serve_trial(each, BOTH, communicators, cache) for each in requests]
+    communicators.drop_team()
+    return told
+
+
+@pytest.fixture(scope="module")
+def records() -> list[TrialRecord]:
+    told = run_ranks(measure, 2, REQUESTS)[0]
+    return [to_record(request, outcome) for request, (outcome,) in zip(REQUESTS, told, strict=True)]
+
+
+def plain_loop(spec: Study, records: list[TrialRecord]) -> str:
+    section = use_it(analyse(spec, records), ENVIRONMENT)
+    assert section is not None
+    return section.snippets[0].text
+
+
+@pytest.fixture(scope="module")
+def texts(records: list[TrialRecord]) -> tuple[str, str]:
+    """The default's code and the winner's."""
+    alone = study(**{**SPEC.model_dump(), "knobs": {"batch_size": 4}, "search": {"method": "grid"}})
+    return plain_loop(alone, records[:1]), plain_loop(SPEC, records)
+
+
+def test_the_pasted_lines_find_the_gain_again(records: list[TrialRecord], texts: tuple[str, str]) -> None:
+    recommended = analyse(SPEC, records).recommendation
+    assert recommended is not None
+    assert recommended.basis is Basis.CONFIRMED
+    assert recommended.gain is not None
+    assert recommended.gain.gain.low > 0.5
+    assert "no_sync" in texts[1]
+    assert "no_sync" not in texts[0]
+    found: list[float] = []
+
+    def again() -> None:
+        found[:] = run_ranks(ratios, 2, *texts, torch.device("cpu"))[0]
+
+    def check() -> None:
+        ratio = geometric(found)
+        print(f"measured {recommended.gain}, by the pasted lines {ratio}")
+        assert ratio.low > 1.5
+
+    again()
+    until_it_agrees(check, again)
+
+
+def test_torchrun_runs_the_file_as_its_first_line_says(texts: tuple[str, str], tmp_path: Path) -> None:
+    lines = [
+        "from tests.ranks.pasted import loss_of, make_model, make_optimizer, make_train_set",
+        texts[1],
+        "",
+        "",
+        'if __name__ == "__main__":',
+        "    model = make_model()",
+        "    first = sum(float(each.sum()) for each in model.parameters())",
+        "    main(model, make_train_set(), make_optimizer, loss_of, epochs=2)",
+        "    last = sum(float(each.sum()) for each in model.parameters())",
+        "    with open(os.environ['RANK'] + '.json', 'w') as file:",
+        "        json.dump([first, last], file)",
+    ]
+    (tmp_path / "train.py").write_text("\n".join(["import json", "import os", *lines, ""]))
+    command = texts[1].splitlines()[0].removeprefix("# Start: ").split()
+    assert command == ["torchrun", "--nproc-per-node=2", "train.py"]
+    command[:1] = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    names = {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (first, last), other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first != last == other[1]  # it was trained, on both ranks alike

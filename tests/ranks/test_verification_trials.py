@@ -1,0 +1,110 @@
+"""``--verify`` on gloo ranks: the cure of a planted slow loader is confirmed, a wrong one is refuted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.diagnosis import study as diagnosing
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.verifications import Verification, Verified
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.messages import Outcome
+from raybench.records.record import TrialRecord
+from raybench.records.requests import StepsRequest, TrialRequest
+from raybench.report.tables.verification import verification_lines
+from raybench.run import verify as verifying
+from raybench.testing import FakeRunner
+from raybench.worker.cache import GroupCache
+from raybench.worker.communicators import Communicators
+from tests.ranks.ranks import run_ranks
+from tests.ranks.trials import BOTH, serve_trial
+from tests.unit.runs import run
+from tests.unit.studies import study
+
+pytestmark = pytest.mark.slow
+READ_S, STEP_S = 0.020, 0.010  # for each batch: to read it, and to compute on it
+PROMISED = 1.5
+
+
+def serve(request: StepsRequest) -> list[Outcome]:
+    communicators = Communicators("gloo")
+    told = serve_trial(request, BOTH, communicators, GroupCache())
+    communicators.drop_team()
+    return told
+
+
+class OnRanks(FakeRunner):
+    """Steps are measured by two processes."""
+
+    def run(self, request: TrialRequest, on_progress: Any) -> Outcome:
+        assert request.kind == "steps"
+        self.requests.append(request)
+        (outcome,) = run_ranks(serve, 2, request)[0]
+        found: Outcome = outcome
+        return found
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[dict[str, Verification], list[TrialRecord], list[str]]:
+    """By the knob that is changed; the records; the lines of the terminal."""
+    spec = study(
+        workload={
+            "factory": "tests.ranks.slow_data:slow_data",
+            "input": "real",
+            "read_s": READ_S,
+            "step_s": STEP_S,
+        },
+        knobs={"batch_size": 4},
+        scaling={"world_sizes": [2]},
+        search={"method": "grid"},
+        measure={"half_width": 0.1, "max_seconds": 6, "min_rounds": 6},
+    )
+    real = diagnosing.diagnose_study
+
+    def and_a_wrong_one(base: Any, confirmed: Any, around: Any) -> Any:
+        found, headline = real(base, confirmed, around), base.headline
+        wrong = Finding(
+            FindingName.COSTLY_WRAPPER,
+            Severity.WARNING,
+            headline.trial_id,
+            "planted: it is the loader",
+            "static_graph",
+            {},
+            explains=Estimate(1e-6, 0.5e-6, 1.5e-6, 10),
+            change={"static_graph": True},
+            predicted=Estimate(PROMISED, 1.4, 1.6, 10),
+        )
+        return replace(found, first=(*found.first, wrong))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verifying, "diagnose_study", and_a_wrong_one)
+        patch.setattr("raybench.analysis.results.diagnose_study", and_a_wrong_one)
+        plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+        _, store, _ = run(plan, OnRanks(), verify=True)
+        results = analyse(plan.study, store.records)
+    by_knob = {"+".join(each.proposal.change): each for each in results.verifications}
+    return by_knob, store.records, verification_lines(results)
+
+
+def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> None:
+    found, records, lines = measured
+    print(*lines, sep="\n")
+    assert records[0].request.role == "scaling"
+    cure = found["workers"]
+    assert [each.name for each in cure.proposal.findings] == [FindingName.DATA_BOUND]
+    assert cure.verdict is Verified.CONFIRMED
+    assert cure.gain.gain.low > 0.3  # 30 ms a step; several processes read as fast as it computes
+    assert cure.record.study_request.versus.workers == 0
+
+
+def test_a_wrong_one_is_refuted(measured: Any) -> None:
+    found, _, _ = measured
+    wrong = found["static_graph"]
+    assert wrong.verdict is Verified.REFUTED
+    assert wrong.gain.gain.high < PROMISED - 1

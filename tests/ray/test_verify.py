@@ -1,0 +1,48 @@
+"""``scaling --verify`` from the shell: a slow loader's cure is confirmed, and resume repeats nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.ray.commands import Command
+
+CONFIRMED = r"verified: data-bound -> workers \d: confirmed, \+"
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+STUDY = """
+name = "slow_loader"
+[workload]
+factory = "tests.ranks.slow_data:slow_data"
+input = "real"
+read_s = 0.020
+step_s = 0.010
+[knobs]
+batch_size = 4
+[scaling]
+world_sizes = [2]
+[search]
+method = "grid"
+[measure]
+half_width = 0.1
+max_seconds = 5
+min_rounds = 6
+"""
+
+
+def test_the_cure_is_confirmed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+    (tmp_path / "slow_loader.toml").write_text(STUDY)
+    command = Command("scaling", "slow_loader.toml", "--verify", "--output", "out", folder=tmp_path)
+    assert command.wait(400) == 0, command.output
+    said = " ".join(command.output.split())
+    assert "Verifying 1 change that the diagnosis proposes, interleaved" in said
+    assert re.search(CONFIRMED, said)
+    assert "Use it: the default as code" in said
+    report = (tmp_path / "out" / "report" / "report.md").read_text()
+    assert re.search(r"\| data-bound \| workers \d \|", report)
+    before = (tmp_path / "out" / "trials.jsonl").read_bytes()
+    again = Command("scaling", "--resume", "--verify", "--output", "out", folder=tmp_path, log="again.txt")
+    assert again.wait(300) == 0, again.output
+    assert (tmp_path / "out" / "trials.jsonl").read_bytes() == before
+    assert re.search(CONFIRMED, " ".join(again.output.split()))

@@ -1,0 +1,110 @@
+"""Time against cost: the front, limits with their probability, how many devices are worth it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raybench.analysis.cost import works
+from raybench.analysis.estimates.statistics import Estimate, of_log
+from raybench.analysis.objectives import on_front
+from raybench.analysis.prediction.forecast import forecast, shapes_of
+from raybench.analysis.prediction.tradeoff import Outlook, outlook, probability_of_at_most
+from raybench.analysis.prices import Prices
+from tests.unit.analysis.prediction.tables import HEADER, groups
+
+TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
+
+
+def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **limits: float) -> Outlook:
+    """What one node measured, and a prediction that is refused: two nodes were never crossed."""
+    rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
+    (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
+    found = forecast(group, shapes_of((16,), 8))
+    return outlook(found, works(36_000, 10), prices, **limits)  # 3,600 steps of one device
+
+
+def test_costs_of_an_epoch_and_a_run(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(2.0, 1.0))
+    assert [way.expected.shape.world_size for way in found.ways] == [1, 2, 4, 8]
+    two = found.ways[1]
+    assert two.epoch is not None
+    assert two.epoch.time_s.value == pytest.approx(360 / 2 * 0.110)
+    assert two.run.time_s.value == pytest.approx(3600 / 2 * 0.110)
+    assert two.run.device_s.value == pytest.approx(3600 * 0.110)
+    assert two.run.money is not None
+    assert two.run.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0 + 1.0))
+    assert two.spent == two.run.money
+
+
+def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0))
+    assert [way.on_front for way in found.ways] == [True, True, True, False]
+    unsure = measured_outlook(tmp_path, Prices(1.0), relative=0.05)
+    assert [way.on_front for way in unsure.ways] == [True, True, True, False]
+    overlapping = measured_outlook(tmp_path, Prices(1.0), relative=0.25)
+    assert all(way.on_front for way in overlapping.ways)
+
+
+def test_a_front_of_estimates() -> None:
+    sure = [
+        (Estimate(1, 0.9, 1.1, 9), Estimate(4, 3.9, 4.1, 9)),
+        (Estimate(2, 1.9, 2.1, 9), Estimate(5, 4.9, 5.1, 9)),
+    ]
+    assert on_front(sure) == [True, False]
+    touching = [sure[0], (Estimate(2, 1.0, 3.0, 9), Estimate(5, 4.9, 5.1, 9))]
+    assert on_front(touching) == [True, True]
+
+
+def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=200.0)
+    assert found.within is not None
+    assert found.within.keeps
+    assert found.within.way.expected.shape.world_size == 2  # 198 s; four devices are faster and dearer
+    # the interval is 1% wide on each side, the limit 1% away: the normal distribution function at 1.96
+    assert found.within.probability == pytest.approx(0.977, abs=0.01)
+    assert found.within.surer is None
+
+
+def test_a_limit_that_is_kept_by_chance_has_a_surer_way(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=199.0, relative=0.05)
+    assert found.within is not None
+    assert found.within.way.expected.shape.world_size == 2
+    assert 0.5 < found.within.probability < 0.95
+    assert found.within.surer is not None
+    assert found.within.surer.expected.shape.world_size == 4
+
+
+def test_the_fastest_for_an_amount(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), at_most=0.12)
+    assert found.at_most is not None
+    assert found.at_most.way.expected.shape.world_size == 2  # 396 device-seconds at 1 an hour cost 0.11
+    assert measured_outlook(tmp_path, Prices(), at_most=0.12).at_most is None
+
+
+def test_limits_that_nothing_keeps_name_the_nearest(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=10.0, at_most=0.01)
+    for limited, size in ((found.within, 4), (found.at_most, 1)):
+        assert limited is not None
+        assert not limited.keeps
+        assert limited.way.expected.shape.world_size == size
+        assert limited.probability < 0.01
+
+
+def test_devices_are_worth_it_while_each_brings_half_of_one(tmp_path: Path) -> None:
+    (worth,) = measured_outlook(tmp_path, Prices()).worth
+    assert worth.fewest.expected.shape.world_size == 1
+    assert worth.way.expected.shape.world_size == 4
+    assert worth.speedup.value == pytest.approx(4 * 0.100 / 0.130)
+    assert worth.further is not None
+    assert worth.further.expected.shape.world_size == 8
+    rates = {size: size / time_s for size, time_s in TIMES_S.items()}
+    assert worth.returns == pytest.approx((rates[8] - rates[4]) / 4 / rates[1])
+
+
+def test_probability_by_the_logarithm() -> None:
+    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.0) == pytest.approx(0.5)
+    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
+    certain = Estimate(2.0, 2.0, 2.0, 1)
+    assert (probability_of_at_most(certain, 2.0), probability_of_at_most(certain, 1.9)) == (1.0, 0.0)

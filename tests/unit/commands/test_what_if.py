@@ -1,0 +1,131 @@
+"""``predict DIR --what-if``, and what a study says of its buckets while it runs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raybench import study as command_line
+from raybench.analysis import analyse
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.whatif.changes import Change
+from raybench.commands.console import make_console
+from raybench.commands.display import Display
+from raybench.commands.progress import StudyProgress
+from raybench.commands.what_if import parse_changes, run_what_if
+from raybench.errors import RequestError
+from raybench.machine import environment as environments
+from raybench.records.record import TrialRecord
+from raybench.records.store import ResultsDirectory
+from raybench.report.tables.what_if import buckets_table
+from raybench.testing import QUIET, StepCosts
+from tests.unit.analysis.whatif.planted import trial
+from tests.unit.studies import measured, study
+
+STUDY = study(knobs={"bucket_cap_mb": ["default", 1, 25]}, scaling={"world_sizes": [2]})
+
+
+def directory(folder: Path, *records: TrialRecord) -> Path:
+    with ResultsDirectory.create(folder / "results", STUDY, environments.capture()) as store:
+        for record in records:
+            store.append(record)
+    return folder / "results"
+
+
+def printed(results: Path, text: str, **options: object) -> str:
+    console = make_console(io.StringIO())
+    console.width = 200
+    assert run_what_if(results, parse_changes(text), console, **options) == 0  # type: ignore[arg-type]
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_every_combination_of_what_is_typed() -> None:
+    changes = parse_changes("bucket_cap_mb=1,default link=10Gbit/s,800mbit/s; batch_size=64")
+    assert len(changes) == 4
+    assert changes[0] == Change(bucket_cap_mb=1.0, link_bits_per_s=1e10, batch_size=64)
+    assert changes[3] == Change(bucket_cap_mb="default", link_bits_per_s=8e8, batch_size=64)
+    assert parse_changes("gradient_compression=fp16 gradient_accumulation=4") == (
+        Change(gradient_compression="fp16", gradient_accumulation=4),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "bucket=1",
+        "bucket_cap_mb",
+        "bucket_cap_mb=",
+        "bucket_cap_mb=0",
+        "batch_size=1.5",
+        "batch_size=0",
+        "link=10",
+        "link=0Gbit/s",
+        "link=10GB/s",
+        "gradient_compression=int8",
+        "batch_size=8 batch_size=16",
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_rule(text: str) -> None:
+    with pytest.raises(RequestError, match=r"--what-if.*received"):
+        parse_changes(text)
+
+
+def test_predicted_steps_stand_beside_measured_ones(tmp_path: Path) -> None:
+    results = directory(tmp_path, trial(), trial(1.0))
+    text = printed(results, "bucket_cap_mb=1,25")
+    (one,) = (line for line in text.splitlines() if line.strip().startswith("1 MiB"))
+    assert "%" in one
+    (other,) = (line for line in text.splitlines() if line.strip().startswith("25 MiB"))
+    assert "–" in other  # not measured
+    assert "replays of 2 trials" in text
+    quiet = printed(results, "bucket_cap_mb=1", quiet=True)
+    assert quiet.startswith("1 MiB buckets: ")
+    assert ", measured " in quiet
+
+
+def test_a_directory_that_cannot_say_is_refused(tmp_path: Path) -> None:
+    results = directory(tmp_path, measured(StepCosts(plain_s=0.01), QUIET))
+    with pytest.raises(RequestError, match="no complete trial of ddp on several devices with all variants"):
+        printed(results, "bucket_cap_mb=1")
+    with pytest.raises(RequestError, match="a results directory"):
+        printed(tmp_path / "nothing", "bucket_cap_mb=1")
+    with pytest.raises(RequestError, match="a study, not a sweep"):
+        printed(results, "bucket_cap_mb=1", communication=results)
+
+
+def test_options_that_go_elsewhere_are_refused(tmp_path: Path) -> None:
+    results = directory(tmp_path, trial())
+    arguments = ["predict", str(results), "--what-if", "bucket_cap_mb=1"]
+    assert CliRunner().invoke(command_line.app, arguments).exit_code == 0
+    refused = CliRunner().invoke(command_line.app, [*arguments, "--world-sizes", "8"])
+    assert isinstance(refused.exception, RequestError)
+
+
+def test_the_first_trial_says_what_buckets_would_be_chosen_once() -> None:
+    told = list[str]()
+
+    class Told(Display):
+        def line(self, text: str) -> None:
+            told.append(text.strip())
+
+    progress = StudyProgress(STUDY, Told(make_console(io.StringIO())))
+    for record in (measured(StepCosts(plain_s=0.01), QUIET), trial(), trial(1.0), trial()):
+        progress.trial_done(record, scaling(record))
+    said = [line for line in told if line.startswith("what if: ")]
+    assert len(said) == 1
+    assert told.index(said[0]) == 2  # after the first trial that was taken apart
+
+
+def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
+    results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
+    table = buckets_table(results)
+    assert table.caption.startswith("what if: ")
+    assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
+    assert "–" not in {row[-1] for row in table.rows}
+    assert "Median error of the 2 that were measured" in table.caption
+    assert "the latency assumed" in table.caption  # from the default's trial alone
+    assert not buckets_table(analyse(STUDY, [measured(StepCosts(plain_s=0.01), QUIET)])).rows

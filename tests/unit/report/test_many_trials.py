@@ -1,0 +1,100 @@
+"""A report of n trials takes calls in proportion to n: three times the trials, about three times as much."""
+
+from __future__ import annotations
+
+import random
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.machine.environment import capture
+from raybench.records import store as stores
+from raybench.records.record import TrialRecord
+from raybench.records.store import ResultsDirectory
+from raybench.report.contents import make_tables
+from raybench.report.tables import trials
+from raybench.spec import Setting, Study
+from raybench.testing import FakeRunner, run_all
+from tests.unit.studies import asked, study
+
+KNOBS: dict[str, list[Any]] = {
+    "batch_size": [32, 64, 128, 256],
+    "bucket_cap_mb": ["default", *range(1, 33)],
+    "precision": ["fp32", "bf16"],
+    "gradient_accumulation": [1, 2, 4],
+    "gradient_as_bucket_view": [False, True],
+    "static_graph": [False, True],
+}
+FEW, MANY = 550, 1650
+
+
+def suggestions(number: int) -> tuple[Study, list[TrialRecord]]:
+    """So many suggestions of a search; rounds are those of a few simulated trials."""
+    spec = study(knobs=KNOBS, search={"method": "optuna", "trials": number})
+    settings = [Setting(**dict(zip(KNOBS, values, strict=True))) for values in product(*KNOBS.values())]
+    chosen = [settings[0], *random.Random(1).sample(settings[1:], number - 1)]
+    requests = [asked(spec, "search", setting, 2) for setting in chosen]
+    measured, _ = run_all(FakeRunner(seed=1), requests[:40], spec.name)
+    records = [
+        measured[place % 40].model_copy(
+            update={"request": request, "trial_id": request.trial_id, "suggestion": place}
+        )
+        for place, request in enumerate(requests)
+    ]
+    return spec, records
+
+
+def calls(spec: Study, records: list[TrialRecord]) -> int:
+    """Calls of Python functions that the analysis and the tables take."""
+    number = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal number
+        number += event == "call"
+
+    sys.setprofile(count)
+    try:
+        make_tables(analyse(spec, records))
+    finally:
+        sys.setprofile(None)
+    return number
+
+
+def test_work_grows_with_the_number_of_trials() -> None:
+    few, many = (calls(*suggestions(number)) for number in (FEW, MANY))
+    assert many < 1.4 * (MANY / FEW) * few  # a study that compared all pairs would take 16 times as much
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "results"
+    spec, records = suggestions(FEW)
+    with ResultsDirectory.create(path, spec, capture()) as store:
+        assert store
+    with (path / "trials.jsonl").open("a") as file:
+        file.writelines(record.to_line() + "\n" for record in records)
+    return path
+
+
+def test_packed_rounds_say_the_same(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResultsDirectory.open_readonly(large) as store:
+        plain, spec = store.records(), store.study()
+    monkeypatch.setattr(stores, "PACKED_FROM_BYTES", 0)
+    with ResultsDirectory.open_readonly(large) as store:
+        packed = store.records()
+    assert plain == packed
+    assert packed[3].steps is not None
+    assert not isinstance(packed[3].steps.rounds, tuple)
+    assert analyse(spec, packed[:50]).scalings == analyse(spec, plain[:50]).scalings
+
+
+def test_documents_hold_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "MOST_TRIALS", 20)
+    spec, records = suggestions(50)
+    table = make_tables(analyse(spec, records)).trials
+    assert len(table.rows) == 20
+    assert "The first 20 of 50 trials; all are in summary.csv." in table.caption

@@ -1,0 +1,93 @@
+"""report.html as a browser shows it: nothing runs out of a phone's screen, the table sorts and filters."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.report import write_report
+from raybench.spec import Setting
+from raybench.testing import FakeRunner
+from tests.unit.studies import searched, study
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+SPEC = study(
+    knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"], "bucket_cap_mb": ["default", 1, 25]},
+    search={"method": "optuna", "trials": 12},
+)
+# The page is put into a frame of a phone's width: a window cannot be made that narrow everywhere.
+FRAME = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="report.html" width="{width}"
+height="800" style="border:0"></iframe><pre id="said"></pre><script>
+const frame = document.getElementById("page");
+frame.onload = () => {{
+  const page = frame.contentDocument, view = frame.contentWindow;
+  const said = (() => {{ {script} }})();
+  document.getElementById("said").textContent = "said:" + JSON.stringify(said) + ":said";
+}};
+</script></body>"""
+
+Ask = Callable[[int, str], str]
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """What a script answers in the page, shown in a frame of so many pixels; as JSON."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium (Debian: apt-get install chromium)")
+    folder = tmp_path_factory.mktemp("browser")
+    records = searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16"), FakeRunner(seed=2))
+    write_report(folder, analyse(SPEC, records), {"hostname": "n" * 200, "packages": {"torch": "2.14.1"}})
+
+    def asked(width: int, script: str) -> str:
+        frame = folder / "report/frame.html"
+        frame.write_text(FRAME.format(width=width, script=script))
+        done = subprocess.run(
+            [
+                browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                f"--user-data-dir={folder / 'profile'}", "--allow-file-access-from-files",
+                "--virtual-time-budget=5000", "--dump-dom", frame.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )  # fmt: skip
+        found = re.search(r"said:(.*):said</pre>", done.stdout)
+        assert found, done.stderr[-2000:]
+        return found.group(1)
+
+    return asked
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_page_never_scrolls_sideways(ask: Ask, width: int) -> None:
+    script = """page.querySelectorAll("details").forEach(each => { each.open = true; });
+    return [page.documentElement.scrollWidth, view.innerWidth];"""
+    inner, window = map(int, ask(width, script).strip("[]").split(","))
+    assert window == width
+    assert inner <= width
+
+
+def test_the_table_sorts_by_number_and_filters(ask: Ask) -> None:
+    script = """const table = page.getElementById("every"), heads = [...table.tHead.rows[0].cells];
+    const column = heads.findIndex(head => head.textContent.startsWith("samples/s"));
+    const cells = () => [...table.tBodies[0].rows].map(row => parseFloat(
+        row.cells[column].textContent.replace(/,/g, "") || "NaN"));
+    const before = cells();
+    heads[column].click(); const up = cells();
+    heads[column].click(); const down = cells();
+    const filter = page.getElementById("filter");
+    filter.value = "bf16 search"; filter.oninput();
+    const rows = [...table.tBodies[0].rows].map(row => row.textContent);
+    const rising = up.every((value, place) => !place || up[place - 1] <= value);
+    const falling = down.every((value, place) => !place || down[place - 1] >= value);
+    const sort = heads[column].getAttribute("aria-sort"), fewer = rows.length < before.length;
+    return [before.length > 10, rising, falling, sort, rows.length > 0, fewer,
+            rows.every(text => text.includes("bf16") && text.includes("search"))];
+    """
+    assert ask(1280, script) == '[true,true,true,"descending",true,true,true]'

@@ -1,0 +1,39 @@
+"""summary.tex compiles, whatever stands in its cells."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raybench.report import formats
+from raybench.report.tables.base import Heading, Table
+
+EVERY = "\\ & % $ # _ { } ~ ^ < > | ± × µ – · … → ≥ ≤ ä ß é \" ' ` 中"
+PAGE = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+\input{summary.tex}
+\end{document}
+"""
+
+
+def test_special_characters_compile(tmp_path: Path) -> None:
+    latex = shutil.which("pdflatex")
+    if latex is None:
+        pytest.skip("no pdflatex (Debian: apt-get install texlive-latex-base texlive-latex-recommended)")
+    columns, rows = (Heading(EVERY), Heading("n", True)), ((EVERY, "1"), ("a", "2"))
+    table = Table("T", f"A caption with {EVERY}", columns, rows)
+    (tmp_path / "summary.tex").write_text(formats.to_tex(table, "a_study & more"))
+    (tmp_path / "page.tex").write_text(PAGE)
+    command = [latex, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "page.pdf").stat().st_size > 1000
+
+
+def test_what_latex_has_no_letter_for_is_said_in_ascii() -> None:
+    assert formats.tex_escape("a_b 5% µs") == r"a\_b 5\% $\mu$s"
+    assert formats.tex_escape("中") == "?"

@@ -1,0 +1,337 @@
+"""``--verify``: a planted cure is confirmed, a planted wrong one refuted; neither counts elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from raybench.analysis import analyse
+from raybench.analysis.diagnosis import study as diagnosing
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.study import Diagnosis
+from raybench.analysis.diagnosis.verifications import Verified, verdict_of
+from raybench.analysis.estimates.efficiency import gain_of
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.results import StudyResults
+from raybench.commands.dry_run import plan_lines
+from raybench.errors import Interrupted
+from raybench.machine.environment import Environment
+from raybench.machine.resources import Resources
+from raybench.plan.budget import Budget
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.store import ResultsDirectory
+from raybench.report import write_report
+from raybench.report.tables.base import NONE
+from raybench.report.tables.verification import verification_lines, verification_table
+from raybench.report.terminal import print_summary
+from raybench.run import verify as verifying
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
+from tests.unit.studies import study
+
+# A cure that is one: compression. One that is none: static_graph. One that harms: no_broadcast... of buffers.
+CURE, PLACEBO, HARM = (
+    {"gradient_compression": "bf16"},
+    {"static_graph": True},
+    {"find_unused_parameters": True},
+)
+VARIABLE = {"OMP_PROC_BIND": "true"}
+MEASURE = {"half_width": 0.01}
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    """Half of the step is exposed communication; compression halves that, binding threads takes a tenth."""
+    exposed_s = 0.010 / (2 if setting.gradient_compression == "bf16" else 1)
+    plain_s = 0.010 * (0.9 if config.environment.get("OMP_PROC_BIND") == "true" else 1.0)
+    looked_s = 0.002 if setting.find_unused_parameters else 0.0
+    return StepCosts(plain_s=plain_s, wrapper_s=looked_s, exposed_s=exposed_s)
+
+
+def planned(**fields: Any) -> Plan:
+    given = {"knobs": {"batch_size": [64]}, "search": {"method": "grid"}, "measure": MEASURE}
+    return make_plan(study(**(given | fields)), Resources("cpu", 2, "a CPU"))
+
+
+def ratio(value: float, half: float = 0.02) -> Estimate:
+    return Estimate(value, value - half, value + half, 10)
+
+
+Proposed = list[tuple[FindingName, dict[str, Any] | None, Estimate | None]]
+
+
+@pytest.fixture
+def propose(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plant what the headline's diagnosis proposes, whatever the records say."""
+
+    def plant(*proposed: tuple[FindingName, dict[str, Any] | None, Estimate | None]) -> None:
+        def diagnose(base: Any, confirmed: Any, around: Any) -> Diagnosis:
+            found = diagnosing.diagnose_study(base, confirmed, around)
+            at = base.headline.trial_id if base.headline else ""
+            first = tuple(
+                Finding(
+                    name,
+                    Severity.WARNING,
+                    at,
+                    "planted",
+                    "set a cable",
+                    {},
+                    ratio(0.01 / place, 0.001),
+                    change,
+                    gain,
+                )
+                for place, (name, change, gain) in enumerate(proposed, 1)
+            )
+            return Diagnosis(found.findings, first, found.configurations)
+
+        monkeypatch.setattr(verifying, "diagnose_study", diagnose)
+        monkeypatch.setattr("raybench.analysis.results.diagnose_study", diagnose)
+
+    return plant
+
+
+def studied(
+    plan: Plan, runner: FakeRunner | None = None, **fields: Any
+) -> tuple[Any, MemoryStore, FakeRunner]:
+    return run(plan, runner or FakeRunner(costs, QUIET_ENOUGH), verify=True, **fields)
+
+
+def verified(plan: Plan, store: MemoryStore) -> dict[str, Any]:
+    results = analyse(plan.study, store.records)
+    return {each.label: each for each in results.verifications}
+
+
+def roles(store: MemoryStore) -> list[str]:
+    return [record.request.role for record in store.records]
+
+
+COMMUNICATION, BATCH, SLOW = (
+    FindingName.COMMUNICATION_BOUND,
+    FindingName.BATCH_TOO_SMALL,
+    FindingName.SLOW_PATH,
+)
+
+
+def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)), (SLOW, HARM, None))
+    plan = planned()
+    session, store, _ = studied(plan)
+    assert roles(store) == ["scaling", "scaling", "verification", "verification", "verification"]
+    assert session.watcher.stages[-1] == "Verifying 3 changes that the diagnosis proposes, interleaved"
+    assert session.notes == session.not_reached == []
+    for record in store.records[2:]:
+        assert record.study_request.kind == "steps"
+        assert record.study_request.variants == ("synced", "versus")
+        assert record.study_request.versus == store.records[0].config.setting
+    found = verified(plan, store)
+    cure, placebo, harm = found["bf16 compression"], found["static_graph"], found["find_unused_parameters"]
+    assert cure.verdict is Verified.CONFIRMED
+    assert cure.gain.gain.low < 1 / 3 < cure.gain.gain.high  # 20 ms to 15 ms
+    assert placebo.verdict is Verified.REFUTED
+    assert placebo.gain.gain.low < 0 < placebo.gain.gain.high
+    assert harm.verdict is Verified.REFUTED
+    assert harm.gain.gain.high < 0
+
+
+def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, None))
+    plan = planned(knobs={"batch_size": [64, 32]})
+    _, store, _ = studied(plan)
+    with_them = analyse(plan.study, store.records)
+    without = analyse(plan.study, [r for r in store.records if r.request.role != "verification"])
+    assert with_them.verifications
+    assert not without.verifications
+    for name in (
+        "best",
+        "headline",
+        "curves",
+        "batch_curves",
+        "configurations",
+        "costs",
+        "attribution",
+        "findings",
+    ):
+        mine, theirs = getattr(with_them, name), getattr(without, name)
+        assert mine == theirs or name == "findings", name
+
+
+def test_what_raybench_cannot_do_is_named_with_its_next_step(propose: Any) -> None:
+    single, unset = {"strategy": "single"}, {"GLOO_SOCKET_IFNAME": None}
+    propose((COMMUNICATION, CURE, None), (SLOW, None, None), (BATCH, single, None), (SLOW, unset, None))
+    plan = planned()
+    _, store, _ = studied(plan)
+    assert roles(store).count("verification") == 1
+    reasons = {each.reason for each in analyse(plan.study, store.records).verifications if each.reason}
+    assert reasons == {
+        "set a cable",
+        "one device alone is a point of the curve",
+        "unset GLOO_SOCKET_IFNAME where the study is started",
+    }
+
+
+def test_variables_are_tested_in_processes_of_their_own(propose: Any) -> None:
+    propose((COMMUNICATION, VARIABLE, None), (BATCH, CURE, None))
+    plan = planned(environment={"OMP_PROC_BIND": ["false"]})
+    _, store, runner = studied(plan)
+    assert runner.num_starts == 2
+    paired, apart = store.records[-2:]  # what shares processes comes first
+    assert paired.config.environment == {"OMP_PROC_BIND": "false"}
+    assert apart.config.environment == VARIABLE
+    assert apart.study_request.kind == "steps"
+    assert apart.study_request.variants == ("synced",)
+    found = verified(plan, store)["OMP_PROC_BIND=true"]
+    assert not found.is_paired
+    assert found.gain.gain.high - found.gain.gain.low > 0.1  # starts differ by more than rounds
+    assert found.gain.gain.low < 1 / 19 < found.gain.gain.high  # 20 ms to 19 ms
+
+
+def test_the_winner_was_confirmed_already(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.3)), (BATCH, PLACEBO, None))
+    plan = planned(knobs={"batch_size": [64], "gradient_compression": ["none", "bf16"]})
+    _, store, _ = studied(plan)
+    assert roles(store)[-2:] == ["confirmation", "verification"]
+    found = verified(plan, store)
+    assert found["bf16 compression"].record.request.role == "confirmation"
+    assert found["bf16 compression"].verdict is Verified.CONFIRMED
+
+
+def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:
+    more: Proposed = [(BATCH, {"batch_size": size}, None) for size in (128, 256, 512, 1024)]
+    propose((COMMUNICATION, {"batch_size": 128}, None), *more)
+    plan = planned()
+    _, store, _ = studied(plan)
+    assert roles(store).count("verification") == 3
+    results = analyse(plan.study, store.records)
+    assert [each.name for each in results.verifications[0].proposal.findings] == [COMMUNICATION, BATCH]
+    assert results.verifications[-1].verdict is Verified.NOT_RUN
+
+
+def test_within_a_budget_as_many_as_there_is_time_for(propose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    more: Proposed = [(BATCH, {"batch_size": size}, None) for size in (128, 256, 512, 1024, 2048)]
+    propose(*more)
+    for seconds, expected in ((58.0, 4), (500.0, 5)):
+        runner = ClockRunner(monkeypatch)
+        session, store, _ = studied(planned(), runner, budget=Budget(runner.now + seconds))
+        assert roles(store).count("verification") == expected
+        assert runner.now <= 1000.0 + seconds
+        assert len(session.not_reached) == (expected < 5)
+    assert session.not_reached == []
+
+
+def test_an_interrupt_costs_the_one_under_way_and_resume_measures_nothing_twice(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, None), (BATCH, PLACEBO, None))
+    plan, store = planned(), MemoryStore()
+    with pytest.raises(Interrupted):
+        studied(plan, Failing(3, Interrupted("SIGINT")), store=store)
+    assert roles(store) == ["scaling", "scaling", "verification"]
+    _, _, runner = studied(plan, store=store)
+    assert [request.role for request in runner.requests] == ["verification"]
+    session, _, runner = studied(plan, store=store)
+    assert runner.requests == []
+    assert session.watcher.stages[-1].startswith("Measuring")
+    assert len(store.records) == 4
+
+
+def test_a_change_that_does_not_run_is_said_with_its_reason(propose: Any) -> None:
+    propose((COMMUNICATION, {"batch_size": 4096}, None))
+
+    def too_large(request: TrialRequest) -> Any:
+        assert isinstance(request.config, Configuration)
+        return ("oom", "out of memory") if request.config.setting.batch_size == 4096 else None
+
+    plan = planned()
+    _, store, _ = studied(plan, FakeRunner(costs, QUIET_ENOUGH, fail=too_large))
+    found = verified(plan, store)["batch 4,096"]
+    assert (found.verdict, found.gain) == (Verified.FAILED, None)
+    assert found.reason == "oom: out of memory"
+
+
+def test_without_findings_it_says_so() -> None:
+    quiet = FakeRunner(lambda config, setting: StepCosts(plain_s=0.010), QUIET_ENOUGH)
+    session, store, _ = studied(planned(), quiet)
+    assert "verification" not in roles(store)
+    assert session.notes == ["nothing to verify: no finding proposes a change that was not confirmed yet"]
+
+
+def test_a_diagnosis_of_its_own_is_confirmed() -> None:
+    """Nothing planted in the diagnosis: transfers that do not depend on the batch, and its own advice."""
+
+    def fixed(config: Configuration, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.0001 * setting.batch_size, exposed_s=0.010)
+
+    plan = planned(knobs={"batch_size": [64, 128]}, search={"method": "grid", "minimum_gain": 0.02})
+    _, store, _ = studied(plan, FakeRunner(fixed, QUIET_ENOUGH))
+    results = analyse(plan.study, store.records)
+    assert results.verifications
+    assert {each.verdict for each in results.verifications if each.gain} == {Verified.CONFIRMED}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "predicted", "expected"),
+    [
+        (0.10, 0.14, None, Verified.CONFIRMED),
+        (0.10, 0.14, ratio(1.5), Verified.CONFIRMED),  # less than was promised, but faster
+        (-0.01, 0.01, None, Verified.REFUTED),
+        (-0.03, 0.05, None, Verified.UNDECIDED),
+        (-0.03, 0.05, ratio(1.2), Verified.REFUTED),
+        (-0.14, -0.10, None, Verified.REFUTED),
+        (0.005, 0.015, None, Verified.REFUTED),  # too little to be worth it
+    ],
+)
+def test_verdicts(low: float, high: float, predicted: Estimate | None, expected: Verified) -> None:
+    gain = gain_of(Estimate(1 + (low + high) / 2, 1 + low, 1 + high, 10), 0.02)
+    assert verdict_of(gain, predicted, 0.02) is expected
+
+
+def test_report_and_terminal_say_by_how_much_beside_what_was_predicted(propose: Any, tmp_path: Path) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)), (SLOW, None, None))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    lines = verification_lines(results)
+    assert re.fullmatch(
+        r"verified: communication-bound -> bf16 compression: confirmed, \+\d\d% \[\d\d, \d\d\] samples/s "
+        r"\(predicted \+33% \[31, 35\]\)",
+        lines[0],
+    )
+    assert lines[1].startswith("verified: batch too small -> static_graph: refuted, ")
+    assert len(lines) == 2
+    cells = {row[1]: row[4] for row in verification_table(results).rows}
+    assert cells == {
+        "bf16 compression": "confirmed",
+        "static_graph": "refuted",
+        NONE: "needs you: set a cable",
+    }
+    write_report(tmp_path, results, {})
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "## Verified by experiment" in text
+    assert "## Verified by experiment" in (tmp_path / "report" / "diagnosis.md").read_text()
+    assert "| communication-bound | bf16 compression | +33% [31, 35] |" in text
+    console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
+    print_summary(results, console)
+    assert "verified: communication-bound" in " ".join((tmp_path / "out").read_text().split())
+
+
+def test_the_dry_run_says_it() -> None:
+    assert [line for line in plan_lines(planned(), verify=True) if line.startswith("verification")] == [
+        "verification: the changes that the first findings propose, 3 at most, interleaved"
+    ]
+    assert not [line for line in plan_lines(planned()) if line.startswith("verification")]
+
+
+def test_records_survive_the_disk(propose: Any, tmp_path: Path) -> None:
+    propose((COMMUNICATION, CURE, None))
+    plan = planned()
+    with ResultsDirectory.create(tmp_path / "out", plan.study, Environment.model_construct()) as store:
+        studied(plan, store=store)  # type: ignore[arg-type]
+    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+        again: list[TrialRecord] = list(store.latest().values())
+    found: StudyResults = analyse(plan.study, again)
+    assert [each.verdict for each in found.verifications] == [Verified.CONFIRMED]
