@@ -23,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--studies", type=int, default=200, help="with causes, and as many without")
     parser.add_argument("--seed", type=int, default=0, help="of the first study")
+    parser.add_argument("--louder", type=float, default=1.0, help="noise, in times of that of quiet cores")
     options = parser.parse_args()
     singles = [(cause,) for cause in CAUSES]
     pairs = [
@@ -37,7 +38,7 @@ def main() -> None:
     named: dict[str, Counter[str]] = {}
     both = two = 0
     for number, causes in enumerate(plan):
-        results, truth = simulate(causes, options.seed + number)
+        results, truth = simulate(causes, options.seed + number, louder=options.louder)
         claimed = faults(results.diagnosis)
         first = str(claimed[0].name) if claimed else "nothing"
         named.setdefault(_words(causes[0]), Counter())[first] += 1
@@ -50,7 +51,8 @@ def main() -> None:
     print(f"of the studies with two causes both are named in {_share(both, two)}")
     alarms: Counter[str] = Counter()
     for number in range(options.studies):
-        claimed = faults(simulate((), options.seed + 10_000 + number)[0].diagnosis)
+        sound, _ = simulate((), options.seed + 10_000 + number, louder=options.louder)
+        claimed = faults(sound.diagnosis)
         alarms[str(claimed[0].name) if claimed else "nothing"] += 1
     share = _share(alarms["nothing"], options.studies)
     print(f"of the sound studies nothing is claimed in {share}: {dict(alarms)}")

@@ -81,15 +81,21 @@ def sound_site(random: np.random.Generator) -> Site:
     return Site(hardware, size, step_s)
 
 
-def simulate(causes: Sequence[PlantedCause], seed: int) -> tuple[StudyResults, list[FindingName]]:
-    """A study with these causes, the first one the largest by half at least, and the names in that order."""
+def simulate(
+    causes: Sequence[PlantedCause], seed: int, *, louder: float = 1.0
+) -> tuple[StudyResults, list[FindingName]]:
+    """A study with these causes, the first at least twice the second, and the names in that order.
+
+    ``louder``: by this factor noise is more than on quiet cores.
+    """
     random = np.random.default_rng(seed)
     site, share = sound_site(random), float(random.uniform(LEAST, MOST))
     for cause in causes:
         # a share of the whole step is more of the sound one
         site = cause.plant(site, site.step_s * share / (1 - share), random)
         share = max(share / 2, LEAST / 2)
-    return measure(site, seed), [cause.name for cause in causes]
+    noise = {name: louder * value for name, value in vars(site.noise).items()}
+    return measure(replace(site, noise=Noise(**noise)), seed), [cause.name for cause in causes]
 
 
 def measure(site: Site, seed: int) -> StudyResults:

@@ -10,6 +10,7 @@ from raybench.analysis.diagnosis.findings import Finding, Severity
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.simultaneous import simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
 from raybench.machine.environment import Environment
@@ -20,6 +21,7 @@ from raybench.records.requests import Configuration, Variant
 # A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
 # 5%, and what is found must be more than what a study is content not to know.
 LEAST_SHARE = 0.05
+NUM_PARTS = 5  # small batch, contention, wrapper, skew, exposed communication
 MUCH = 0.10  # of the step: from here on a finding is a warning
 
 
@@ -163,8 +165,13 @@ class Case:
         return phase_times(self.record, self.waterfall)
 
     def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
-        """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0."""
-        return part_s is not None and part_s.low > 0 and part_s.value >= least_share * self.step_s
+        """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0.
+
+        Certainly as one of all the parts that are looked at: a sound step is to be called so.
+        """
+        if part_s is None or part_s.value < least_share * self.step_s:
+            return False
+        return simultaneous_difference(part_s, NUM_PARTS).low > 0
 
     def share(self, part_s: Estimate) -> Estimate:
         """A part as a share of the step."""

@@ -31,6 +31,15 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     return Estimate(estimate.value, low, high, estimate.n, estimate.starts)
 
 
+def simultaneous_difference(estimate: Estimate, among: int) -> Estimate:
+    """An estimate that may be 0 or negative, such as a part of a step, as one of so many."""
+    degrees = _degrees(estimate)
+    if among <= 1 or degrees < 1 or estimate.half_width == 0 or not math.isfinite(estimate.half_width):
+        return estimate
+    half = estimate.half_width * _widening(degrees, among)
+    return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.starts)
+
+
 def simultaneous_ratio(
     numerator: Estimate, denominator: Estimate, among: int, between_starts: float = 0.0
 ) -> Estimate:
