@@ -114,7 +114,7 @@ def test_probability_by_the_logarithm() -> None:
 def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
     """Its epochs on 1 to 8 devices, three of them projected, at its price, with a fixed global batch.
 
-    Its speed-ups, efficiencies and costs follow, but for one device: 10 epochs of 218.5 s cost 0.91, not 1.03.
+    Its speed-ups, efficiencies and costs follow, but for one device: 10 epochs of 218.5 s cost 0.91, no 1.03.
     """
     figures = {
         (each.quantity, each.world_size): each.value
