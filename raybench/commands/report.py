@@ -12,6 +12,7 @@ import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.paths import shown_path
+from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def report(
     ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
+    one_blas_thread()
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 

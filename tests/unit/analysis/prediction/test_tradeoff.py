@@ -12,6 +12,7 @@ from raybench.analysis.objectives import on_front
 from raybench.analysis.prediction.forecast import forecast, shapes_of
 from raybench.analysis.prediction.tradeoff import Outlook, outlook, probability_of_at_most
 from raybench.analysis.prices import Prices
+from raybench.analysis.published import load_figures
 from tests.unit.analysis.prediction.tables import HEADER, groups
 
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
@@ -108,3 +109,41 @@ def test_probability_by_the_logarithm() -> None:
     assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
     certain = Estimate(2.0, 2.0, 2.0, 1)
     assert (probability_of_at_most(certain, 2.0), probability_of_at_most(certain, 1.9)) == (1.0, 0.0)
+
+
+def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
+    """Its epochs on 1 to 8 devices, three of them projected, at its price, with a fixed global batch.
+
+    Its speed-ups, efficiencies and costs follow, but for one device: 10 epochs of 218.5 s cost 0.91, no 1.03.
+    """
+    figures = {
+        (each.quantity, each.world_size): each.value
+        for each in load_figures("resnet50_cifar10")
+        if each.table == "predictions" and each.world_size
+    }
+    sizes = (1, 2, 4, 8)
+    rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    found = outlook(forecast(group, shapes_of((16,), 16)), works(50_000, 10), Prices(1.5))
+    for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
+        assert scaling.speedup is not None
+        assert scaling.efficiency is not None
+        assert way.run.money is not None
+        if size > 1:
+            assert scaling.speedup.value == pytest.approx(figures["speedup", size], abs=0.011)
+            assert scaling.efficiency.value == pytest.approx(figures["efficiency", size], abs=0.006)
+            assert way.run.money.value == pytest.approx(figures["cost", size], abs=0.006)
+        else:
+            assert way.run.money.value == pytest.approx(0.91, abs=0.001)
+    (worth,) = found.worth
+    assert worth.way.expected.shape.world_size == 8
+    assert worth.further is not None  # sixteen are predicted to bring less than half a device each
+    assert worth.further.expected.shape.world_size == 16
+
+
+def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
+    """One device was measured, two were projected: that is no basis for 16."""
+    (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
+    found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10), Prices(1.5))
+    assert all(each.refused for each in found.forecast.predicted)
+    assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
