@@ -53,6 +53,7 @@ class SweptLines:
 
     def _residuals(self, parameters: Floats, variant: Variant) -> Floats:
         latency_s, s_per_byte = all_reduce_line(parameters, self.places, variant)
+        latency_s = np.where(latency_s > 0, latency_s, np.exp(self.log_latency))  # a variant without: no say
         return np.concatenate(
             [
                 (self.log_latency - np.log(latency_s)) / self.latency_error,
