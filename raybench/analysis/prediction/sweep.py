@@ -53,10 +53,11 @@ class SweptLines:
 
     def _residuals(self, parameters: Floats, variant: Variant) -> Floats:
         latency_s, s_per_byte = all_reduce_line(parameters, self.places, variant)
-        latency_s = np.where(latency_s > 0, latency_s, np.exp(self.log_latency))  # a variant without: no say
+        told = latency_s > 0  # a variant without latency is not held against one
+        log_latency_s = np.log(np.where(told, latency_s, 1.0))
         return np.concatenate(
             [
-                (self.log_latency - np.log(latency_s)) / self.latency_error,
+                np.where(told, (self.log_latency - log_latency_s) / self.latency_error, 0.0),
                 (self.log_s_per_byte - np.log(s_per_byte)) / self.rate_error,
             ],
             axis=-1,
