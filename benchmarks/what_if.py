@@ -48,7 +48,7 @@ class Case:
 WAITS = """factory = "raybench.testing.waits:build"
 kib = [1024, 16, 2048, 16, 4096, 16, 512, 16, 3072, 16, 2048, 512]
 layer_s = 0.002
-sample_s = 0.0003"""
+sample_s = 0.0001"""
 MLP = """name = "mlp"
 input_dim = 1024
 hidden_dim = {hidden}

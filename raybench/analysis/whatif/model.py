@@ -1,5 +1,4 @@
-"""A measured trial as a model of its step: what it computes, how it sends, and what the simulation misses
-of it.
+"""A measured trial as a model of its step: what it computes and sends, and what the simulation misses.
 
 The measured step less the simulated one is carried along. Where the step is slower than simulated,
 transfers and computing are taken to be in each other's way (gloo's threads need cores), as far as that

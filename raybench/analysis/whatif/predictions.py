@@ -85,7 +85,9 @@ def what_if(
 
 def can_be_asked(record: TrialRecord) -> bool:
     """Whether a record has what a prediction from it needs."""
-    return record.steps is not None and compute_of(record) is not None and wire_of(record) is not None
+    if record.steps is None or record.steps.gradient_timeline is None:
+        return False
+    return compute_of(record) is not None and wire_of(record) is not None
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,13 @@ def _within(value: float, half: float, n: int) -> Estimate:
 def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
     """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
     asked = config.model_copy(update={"setting": setting})
-    for record in scaling_first(each for each in records if each.steps is not None):
-        there = record.config.world_size == config.world_size and record.config.placement == config.placement
-        if there and record.request.role != "confirmation" and same_question(record.config, asked):
-            return step_time(record)
-    return None
+
+    def is_there(record: TrialRecord) -> bool:
+        other = record.config
+        if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
+            return False  # of very many trials most are told apart at once
+        same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
+        return same_place and same_question(other, asked)
+
+    there = scaling_first(each for each in records if each.steps is not None and is_there(each))
+    return step_time(there[0]) if there else None

@@ -55,9 +55,7 @@ def bucket_choice(
 
     ``measured`` is looked at only for what stands beside the predictions.
     """
-    if not choice.is_default(study, record.config) or record.config.setting.strategy != "ddp":
-        return None
-    if not can_be_asked(record):
+    if not can_be_asked(record) or not choice.is_default(study, record.config):
         return None
     explored = study.knobs.explored().get("bucket_cap_mb")
     caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
