@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
+LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def printable(text: str, longest: int = LONGEST_LINE) -> str:
+    """``text`` as one line that every terminal shows and every file takes, cut to ``longest`` characters.
+
+    Errors bring what others put into them: half characters of file names, commands to the terminal, megabytes.
+    """
+    cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return _UNPRINTABLE.sub(_escaped, cut)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    if found[0] in "\t\n\r\u2028\u2029":
+        return " "
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
 
 class RaybenchError(Exception):
     """The root: catch this to catch whatever raybench itself reports."""
@@ -10,12 +32,12 @@ class RaybenchError(Exception):
 class RequestError(RaybenchError):
     """The request is wrong: a study, an option, a directory. The command ends with exit code 2.
 
-    ``problems`` holds one line for each fault: the field, the rule and the value received.
+    ``problems`` holds one printable line for each fault: the field, the rule and the value received.
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
+        self.problems = tuple(map(printable, problems))
+        super().__init__("\n".join(self.problems))
 
 
 class NoRoomError(RequestError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.options import parse_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
+    directory: Annotated[
+        Path, typer.Argument(parser=parse_path("DIR"), metavar="DIR", help="A results directory.")
+    ],
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
     """Analysis and report again, from the results on disk."""
