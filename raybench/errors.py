@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import re
-
 LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# What code of others may raise: sys.exit is a failure of it, not the end of raybench.
+CODE_FAILS = (Exception, SystemExit, KeyboardInterrupt)
 
 
 def printable(text: str, longest: int = LONGEST_LINE) -> str:
     """``text`` as one line that every terminal shows and every file takes, cut to ``longest`` characters.
 
-    Errors bring what others put into them: half characters of file names, commands to the terminal, megabytes.
+    Errors bring what others put into them: half characters of file names, commands to terminals, megabytes.
     """
     cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
-    return _UNPRINTABLE.sub(_escaped, cut)
+    return cut if cut.isprintable() else "".join(map(_shown, cut))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    if found[0] in "\t\n\r\u2028\u2029":
-        return " "
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    return " " if char.isspace() else f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; nothing where its own code for that fails."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 class RaybenchError(Exception):
@@ -68,6 +74,10 @@ class GroupLostError(RaybenchError):
 
 class InvalidTrialError(RaybenchError):
     """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
+
+
+class InvalidBatchError(InvalidTrialError):
+    """The same, found on one rank by a batch of its own: others may wait for it in a collective."""
 
 
 class Interrupted(RaybenchError):

@@ -102,8 +102,8 @@ def _refuse_too_large(plan: Plan) -> None:
     study, knobs, variables = plan.study, plan.study.knobs, plan.study.environment
     if knobs.has_max and knobs.num_memory_combinations > MOST_MEMORY_COMBINATIONS:
         raise RequestError(
-            f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs that '
-            f"change memory (received {_shown(knobs.num_memory_combinations)})"
+            f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
+            f"that change memory (received {_shown(knobs.num_memory_combinations)})"
         )
     settings, instead = 1, ""
     if study.search.method == "grid":
@@ -114,8 +114,9 @@ def _refuse_too_large(plan: Plan) -> None:
     each = len(plan.curve_sizes) * study.measure.starts
     if settings * each > MOST_TRIALS:
         raise RequestError(
-            f"search.method: {study.search.method} of at most {MOST_TRIALS:,} trials (received {_shown(settings)} "
-            f"settings, each in {_shown(each)} trials at world sizes and placements){instead}"
+            f"search.method: {study.search.method} of at most {MOST_TRIALS:,} trials "
+            f"(received {_shown(settings)} settings, each in {_shown(each)} trials at world sizes and "
+            f"placements){instead}"
         )
     seeds = 0 if study.training is None else len(study.training.seeds)
     trained = seeds * len(plan.world_sizes) * len(knobs.values("strategy"))

@@ -18,7 +18,6 @@ from raybench.spec.base import (
     no_repeats,
 )
 
-
 MOST_SEEDS = 1000
 
 
