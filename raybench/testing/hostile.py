@@ -21,7 +21,7 @@ FLOATS = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-300, 1e308, 0
 TEXTS = (
     "", " ", "\0", "a\0b", "\ud800", "x\udcff", "~nouser", "~", "/", "..", "a" * 5000, "/".join("ab" * 3000),
     "=cmd|' /C calc'!A0", "<img onerror=x>", "javascript:alert(1)", "\x1b[2J", "line\nline", "max", "default",
-    "all", "mlp", "vision", "auto", "cuda", "\u202e", "9" * 5000, "a:b", "os:getcwd", "sys:exit", "json:loads",
+    "all", "mlp", "vision", "auto", "cuda", "\u202e", "9" * 5000, "a:b", "os:getcwd", "sys:exit",
 )  # fmt: skip
 OPTIONS = (
     "--output", "--resume", "--retry", "--world-sizes", "--batch-sizes", "--bucket-cap-mb", "--precision",
@@ -131,7 +131,8 @@ def toml_texts(draw: st.DrawFn) -> bytes:
 
 
 PIECES = (
-    b"\nx = " + b"9" * 4301 + b"\n", b"\nx = 0x" + b"f" * 5000 + b"\n", b"\nx = " + b"[" * 400, b"[" * 100_000,
+    b"\nx = " + b"9" * 4301 + b"\n", b"\nx = 0x" + b"f" * 5000 + b"\n", b"\nx = " + b"[" * 400,
+    b"[" * 100_000,
     b"\n" + b"a." * 3000 + b"a = 1\n", b"\n[[workload]]\n", b"\nworkload = [1]\n", b"\n[knobs]\n",
     b"\nseeds = 10\n",
     b'\nname = "\\u0000"\n', b"\xed\xa0\x80", b"\0", b"\nbatch_size = [" + b"1," * 30_000 + b"]\n",

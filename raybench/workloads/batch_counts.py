@@ -160,7 +160,7 @@ def _whole(told: Any, name: str) -> int:
 
 def _number(told: Any, name: str) -> float:
     """``told`` as a finite number: Python's, numpy's or a tensor's."""
-    if isinstance(told, torch.Tensor | np.generic) and np.size(told) == 1:
+    if isinstance(told, np.generic) or (isinstance(told, torch.Tensor) and told.numel() == 1):
         told = told.item()
     if isinstance(told, bool) or not isinstance(told, int | float) or not abs(told) < 2**63:
         raise InvalidBatchError(f"{name}: a number (received {_shown(told)})")
