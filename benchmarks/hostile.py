@@ -24,6 +24,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from raybench import study
 from raybench.testing import hostile
 from raybench.testing.answers import check_command, check_tables
 
@@ -41,14 +42,14 @@ def main() -> None:
 
     def text(content: bytes) -> bool:
         Path("typed.toml").write_bytes(content)
-        return check_command(["typed.toml"], options.limit_s).code == 0
+        return check_command(study.main, ["typed.toml"], options.limit_s).code == 0
 
     kinds: dict[str, tuple[st.SearchStrategy[Any], Check]] = {
         "tables": (hostile.tables(), lambda data: check_tables(data, options.limit_s)),
         "texts": (hostile.toml_texts(), text),
         "command lines": (
             hostile.arguments(),
-            lambda words: check_command(words, options.limit_s).code == 0,
+            lambda words: check_command(study.main, words, options.limit_s).code == 0,
         ),
     }
     failed = False

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +37,11 @@ class Answer:
     errors: str
 
 
-def answer_of(arguments: Sequence[str], limit_s: float) -> Answer:
-    """``raybench`` with these arguments, in this process's main thread.
+def answer_of(main: Callable[[], Any], arguments: Sequence[str], limit_s: float) -> Answer:
+    """``raybench`` with these arguments, in this process's main thread; ``main`` is ``raybench.study``'s.
 
     Whatever comes out of it but its own end is raised; ``TooLongError`` after ``limit_s``.
     """
-    from raybench.study import main
-
     output, errors, before = io.StringIO(), io.StringIO(), sys.argv
     sys.argv = ["raybench", *arguments]
     try:
@@ -67,7 +65,7 @@ def check_answer(answer: Answer, longest_word: int = 0) -> None:
         assert "Traceback" not in answer.errors, answer.errors
 
 
-def check_command(words: Sequence[str], limit_s: float) -> Answer:
+def check_command(main: Callable[[], Any], words: Sequence[str], limit_s: float) -> Answer:
     """``scaling --dry-run`` with these words, in a folder of which nothing is changed.
 
     Raises ``AssertionError``, ``TooLongError``, or what came out of the command.
@@ -75,7 +73,7 @@ def check_command(words: Sequence[str], limit_s: float) -> Answer:
     kept = Path("kept.txt")
     kept.write_text("mine")
     before = files_of(Path.cwd())
-    answer = answer_of(["scaling", "--dry-run", "--device", "cpu", *words], limit_s)
+    answer = answer_of(main, ["scaling", "--dry-run", "--device", "cpu", *words], limit_s)
     check_answer(answer, max(map(len, words), default=0))
     assert files_of(Path.cwd()) == before
     return answer

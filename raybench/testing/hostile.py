@@ -29,6 +29,23 @@ OPTIONS = (
     "--warmup-steps", "--runner", "--working-dir", "--data", "--profile", "--seed", "--quiet", "--set",
 )  # fmt: skip
 FLAGS = ("--resume", "--grid", "--smoke", "--profile", "--quiet")
+SOUND = (
+    1,
+    2,
+    32,
+    0.5,
+    True,
+    False,
+    "weak",
+    "grid",
+    "optuna",
+    "ablation",
+    "ddp",
+    "bf16",
+    [1, 2],
+    "max",
+    [8, "max"],
+)
 WORDS = (
     "1",
     "1,2",
@@ -89,21 +106,20 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     """The tables of a study: often a sound one with a few fields that are not."""
     workload: Any = draw(
         st.one_of(
-            st.just({"name": "mlp"}),
-            st.just({"name": "mlp"}),
+            *[st.just({"name": "mlp"})] * 4,
             st.sampled_from([{"name": name} for name in ("vision", "text", "causal_lm")]),
             st.builds(lambda path: {"factory": path}, st.sampled_from(TEXTS)),
             values(),
         )
     )
-    data: dict[str, Any] = {"name": draw(st.sampled_from(("study", "study", *TEXTS))), "workload": workload}
+    data: dict[str, Any] = {"name": draw(st.just("study") | st.sampled_from(TEXTS)), "workload": workload}
     for field in draw(st.lists(st.sampled_from((*FIELDS, *TABLES)), max_size=4)):
         *path, last = field.split(".")
         here: Any = data
         for part in path:
             here = here.setdefault(part, {}) if isinstance(here, dict) else here
         if isinstance(here, dict):
-            here[last] = draw(values())
+            here[last] = draw(st.sampled_from(SOUND) | values())
     if draw(st.booleans()):
         variables = st.dictionaries(st.sampled_from(("A", "NCCL_ALGO", "RANK", *TEXTS)), values(), max_size=2)
         many = {f"V{number}": ["a", "b"] for number in range(40)}

@@ -162,5 +162,7 @@ def test_every_trial_finds_torch_as_the_first_did(served: dict[str, Any]) -> Non
     for states in served["states"]:
         assert set(states) == {states[0]}
     assert states[0].grad_enabled
+    names, threads = list(served["outcomes"]), served["threads"]
+    assert threads[names.index("after one thread more")] == threads[0]
     assert gc.isenabled()
     complete(served["outcomes"][""])

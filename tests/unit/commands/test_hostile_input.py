@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from raybench import study
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
@@ -57,14 +58,14 @@ def test_tables_are_a_study_or_lines(data: dict[str, Any]) -> None:
 @given(hostile.toml_texts())
 def test_the_text_of_a_study_is_planned_or_refused(content: bytes) -> None:
     Path("typed.toml").write_bytes(content)
-    check_command(["typed.toml"], LIMIT_S)
+    check_command(study.main, ["typed.toml"], LIMIT_S)
 
 
 @pytest.mark.parametrize("piece", hostile.PIECES, ids=lambda piece: repr(piece[:24]))
 def test_a_study_with_such_a_line_in_it_is_refused_or_planned(piece: bytes) -> None:
     head = b'name = "x"\n[workload]\nname = "mlp"\n'
     Path("typed.toml").write_bytes(head + piece)
-    check_command(["typed.toml"], LIMIT_S)
+    check_command(study.main, ["typed.toml"], LIMIT_S)
 
 
 @FEW
@@ -80,7 +81,7 @@ def test_a_study_with_such_a_line_in_it_is_refused_or_planned(piece: bytes) -> N
 @example(["default", "--output", "x\udcff"])
 @example(["default", "--resume", "--output", "a" * 5000])
 def test_the_words_of_a_command_are_planned_or_refused(words: list[str]) -> None:
-    check_command(words, LIMIT_S)
+    check_command(study.main, words, LIMIT_S)
 
 
 @pytest.mark.parametrize(
@@ -113,5 +114,5 @@ def test_many_faults_are_counted() -> None:
     Path("typed.toml").write_text(
         'name = "x"\nworkload.name = "mlp"\n' + "".join(f"unknown_{number} = 1\n" for number in range(300))
     )
-    errors = check_command(["typed.toml"], LIMIT_S).errors
+    errors = check_command(study.main, ["typed.toml"], LIMIT_S).errors
     assert errors.splitlines()[-1] == "and 280 more"
