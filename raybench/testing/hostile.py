@@ -29,39 +29,10 @@ OPTIONS = (
     "--warmup-steps", "--runner", "--working-dir", "--data", "--profile", "--seed", "--quiet", "--set",
 )  # fmt: skip
 FLAGS = ("--resume", "--grid", "--smoke", "--profile", "--quiet")
-SOUND = (
-    1,
-    2,
-    32,
-    0.5,
-    True,
-    False,
-    "weak",
-    "grid",
-    "optuna",
-    "ablation",
-    "ddp",
-    "bf16",
-    [1, 2],
-    "max",
-    [8, "max"],
-)
+SOUND = (1, 2, 32, 0.5, True, False, "weak", "grid", "optuna", "ablation", "ddp", "bf16", [1, 2], "max")
 WORDS = (
-    "1",
-    "1,2",
-    "all",
-    "32,max",
-    "default",
-    "fp32",
-    "weak",
-    "10m",
-    "crashed",
-    "tune",
-    "x.py",
-    "-1",
-    "1e9",
-    ",,",
-)
+    "1", "1,2", "all", "32,max", "default", "fp32", "weak", "10m", "crashed", "tune", "x.py", "-1", "1e9", ",,",
+)  # fmt: skip
 
 
 def scalars() -> st.SearchStrategy[Any]:
