@@ -31,7 +31,8 @@ OPTIONS = (
 FLAGS = ("--resume", "--grid", "--smoke", "--profile", "--quiet")
 SOUND = (1, 2, 32, 0.5, True, False, "weak", "grid", "optuna", "ablation", "ddp", "bf16", [1, 2], "max")
 WORDS = (
-    "1", "1,2", "all", "32,max", "default", "fp32", "weak", "10m", "crashed", "tune", "x.py", "-1", "1e9", ",,",
+    "1", "1,2", "all", "32,max", "default", "fp32", "weak", "10m", "crashed", "tune", "x.py", "-1", "1e9",
+    ",,",
 )  # fmt: skip
 
 
