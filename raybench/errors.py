@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
+LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
+
+# What code of others may raise: sys.exit is a failure of it, not the end of raybench.
+CODE_FAILS = (Exception, SystemExit, KeyboardInterrupt)
+
+
+def printable(text: str, longest: int = LONGEST_LINE) -> str:
+    """``text`` as one line that every terminal shows and every file takes, cut to ``longest`` characters.
+
+    Errors bring what others put into them: half characters of file names, commands to terminals, megabytes.
+    """
+    cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return cut if cut.isprintable() else "".join(map(_shown, cut))
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    return " " if char.isspace() else f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; nothing where its own code for that fails."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
 
 class RaybenchError(Exception):
     """The root: catch this to catch whatever raybench itself reports."""
@@ -10,12 +38,12 @@ class RaybenchError(Exception):
 class RequestError(RaybenchError):
     """The request is wrong: a study, an option, a directory. The command ends with exit code 2.
 
-    ``problems`` holds one line for each fault: the field, the rule and the value received.
+    ``problems`` holds one printable line for each fault: the field, the rule and the value received.
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
+        self.problems = tuple(map(printable, problems))
+        super().__init__("\n".join(self.problems))
 
 
 class NoRoomError(RequestError):
@@ -39,6 +67,10 @@ class GroupLostError(RaybenchError):
 
 class InvalidTrialError(RaybenchError):
     """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
+
+
+class InvalidBatchError(InvalidTrialError):
+    """The same, found on one rank by a batch of its own: others may wait for it in a collective."""
 
 
 class Interrupted(RaybenchError):

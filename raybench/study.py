@@ -16,6 +16,9 @@ from raybench.commands.predict import predict
 from raybench.commands.report import report
 from raybench.commands.scaling import scaling
 from raybench.errors import RequestError
+from raybench.spec.typed import check_arguments
+
+MOST_TOLD = 20  # lines of a wrong request; further ones are counted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,10 +44,13 @@ app.command(epilog=f"{EXAMPLE} doctor")(doctor)
 def main() -> NoReturn:
     """Run the command line; a wrong request ends with its lines and exit code 2, never a traceback."""
     try:
+        check_arguments(sys.argv[1:])
         app()
     except RequestError as error:
-        for problem in error.problems:
+        for problem in error.problems[:MOST_TOLD]:
             print(problem, file=sys.stderr)
+        if len(error.problems) > MOST_TOLD:
+            print(f"and {len(error.problems) - MOST_TOLD:,} more", file=sys.stderr)
         sys.exit(WRONG_REQUEST)
     sys.exit(0)  # typer leaves by SystemExit by itself
 

@@ -9,6 +9,7 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.exit_codes import leave
+from raybench.commands.options import parse_path as _path
 from raybench.commands.options import parse_whole as _whole
 from raybench.errors import RequestError
 
@@ -16,7 +17,12 @@ TIMEOUT_FACTOR = 10.0  # of the seconds that rounds may take: as many as by defa
 
 
 def communication(
-    output: Annotated[Path | None, typer.Option(help="Results directory; it must be new or empty.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            parser=_path("--output"), metavar="PATH", help="Results directory; it must be new or empty."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
     ] = False,

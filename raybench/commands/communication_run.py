@@ -33,6 +33,7 @@ from raybench.report.wording import share
 from raybench.run.sweep import SweepSession
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received
+from raybench.spec.typed import check_typed
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def sweep_of(options: SweepOptions) -> Sweep:
         with ResultsDirectory.open_readonly(options.output) as store:
             data = store.sweep().model_dump()
     for field, value in options.overrides:
+        check_typed(value, field)
         table, _, name = field.rpartition(".")
         (data.setdefault(table, {}) if table else data)[name] = value
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.exit_codes import DONE, SLOWER
-from raybench.commands.options import parse_percent
+from raybench.commands.options import parse_path, parse_percent
 from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def compare(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR DIR...", help="Results directories.")],
+    directories: Annotated[
+        list[Path],
+        typer.Argument(parser=parse_path("DIR"), metavar="DIR DIR...", help="Results directories."),
+    ],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(

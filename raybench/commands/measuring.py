@@ -10,7 +10,7 @@ from raybench.commands.console import own_output
 from raybench.commands.display import Display
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
 from raybench.commands.report import resume_command
-from raybench.errors import GroupLostError, Interrupted, NoRoomError, StoreError
+from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
@@ -53,7 +53,11 @@ def measure_and_report(
         except OSError as error:
             own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
-        if goes_on or ended != DONE:
+        except RequestError as error:  # what it is made of was deleted, or damaged, meanwhile
+            for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
+                own.print(line, soft_wrap=True, markup=False, highlight=False)
+            code = ended = CANNOT_WRITE
+        if (goes_on or ended != DONE) and store.is_there:
             own.print(f"To go on: {resume_command(store.path, command)}", soft_wrap=True, markup=False)
     return ended or code
 

@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from raybench.errors import RequestError
@@ -13,6 +14,7 @@ from raybench.spec.faults import nearest
 from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.toml import received
+from raybench.spec.typed import DEEPEST, MOST_VALUES, check_path, parse_toml
 
 T = TypeVar("T")
 
@@ -31,10 +33,10 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     Raises ``RequestError`` for what has no field, no ``=``, or begins like a TOML value but is none.
     """
     field, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not _FIELD.fullmatch(field) or not value:
+    if not equals or not _FIELD.fullmatch(field) or field.count(".") >= DEEPEST or not value:
         raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
     try:
-        tables = tomllib.loads(f"value = {value}")
+        tables = parse_toml(f"value = {value}", f"{option} {field}")
     except tomllib.TOMLDecodeError:
         if value[0] in "[{\"'":
             raise RequestError(f"{option} {field}: a value as in TOML (received {received(value)})") from None
@@ -50,7 +52,10 @@ def parse_list(
     ``convert`` raises ``ValueError`` where one breaks ``rule``.
     """
     values: list[T] = []
-    for part in text.split(","):
+    parts = text.split(",")
+    if len(parts) > MOST_VALUES:
+        raise RequestError(f"{option}: at most {MOST_VALUES:,} values (received {len(parts):,})")
+    for part in parts:
         try:
             value = convert(part.strip())
         except ValueError:
@@ -154,6 +159,11 @@ def parse_above_0(option: str) -> Callable[[str], float]:
     return parse
 
 
+def parse_path(option: str) -> Callable[[str], Path]:
+    """A parser of paths, which refuses those that no file can have."""
+    return lambda text: check_path(text, option)
+
+
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
     """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
 
@@ -174,6 +184,8 @@ def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
     """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
     sizes, goes_on = list[int](), False
     for part in (part.strip() for part in text.split(",")):
+        if len(sizes) > MOST_VALUES:
+            raise RequestError(f"{option}: at most {MOST_VALUES:,} values (received more)")
         if part == "..." and sizes and not goes_on:
             goes_on = True
             continue

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.options import parse_path
 from raybench.commands.paths import shown_path
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR|FILE.csv", help="A results directory, or a CSV file of step times.")
+        Path,
+        typer.Argument(
+            parser=parse_path("DIR"),
+            metavar="DIR|FILE.csv",
+            help="A results directory, or a CSV file of step times.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of a CSV file: where the report goes; new or empty.")

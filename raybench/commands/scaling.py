@@ -9,8 +9,10 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.exit_codes import leave
+from raybench.commands.options import parse_path as _path
 from raybench.commands.options import parse_whole as _whole
 from raybench.errors import RequestError
+from raybench.spec.typed import home_path
 
 StudyName = Annotated[
     str | None,
@@ -20,7 +22,12 @@ StudyName = Annotated[
 
 def scaling(
     study: StudyName = None,
-    output: Annotated[Path | None, typer.Option(help="Results directory; it must be new or empty.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            parser=_path("--output"), metavar="PATH", help="Results directory; it must be new or empty."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
     ] = False,
@@ -57,9 +64,17 @@ def scaling(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
     ] = None,
-    working_dir: Annotated[Path | None, typer.Option(help="Directory that travels to the workers.")] = None,
+    working_dir: Annotated[
+        Path | None,
+        typer.Option(
+            parser=_path("--working-dir"), metavar="PATH", help="Directory that travels to the workers."
+        ),
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(envvar="RAYBENCH_DATA", help="Directory with data sets.")
+        Path | None,
+        typer.Option(
+            parser=_path("--data"), metavar="PATH", envvar="RAYBENCH_DATA", help="Directory with data sets."
+        ),
     ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Traces of the default and the best trial.")
@@ -94,7 +109,7 @@ def scaling(
         "measure.steps": steps,
         "measure.warmup_steps": warmup_steps,
         "measure.profile": True if profile else None,
-        "data": str(data.expanduser().resolve()) if data else None,
+        "data": str(home_path(data, "--data").resolve()) if data else None,
         "seed": seed,
     }
     from raybench.commands.console import make_console

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 
 from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
 from raybench.plan.trials import Plan
 from raybench.spec.study import Study
+from raybench.spec.typed import home_path
+
+MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
+MOST_MEMORY_COMBINATIONS = 500  # each is probed some ten times
 
 
 def make_plan(study: Study, resources: Resources) -> Plan:
@@ -30,6 +34,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         raise RequestError(
             f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
         )
+    _refuse_too_large(plan)
     _refuse_idle_placements(plan)
     _refuse_too_many(plan, resources)
     _refuse_uneven_batches(plan)
@@ -45,7 +50,7 @@ def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], 
         update={
             "scaling": study.scaling.model_copy(update=scaling),
             "resources": study.resources.model_copy(update={"device": resources.device}),
-            "data": str(Path(study.data).expanduser().resolve()) if study.data else None,
+            "data": str(home_path(study.data, "data").resolve()) if study.data else None,
         }
     )
 
@@ -90,6 +95,37 @@ def _refuse_too_little(study: Study, resources: Resources) -> None:
         "resources.cpus_per_worker: no more than the cores that there are "
         f"(received {study.resources.cpus_per_worker})"
     )
+
+
+def _refuse_too_large(plan: Plan) -> None:
+    """Counted before anything is made of it: a plan holds its trials in memory. A search asks one by one."""
+    study, knobs, variables = plan.study, plan.study.knobs, plan.study.environment
+    if knobs.has_max and knobs.num_memory_combinations > MOST_MEMORY_COMBINATIONS:
+        raise RequestError(
+            f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
+            f"that change memory (received {_shown(knobs.num_memory_combinations)})"
+        )
+    settings, instead = 1, ""
+    if study.search.method == "grid":
+        settings = knobs.num_combinations * math.prod(map(len, variables.values()))
+        instead = ": fewer values, or --trials N to have Optuna choose among them"
+    elif study.search.method == "ablation":
+        settings = sum(map(len, [*knobs.explored().values(), *variables.values()]))
+    each = len(plan.curve_sizes) * study.measure.starts
+    if settings * each > MOST_TRIALS:
+        raise RequestError(
+            f"search.method: {study.search.method} of at most {MOST_TRIALS:,} trials "
+            f"(received {_shown(settings)} settings, each in {_shown(each)} trials at world sizes and "
+            f"placements){instead}"
+        )
+    seeds = 0 if study.training is None else len(study.training.seeds)
+    trained = seeds * len(plan.world_sizes) * len(knobs.values("strategy"))
+    if trained > MOST_TRIALS:
+        raise RequestError(f"training.seeds: at most {MOST_TRIALS:,} trials (received {_shown(trained)})")
+
+
+def _shown(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else f"more than 10^{len(str(number)) - 1}"
 
 
 def _refuse_idle_placements(plan: Plan) -> None:
@@ -143,12 +179,6 @@ def _refuse_no_room(plan: Plan) -> None:
 
 def _refuse_faults(plan: Plan) -> None:
     """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
-    faults = set()
-    for setting in plan.study.knobs.grid(
-        plan.largest
-    ):  # a grid may have a million: no further than the first possible
-        fault = setting.fault(plan.device)
-        if fault is None:
-            return
-        faults.add(fault)
-    raise RequestError(*(f"knobs: {fault}" for fault in sorted(faults)))
+    faults = plan.study.knobs.faults(plan.device)
+    if faults:
+        raise RequestError(*(f"knobs: {fault}" for fault in faults))

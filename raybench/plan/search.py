@@ -46,7 +46,7 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._study.seed)
+        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._unseen, self._study.seed)
         self._optuna = optuna.create_study(sampler=sampler, directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = None if journal is None else journal_of(plan, directions, journal)
@@ -111,7 +111,8 @@ class Search:
 
     def _unseen(self) -> Iterator[Parameters]:
         """The combinations that are open, see ``_is_open``. Lazily: a space may have a million."""
-        return (parameters for parameters in self._space.points() if self._is_open(parameters))
+        fitting = self._space.points_that_fit(list(self._known.values()))
+        return (parameters for parameters in fitting if self._is_open(parameters))
 
     def _any_unseen(self) -> Parameters:
         """One of them, at random; the first where most are known. There must be one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from raybench.analysis import choice
@@ -50,6 +50,21 @@ class SearchSpace:
         """Every combination. Lazily: a space may have a million."""
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
+
+    def points_that_fit(self, known: Sequence[TrialRecord]) -> Iterator[Parameters]:
+        """Every combination that ``does_not_fit`` says nothing of, lazily.
+
+        What takes the same memory is asked about once: all that a batch is too large for is passed over
+        together, as it may be a million combinations.
+        """
+        memory = [name for name in self.values if name == "batch_size" or name in Setting.MEMORY_KNOBS]
+        others = [name for name in self.values if name not in memory]
+        first = {name: values[0] for name, values in self.values.items()}
+        for chosen in itertools.product(*(self.values[name] for name in memory)):
+            block = {**first, **dict(zip(memory, chosen, strict=True))}
+            if self.does_not_fit(block, known) is None:
+                for values in itertools.product(*(self.values[name] for name in others)):
+                    yield {**block, **dict(zip(others, values, strict=True))}
 
     def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
         """What a point stands for; it must be one that fits."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.errors import printable
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
 from raybench.spec.placement import Placement, alternating
@@ -81,12 +83,25 @@ class Outcome:
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()  # of all ranks
+    notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
+
+    def __post_init__(self) -> None:
+        """What goes into the record is printable and short, whatever code put into its errors."""
+        if self.reason is not None:
+            object.__setattr__(self, "reason", printable(self.reason) or self.state)
+        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))
+        missing: dict[Any, str] = getattr(self.result, "missing", {})
+        if self.result is None or not isinstance(missing, dict):  # a sweep's is no such table
+            return
+        told = {name: printable(text) for name, text in missing.items()}
+        if told != missing:
+            object.__setattr__(self, "result", self.result.model_copy(update={"missing": told}))
 
     def to_record(
         self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
@@ -106,6 +121,7 @@ class Outcome:
             group=self.group,
             started_at=started_at,
             wall_time_s=self.wall_time_s,
+            notes=self.notes,
             result=self.result,
         )
 

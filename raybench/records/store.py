@@ -81,9 +81,9 @@ class ResultsDirectory:
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
         """
         path = path.absolute()
-        if path.exists() and not path.is_dir():
-            raise StoreError(f"{path}: a file, not a directory")
         try:
+            if path.exists() and not path.is_dir():
+                raise StoreError(f"{path}: a file, not a directory")
             if path.is_dir() and any(entry.name not in (_LOCK, _OWNER) for entry in path.iterdir()):
                 ours = "--resume goes on in it, or name another --output"
                 raise StoreError(f"{path}: not empty: {_foreign(path) or ours}")
@@ -98,12 +98,14 @@ class ResultsDirectory:
             _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
             _write(path / _file_of(asked), to_toml(asked))
             _write(path / TRIALS, "")
-        except OSError as error:
+        except BaseException as error:
             for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
                 (path / name).unlink(missing_ok=True)
             if (path / SAMPLES).is_dir():
                 (path / SAMPLES).rmdir()
             directory.close()
+            if not isinstance(error, OSError):
+                raise
             raise StoreError(cannot(path, "be written", error)) from None
         return directory
 
@@ -150,6 +152,11 @@ class ResultsDirectory:
         if self._lock is not None and self._lock.is_locked:
             (self.path / _OWNER).unlink(missing_ok=True)
             self._lock.release()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the records are still where they were written: a directory may be deleted at any time."""
+        return (self.path / TRIALS).is_file()
 
     @property
     def is_sweep(self) -> bool:
@@ -221,7 +228,8 @@ class ResultsDirectory:
         try:
             self._write_line(line)
         except OSError as error:
-            kept = f"{len(self._records)} records before it are kept"
+            whether = "are kept" if self.is_there else "are gone with it"
+            kept = f"{len(self._records)} records before it {whether}"
             raise StoreError(
                 f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None

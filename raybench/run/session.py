@@ -145,6 +145,7 @@ class Session:
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
         self.store.append(record, outcome.step_times)
+        self.notes += [note for note in record.notes if note not in self.notes]
         if ended.submitted.processes_s:
             self.budget.processes_took(ended.submitted.processes_s)
         if outcome.files:

@@ -21,12 +21,14 @@ def as_list(value: Any) -> Any:
 
 
 def no_repeats(values: Any) -> Any:
-    """The list, unless a value stands in it twice."""
+    """The list, unless a value stands in it twice; 1 and 1.0 are two."""
     if isinstance(values, str):
         return values
-    for index, value in enumerate(values):
-        if value in values[:index] and type(value) is type(values[values.index(value)]):
+    seen = set[tuple[type, Any]]()
+    for value in values:
+        if (type(value), value) in seen:
             raise ValueError(f"each value once, {value!r} stands there twice")
+        seen.add((type(value), value))
     return values
 
 
@@ -34,6 +36,8 @@ PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 # Strict: "20" is no number and "yes" no boolean; an integer is a float still.
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+LONGEST_S = 1e8  # three years: clocks and locks of the system do not take any number of seconds
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
 ListOrValue = BeforeValidator(as_list)

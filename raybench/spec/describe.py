@@ -18,7 +18,7 @@ from raybench.spec.workloads import WORKLOADS
 
 # Types that pydantic's annotation does not tell in plain words.
 _WORDS = {
-    "name": "text of letters, digits, dots, dashes and underscores",
+    "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
     "workload.factory": 'text such as "package.module:function"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
@@ -134,7 +134,11 @@ def _bounds(limits: list[Any]) -> str:
     below = next((limit.lt for limit in limits if isinstance(limit, Lt)), None)
     most = next((limit.le for limit in limits if isinstance(limit, Le)), None)
     if most is not None:
-        return f" from {least} to {most}"
+        return (
+            f" from {least} to {most:,.0f}"
+            if least is not None
+            else f" above {above} and at most {most:,.0f}"
+        )
     if below is not None:
         return (
             f" above {above} and below {below}"

@@ -166,6 +166,8 @@ def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
         return Study
     if names == ["workload"]:
         workload = data.get("workload", {})
+        if not isinstance(workload, Mapping):
+            return None  # what it has to be is another fault's line
         return WORKLOADS.get("factory" if "factory" in workload else str(workload.get("name")))
     field = Study.model_fields.get(names[0]) if len(names) == 1 else None
     return table_of(field) if field else None

@@ -132,6 +132,18 @@ class Setting(Model):
         theirs = vars(other)
         return {name: value for name, value in vars(self).items() if value != theirs[name]}
 
+    # What a fault may come from; of the buckets only whether they are smaller than the compiler takes.
+    FAULT_KNOBS: ClassVar[tuple[str, ...]] = (
+        "strategy",
+        "precision",
+        "gradient_compression",
+        "static_graph",
+        "find_unused_parameters",
+        "compile",
+        "cudnn_benchmark",
+        "bucket_cap_mb",
+    )
+
     def fault(self, device: str) -> str | None:
         """Why no trial can have this setting on ``device`` ("cpu" or "cuda"), or None."""
         if self.precision == "tf32" and device == "cpu":
@@ -155,7 +167,7 @@ class Setting(Model):
             return None
         if self.strategy == "dp":
             return "compile excludes strategy dp, which copies the model in every step"
-        if isinstance(self.bucket_cap_mb, int | float) and self.bucket_cap_mb < LEAST_COMPILED_BUCKET_MB:
+        if _is_small_bucket(self.bucket_cap_mb):
             return (
                 f"compile excludes buckets under {LEAST_COMPILED_BUCKET_MB} MiB, torch's own first bucket, "
                 f"after which it splits the graph (received {self.bucket_cap_mb})"
@@ -165,6 +177,11 @@ class Setting(Model):
 
 _DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}
 LEAST_COMPILED_BUCKET_MB = 1
+
+
+def _is_small_bucket(bucket: KnobValue) -> bool:
+    """Whether the compiler does not take it."""
+    return isinstance(bucket, int | float) and bucket < LEAST_COMPILED_BUCKET_MB
 
 
 class _Space(Model):
@@ -200,6 +217,30 @@ class _Space(Model):
         possible = [setting for setting in several if setting.fault(device) is None]
         known = possible or several or listed
         return known[0] if known else next(self.grid(largest))
+
+    def faults(self, device: str) -> list[str]:
+        """Why no combination can be on ``device``; empty where one can. A grid may have a million."""
+        first = {name: self.values(name)[0] for name in Setting.model_fields}
+        buckets = sorted(self.values("bucket_cap_mb"), key=_is_small_bucket)[:1]
+        values = [self.values(name) for name in Setting.FAULT_KNOBS[:-1]]
+        found = dict[str, None]()
+        for combination in itertools.product(*values, buckets):
+            chosen = dict(zip(Setting.FAULT_KNOBS, combination, strict=True))
+            fault = Setting(**{**first, **chosen, "batch_size": 1}).fault(device)
+            if fault is None:
+                return []
+            found[fault] = None
+        return sorted(found)
+
+    @property
+    def num_combinations(self) -> int:
+        """Settings in the grid, "max" as one value."""
+        return math.prod(len(self.values(name)) for name in Setting.model_fields)
+
+    @property
+    def num_memory_combinations(self) -> int:
+        """Combinations of the knobs that change the memory of a batch."""
+        return math.prod(len(self.values(name)) for name in Setting.MEMORY_KNOBS)
 
     def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
         """Every combination, the last knob changing fastest, the default first.

@@ -14,6 +14,7 @@ from raybench.errors import RequestError
 from raybench.spec.faults import from_validation, nearest, what_pydantic_cannot_word
 from raybench.spec.study import Study
 from raybench.spec.toml import flat, received
+from raybench.spec.typed import DEEPEST, check_typed, home_path, parse_toml
 
 DEFAULT_STUDY = "default"
 
@@ -41,7 +42,7 @@ def find_study(name_or_path: str | None) -> Path:
     known = studies()
     if name in known:
         return known[name]
-    path = Path(name).expanduser()
+    path = home_path(name, "the study")
     if path.exists() or path.suffix == ".toml" or "/" in name:
         if not path.exists() and path.stem in known and "/" not in name:
             return known[path.stem]
@@ -83,7 +84,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
-        return tomllib.loads(text)
+        return parse_toml(text, str(path))
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"{path}: not TOML: {error}") from None
 
@@ -96,6 +97,9 @@ def resolve(
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Study:
     """``load_study`` for tables that are in memory; ``data`` stays as it is."""
+    check_typed(data)
+    for field, value in overrides:
+        check_typed(value, field)
     merged: dict[str, Any] = _copied(data)
     layers: list[tuple[str, Any]] = []
     for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):
@@ -131,7 +135,7 @@ def _is_told(line: str, told: set[str]) -> bool:
 
 def _put(data: dict[str, Any], field: str, value: Any) -> None:
     *tables, last = field.split(".")
-    if not last or not all(tables):
+    if not last or not all(tables) or len(tables) >= DEEPEST:
         raise RequestError(f"{received(field)}: a dotted field such as knobs.batch_size")
     here = data
     for depth, name in enumerate(tables):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from raybench.spec.base import (
+    LONGEST_S,
     Fraction,
     ListOrValue,
     Model,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Seconds,
     Switch,
     no_repeats,
 )
@@ -23,6 +26,7 @@ from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
+LONGEST_NAME = 100  # characters: the results directory is called after the study
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
@@ -114,8 +118,8 @@ class MeasureSpec(Model):
     half_width: Fraction | None = Field(
         None, description="of the efficiency's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
     )
-    max_seconds: PositiveFloat = Field(20.0, description="rounds of one trial end after this, in s")
-    timeout_seconds: PositiveFloat = Field(300.0, description="a trial is ended after this, in s")
+    max_seconds: Seconds = Field(20.0, description="rounds of one trial end after this, in s")
+    timeout_seconds: Seconds = Field(300.0, description="a trial is ended after this, in s")
     starts: Annotated[int, Field(ge=1, le=MOST_STARTS, strict=True)] = Field(
         1,
         description="of the workers, in each of which the curve is measured anew; from 2 on intervals hold "
@@ -164,7 +168,7 @@ class ResourcesSpec(Model):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs where there are any")
     cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
     oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
-    wait_seconds: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_S, strict=True, allow_inf_nan=False)] = Field(
         60.0, description="for nodes of a cluster that come late, or come back, in s"
     )
 
@@ -178,7 +182,7 @@ class Study(Model):
         "training.timeout_seconds", "time_budget_seconds",
     )  # fmt: skip
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
         description="letters, digits, dots, dashes, underscores"
     )
     workload: WorkloadSpec = Field(description="the model and its data")
@@ -197,7 +201,7 @@ class Study(Model):
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     data: str | None = Field(None, description="directory with the data sets")
     seed: NonNegativeInt = Field(0, description="of weights, batches, order of blocks, and of the search")
-    time_budget_seconds: PositiveFloat | None = Field(
+    time_budget_seconds: Seconds | None = Field(
         None, description="for the whole command, confirmation and report included; none: no limit"
     )
     smoke: dict[str, Any] = Field(default_factory=dict, description="what --smoke replaces, by dotted field")
@@ -242,8 +246,9 @@ class Study(Model):
         accumulations = self.knobs.gradient_accumulation
         if self.search.method == "ablation":
             accumulations = accumulations[:1]
-        batches = [batch for batch in self.knobs.batch_size if batch != MAX]
-        pairs = itertools.product(batches, accumulations)
+        whole = world_size * math.lcm(*accumulations)  # what divides by it divides by each: no list of pairs
+        uneven = (batch for batch in self.knobs.batch_size if batch != MAX and batch % whole)
+        pairs = itertools.product(itertools.islice(uneven, 1), accumulations)
         return next((pair for pair in pairs if pair[0] % (world_size * pair[1])), None)
 
     def _placements_fit(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from raybench.spec.base import Fraction, Model, NonNegativeInt, PositiveFloat, no_repeats
+from raybench.spec.base import Fraction, Model, NonNegativeInt, Seconds, no_repeats
 from raybench.spec.study import ResourcesSpec, WorldSizes
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -35,12 +35,10 @@ class SweepMeasureSpec(Model):
     half_width: Fraction | None = Field(
         None, description="of each time's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
     )
-    max_seconds: PositiveFloat = Field(
+    max_seconds: Seconds = Field(
         60.0, description="rounds of one world size and placement end after this, in s"
     )
-    timeout_seconds: PositiveFloat = Field(
-        600.0, description="a part of the rounds is ended after this, in s"
-    )
+    timeout_seconds: Seconds = Field(600.0, description="a part of the rounds is ended after this, in s")
     min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds of a part")
 
     @model_validator(mode="after")

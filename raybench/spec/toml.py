@@ -55,9 +55,11 @@ def literal(value: Any) -> str:
 def received(value: Any) -> str:
     """A value as its author wrote it, cut to what fits in a message."""
     try:
-        text = literal(value)
+        text = literal(value[:100] if isinstance(value, str) else value)
     except TypeError:
         text = "nothing" if value is None else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, tables without an end
+        text = f"{hex(value)[:60]}..." if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -70,7 +72,9 @@ def _quoted(text: str) -> str:
 
 
 def _control(char: str) -> str:
-    return f"\\u{ord(char):04X}" if ord(char) < 0x20 or ord(char) == 0x7F else char
+    number = ord(char)
+    is_text = 0x20 <= number < 0x7F or 0xA0 <= number < 0xD800 or number >= 0xE000
+    return char if is_text else f"\\u{number:04X}"
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,14 +13,19 @@ from raybench.spec.base import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Seconds,
     Switch,
     no_repeats,
 )
+
+MOST_SEEDS = 1000
 
 
 def _seeds(value: Any) -> Any:
     """A number of seeds stands for 0, 1, 2, ..."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if value > MOST_SEEDS:
+            raise ValueError(f"at most {MOST_SEEDS:,} seeds")
         return tuple(range(value))
     return value
 
@@ -62,7 +67,7 @@ class TrainingSpec(Model):
         False, description="keep each trained model: models/ in the results, as safetensors"
     )
     noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
-    timeout_seconds: PositiveFloat = Field(7200.0, description="a training trial is ended after this, in s")
+    timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this, in s")
 
     def learning_rate_factor(self, global_batch: int, reference_batch: int) -> float:
         """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.

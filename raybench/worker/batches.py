@@ -16,6 +16,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.worker.devices.base import Device
 from raybench.worker.sample_order import SampleOrder
+from raybench.workloads.batch_counts import SamplesCheck
 from raybench.workloads.protocol import Workload, collate_of, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -80,10 +81,14 @@ class RealBatches:
         self,
         make_loader: Callable[[int | None], DataLoader[Any]],
         place: Callable[[Any], Any],
+        check: Callable[[Any], None],
         num_batches: int | None = None,
     ) -> None:
-        """``make_loader`` makes one that ends after so many batches; None: one without an end."""
-        self._make_loader, self._place = make_loader, place
+        """``make_loader`` makes one that ends after so many batches; None: one without an end.
+
+        ``check`` sees each batch first, and raises for one that must not be counted.
+        """
+        self._make_loader, self._place, self._check = make_loader, place, check
         self._loader = make_loader(num_batches)
         self._iterator: Iterator[Any] = iter(())
         self.prefetched = self._loader.num_workers * PREFETCH_FACTOR
@@ -91,7 +96,7 @@ class RealBatches:
 
     def ending_after(self, num_batches: int) -> RealBatches:
         """The same, by a loader that starts again after so many batches."""
-        return RealBatches(self._make_loader, self._place, num_batches)
+        return RealBatches(self._make_loader, self._place, self._check, num_batches)
 
     def next(self) -> Any:
         """The next full batch of the rank's share."""
@@ -100,6 +105,7 @@ class RealBatches:
         except Exception as error:
             restore_message(error)
             raise
+        self._check(batch)
         return self._place(batch)
 
     def pause(self) -> None:
@@ -154,7 +160,8 @@ def make_batches(
 ) -> SyntheticBatches | RealBatches:
     """Batches of ``size`` samples for ``rank`` of the trial's ranks; the same seed gives the same ones.
 
-    Raises ``InvalidTrialError`` where the data set has not one full batch for each rank.
+    Raises ``InvalidTrialError`` where the data set has not one full batch for each rank, or a batch has not
+    ``size`` samples.
     """
     setting = config.setting
 
@@ -162,8 +169,12 @@ def make_batches(
         return on_device(batch, device.torch_device, setting.channels_last)
 
     if config.workload.input == "synthetic":
-        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + rank)
-        return SyntheticBatches(place(workload.batch(size, generator)))  # type: ignore[attr-defined]
+        generator = torch.Generator().manual_seed(
+            (config.seed * 1_000_003 + rank) % 2**63
+        )  # what torch takes
+        batch = workload.batch(size, generator)  # type: ignore[attr-defined]
+        SamplesCheck(workload, size, "batch(size, generator)")(batch)
+        return SyntheticBatches(place(batch))
     dataset = dataset_of(workload, "train")
     share = len(dataset) // config.world_size
     if share < size:
@@ -194,4 +205,4 @@ def make_batches(
             multiprocessing_context=loader_context(setting.workers),
         )
 
-    return RealBatches(make_loader, place)
+    return RealBatches(make_loader, place, SamplesCheck(workload, size, "a batch of the data set"))

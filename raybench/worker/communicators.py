@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
+from raybench.errors import CODE_FAILS
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, RankFailure
 
@@ -92,7 +93,7 @@ class Team:
         made, failure = list[Made](), None
         try:
             made.append(make())
-        except Exception as error:
+        except CODE_FAILS as error:
             failure = error
         self.agree(failure)
         return made[0]

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidTrialError, printable, text_of
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
 # and their like, and NCCL, whose last line may speak of the allocation alone.
@@ -57,25 +57,25 @@ class AgreedFailure(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """One line: the type and the message's first line; of an invalid trial the message alone.
+    """One printable line: the type and the message's first line; of an invalid trial the message alone.
 
     NCCL says only further down that memory ran out: then that line stands there too.
     """
-    lines = str(error).strip().splitlines()
-    if isinstance(error, InvalidTrialError):
-        return lines[0]
+    lines = text_of(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    told = f"{type(error).__name__}: {lines[0]}"
+    if isinstance(error, InvalidTrialError):
+        return printable(lines[0])
+    told = printable(f"{type(error).__name__}: {lines[0]}")
     telling = next((line.strip() for line in lines if says_out_of_memory(line)), None)
-    return told if telling is None or telling in told else f"{told}: {telling}"
+    return told if telling is None or telling in told else printable(f"{told}: {telling}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out: a CPU's, or a GPU's in torch's allocator or outside it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and says_out_of_memory(str(error))
+    return isinstance(error, RuntimeError) and says_out_of_memory(text_of(error))
 
 
 def says_out_of_memory(text: str) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
+from raybench.worker.torch_state import TorchState
 
 OnProgress = Callable[[Progress], None]
 
@@ -25,6 +26,7 @@ class RankResult:
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()
+    notes: tuple[str, ...] = ()  # what this rank's record says beside
     broken: bool = False  # failed where others may still wait: the team's groups are dead
 
 
@@ -49,8 +51,18 @@ def run_and_release(
 ) -> RankResult:
     """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
 
-    The team's groups are used before anything is made: what they take is not to be missing later.
+    The team's groups are used before anything is made: what they take is not to be missing later. What the
+    trial's code changed for the whole process is put back; the leader's notes say so.
     """
+    before = TorchState.now()
+    result = _run_and_release(make, team, device, on_progress)
+    changes = before.put_back()
+    return replace(result, notes=changes) if team.leads else result
+
+
+def _run_and_release(
+    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
+) -> RankResult:
     trial: RunnableTrial | None = None
     give_back = device.end_trial
     try:
@@ -58,7 +70,7 @@ def run_and_release(
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else RankResult(result.state, files=result.files)
-    except Exception as error:
+    except CODE_FAILS as error:
         give_back = device.release_memory  # what did not fit must not be in the next trial's way
         result = failure_result(error, team)
         drop_frames(error)
@@ -70,11 +82,13 @@ def run_and_release(
         give_back()
 
 
-def failure_result(error: Exception, team: Team) -> RankResult:
+def failure_result(error: BaseException, team: Team) -> RankResult:
     """How a trial ended that raised ``error`` on this rank."""
     if isinstance(error, AgreedFailure):
         state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
         return RankResult(state, str(error))
+    if isinstance(error, InvalidBatchError):
+        return RankResult("invalid", f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
     if isinstance(error, InvalidTrialError):
         return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
     if type(error).__name__ == "FailOnRecompileLimitHit":

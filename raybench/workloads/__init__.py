@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from raybench.errors import RequestError
+from raybench.errors import CODE_FAILS, RaybenchError, RequestError, text_of
 from raybench.spec.workloads import (
     CausalLMSpec,
     FactorySpec,
@@ -48,38 +50,49 @@ def check(spec: WorkloadSpec, data: str | None) -> None:
     workload = build(spec, data)
     if isinstance(spec, TextSpec) and spec.checkpoint is not None:
         workload.model()
-    if spec.input == "real" and not len(dataset_of(workload, "train")):
+    if spec.input == "real" and not _num_samples(workload, "train"):
         raise RequestError("workload: the data set has no training samples (received 0)")
 
 
 def num_samples(spec: WorkloadSpec, data: str | None) -> tuple[int, int]:
     """Training and test samples of real input; raises ``RequestError`` for data that is not there."""
     workload = build(spec, data)
-    train, test = (len(dataset_of(workload, split)) for split in ("train", "test"))
-    return train, test
+    return _num_samples(workload, "train"), _num_samples(workload, "test")
+
+
+def _num_samples(workload: Workload, split: str) -> int:
+    with _own_code(f'workload: dataset("{split}")'):
+        return len(dataset_of(workload, split))
+
+
+@contextmanager
+def _own_code(what: str, more: str = "") -> Iterator[None]:
+    """Whatever the user's code raises inside, by sys.exit too, is one line; what raybench raises stays."""
+    try:
+        yield
+    except RaybenchError:
+        raise
+    except CODE_FAILS as error:
+        raise RequestError(f"{what} raised {type(error).__name__}: {text_of(error)}{more}") from error
 
 
 def _from_factory(spec: FactorySpec) -> Workload:
     where = "workload.factory"
     module_name, _, function = spec.factory.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), function)
-    except ImportError as error:
-        raise RequestError(f"{where}: a module that imports: {error} (received {spec.factory!r})") from error
-    except AttributeError:
-        raise RequestError(f"{where}: {module_name} has no {function} (received {spec.factory!r})") from None
-    except Exception as error:
-        raise RequestError(
-            f"{where}: importing {module_name} raised {type(error).__name__}: {error}"
-        ) from error
-    try:
+    with _own_code(f"{where}: importing {module_name}"):
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            told = f"a module that imports: {error} (received {spec.factory!r})"
+            raise RequestError(f"{where}: {told}") from error
+    factory = getattr(module, function, None)
+    if factory is None:
+        raise RequestError(f"{where}: {module_name} has no {function} (received {spec.factory!r})")
+    with _own_code(f"{where}: {spec.factory}", f" (arguments {spec.arguments!r})"):
         workload = factory(**spec.arguments)
-    except Exception as error:
-        raise RequestError(
-            f"{where}: {spec.factory} raised {type(error).__name__}: {error} (arguments {spec.arguments!r})"
-        ) from error
     needed = ["model", "loss", "dataset" if spec.input == "real" else "batch"]
-    missing = [name for name in needed if not callable(getattr(workload, name, None))]
+    with _own_code(f"{where}: what {spec.factory} returned"):
+        missing = [name for name in needed if not callable(getattr(workload, name, None))]
     if missing:
         raise RequestError(
             f"{where}: an object with the methods {', '.join(needed)}; {', '.join(missing)} missing "

@@ -82,21 +82,3 @@ def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
     """The workload's count of correct predictions; None: it has no accuracy."""
     metric: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
     return metric
-
-
-def samples_of(workload: Workload, batch: Any) -> int | None:
-    """The number of samples that the workload counts in ``batch``; None: it does not count them."""
-    count = getattr(workload, "samples", None)
-    return int(count(batch)) if count is not None else None
-
-
-def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
-    """The tokens of ``samples`` samples on average, where the workload knows that, else of ``batch``.
-
-    None: the workload has none.
-    """
-    mean = getattr(workload, "tokens_per_sample", None)
-    if mean is not None:
-        return float(mean()) * samples
-    count = getattr(workload, "tokens", None)
-    return float(count(batch)) if count is not None else None

@@ -10,7 +10,7 @@ from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.steps.meters import Energy
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload
-from raybench.workloads.protocol import samples_of, tokens_of
+from raybench.workloads.batch_counts import samples_of, tokens_of
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class StepCounts:
 def count(request: StepsRequest, workload: Workload, models: StrategyModels) -> tuple[int, float | None]:
     """Samples and tokens of a micro-batch of this rank."""
     batch = models.batches.next()
-    counted = samples_of(workload, batch)
-    samples = request.config.batch_size if counted is None else counted
+    samples = samples_of(workload, batch, request.config.batch_size)
     return samples, tokens_of(workload, batch, samples)
 
 

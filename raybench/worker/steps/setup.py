@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
+from raybench.errors import CODE_FAILS
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import make_batches
@@ -80,7 +81,7 @@ class TrialModels:
             began = perf_counter()
             self._step_alone(first_step)
             stepped_s = perf_counter() - began
-        except Exception as error:
+        except CODE_FAILS as error:
             if sharded and self._measured is not None and is_out_of_memory(error):
                 too_large = describe(error)
                 drop_frames(error)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.workloads import Workload
+from raybench.workloads.batch_counts import correct_of
 from raybench.workloads.protocol import metric_of
 
 
@@ -35,6 +36,8 @@ class Counter:
         self._output: Any = None
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        # over batches: the fewest correct predictions, and how many more than samples; both 0 where possible
+        self._fewest, self._most_over = torch.zeros_like(self._correct), torch.zeros_like(self._correct)
         self._samples = 0
 
     def watch(self, module: nn.Module) -> Callable[[], None]:
@@ -50,11 +53,21 @@ class Counter:
             self._samples += num_samples
             self._loss += loss.detach().double() * num_samples
             if self._metric is not None:
-                self._correct += self._metric(output, batch)
+                correct = correct_of(self._metric(output, batch))
+                self._correct += correct
+                self._fewest.clamp_(max=correct.to(self._fewest.device))
+                self._most_over.clamp_(min=(correct - num_samples).to(self._fewest.device))
 
     def take(self, seconds: float, learning_rate: float = 0.0, skipped_steps: int = 0) -> Sums:
-        """The sums so far, and begin anew."""
+        """The sums so far, and begin anew. Raises ``InvalidBatchError`` where a metric cannot be."""
         correct = None if self._metric is None else int(self._correct)
+        fewest, over = int(self._fewest), int(self._most_over)
+        if fewest < 0 or over > 0:
+            told = f"{fewest}" if fewest < 0 else f"{over} more than samples"
+            raise InvalidBatchError(
+                "metric(output, batch): correct predictions of the batch, from 0 to its samples "
+                f"(received {told})"
+            )
         sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate, skipped_steps)
         self._samples = 0
         self._loss.zero_()

@@ -15,6 +15,7 @@ from raybench.spec.knobs import Setting
 from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_message
 from raybench.worker.devices.base import Device
 from raybench.worker.training.parts import Part
+from raybench.workloads.batch_counts import samples_of
 from raybench.workloads.protocol import Workload, collate_of
 
 
@@ -81,7 +82,7 @@ class EpochBatches:
         self.num_samples = len(dataset)
         self.part: Part | None = None
         self._reader, self._place, self._parts = Reader(dataset), place, _Parts()
-        self._collate = collate_of(workload)
+        self._workload, self._collate = workload, collate_of(workload)
         self._left: Iterator[Part] = iter(())
         self._batches: Iterator[Any] = iter(())
         self._loader: DataLoader[Any] = DataLoader(
@@ -109,11 +110,16 @@ class EpochBatches:
         except Exception as error:
             restore_message(error)
             raise
-        return self._place(batch)
+        return self._placed(batch, self.part)
 
     def read(self, part: Part) -> Any:
         """One batch, read here and now, whatever epoch is under way."""
         from torch.utils.data import default_collate
 
         samples = self._reader.__getitems__(part)
-        return self._place((self._collate or default_collate)(samples))
+        return self._placed((self._collate or default_collate)(samples), part)
+
+    def _placed(self, batch: Any, part: Part) -> Any:
+        """On the device, once it is as many samples as were read for it: losses are weighted by them."""
+        samples_of(self._workload, batch, len(part.indices), "a batch of the data set")
+        return self._place(batch)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+MOST_SEEDS = 2**63  # that torch's generators take
 PRIME = 1_000_003  # keeps the seeds of two epochs, and of two parts, apart
 
 
@@ -49,7 +50,7 @@ def split(
         for micro_batch, size in enumerate(even_sizes(shares[rank], micro_batches)):
             place = (number * ranks + rank) * micro_batches + micro_batch
             indices = tuple(step[at : at + size]) or tuple(step[:2])
-            parts.append(Part(indices, size, len(step), seed * PRIME + place))
+            parts.append(Part(indices, size, len(step), (seed * PRIME + place) % MOST_SEEDS))
             at += size
         steps.append(parts)
     return steps
@@ -57,6 +58,6 @@ def split(
 
 def shuffled(length: int, seed: int, epoch: int) -> list[int]:
     """The order of an epoch, the same on every rank."""
-    generator = torch.Generator().manual_seed(seed * PRIME + epoch)
+    generator = torch.Generator().manual_seed((seed * PRIME + epoch) % MOST_SEEDS)
     order: list[int] = torch.randperm(length, generator=generator).tolist()
     return order

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from raybench.errors import CODE_FAILS
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.store import MODELS
@@ -26,7 +27,7 @@ from raybench.worker.training.counting import correct_predictions, mean_loss
 from raybench.worker.training.gradient_noise import GradientNoise
 from raybench.worker.training.kept_model import keep_model
 from raybench.worker.training.learning_rates import LearningRates
-from raybench.worker.training.parts import PRIME
+from raybench.worker.training.parts import MOST_SEEDS, PRIME
 from raybench.worker.training.passes import Passes, training_data
 from raybench.worker.training.result import TrainingRankReport, training_result
 from raybench.worker.training.saved_state import SavedTraining
@@ -101,7 +102,7 @@ class TrainingTrial:
         if self._team.leads:
             try:
                 result = self._train(stepper, began, on_progress)
-            except Exception as error:
+            except CODE_FAILS as error:
                 failure = error
         self._team.agree(failure)
         return RankResult("complete", result=result)
@@ -204,7 +205,7 @@ class TrainingTrial:
                 with state_preserved(stepper.module, self._device):
                     stepper.pass_without_step(self._first_batch())
         seed = self._request.config.seed * PRIME + self._team.rank  # each rank drops other units
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % MOST_SEEDS)
         return stepper
 
     def _epoch(self, stepper: Stepper, rates: LearningRates, number: int) -> Epoch:

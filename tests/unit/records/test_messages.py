@@ -1,8 +1,13 @@
 """Which ranks stand for a placement, over one node and over several."""
 
+import json
+
 import pytest
 
-from raybench.records.messages import GroupInfo, Member
+from raybench.errors import LONGEST_LINE
+from raybench.records.messages import GroupInfo, Member, Outcome
+from raybench.records.record import TrialRecord
+from tests.unit.studies import request
 
 
 def group(*nodes: str) -> GroupInfo:
@@ -68,3 +73,21 @@ def test_nodes_are_counted_by_where_the_ranks_stand():
     assert TWO_OF_FOUR.nodes_of((0, 1, 2)) == 1
     assert TWO_OF_FOUR.nodes_of((0, 4)) == 2
     assert UNEVEN.nodes_of((0, 3, 5)) == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        ("no file a\udcff", r"no file a\udcff"),
+        ("\x1b[2J\nline\u202e", r"\x1b[2J line\u202e"),
+        ("x" * 5_000_000, "x" * (LONGEST_LINE - 3) + "..."),
+        ("", "crashed"),
+        ("é 日本 👍", "é 日本 👍"),
+    ],
+)
+def test_whatever_an_error_said_becomes_a_record_that_can_be_written_and_read(reason, kept):
+    outcome = Outcome("crashed", 1.0, reason, notes=("left \ud800",))
+    made = outcome.to_record(request(), study="x", suggestion=None, started_at="2026-01-01T00:00:00+00:00")
+    assert made.reason == kept
+    assert made.notes == (r"left \ud800",)
+    assert TrialRecord.from_json(json.loads(made.to_line().encode())) == made

@@ -26,6 +26,20 @@ def test_one_line_of_an_error():
     assert describe(ValueError("bad label\nand more")) == "ValueError: bad label"
     assert describe(TimeoutError()) == "TimeoutError"
     assert describe(InvalidTrialError("batch 64 is too large")) == "batch 64 is too large"
+    assert describe(InvalidTrialError("")) == "InvalidTrialError"
+    assert describe(SystemExit(0)) == "SystemExit: 0"
+    assert describe(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert describe(OSError("a\udcff\x1b[2J")) == r"OSError: a\udcff\x1b[2J"
+    assert len(describe(ValueError("x" * 5_000_000))) == 2000
+
+
+def test_an_error_that_cannot_be_shown_is_named():
+    class UnspeakableError(RuntimeError):
+        def __str__(self) -> str:
+            raise ValueError("not even that")
+
+    assert describe(UnspeakableError()) == "UnspeakableError"
+    assert not is_out_of_memory(UnspeakableError())
 
 
 @pytest.mark.parametrize(

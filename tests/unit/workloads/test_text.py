@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.workloads.protocol import tokens_of
+from raybench.workloads.batch_counts import tokens_of
 from raybench.workloads.texts.tokens import Padding
 from tests.unit.workloads.small_texts import SMALL, causal_lm, generator, text
 

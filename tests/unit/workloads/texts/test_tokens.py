@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from raybench.spec.workloads import TextSpec
 from raybench.workloads import build, cache, check
-from raybench.workloads.protocol import tokens_of
+from raybench.workloads.batch_counts import tokens_of
 from raybench.workloads.texts import corpora, rows, tokenizers, tokenizing
 from raybench.workloads.texts.tokens import TokenBlocks, TokenizedTexts
 from tests.conftest import ROOT

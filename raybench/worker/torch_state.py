@@ -1,0 +1,61 @@
+"""What code may set for the whole process in torch: read before a trial, and put back after it."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, fields
+
+import torch
+
+
+@dataclass(frozen=True)
+class TorchState:
+    """How torch, and the collector of garbage, are set: what would slow or change every later trial.
+
+    Threads, tf32 and cuDNN's search are set anew for each trial, and are not among them.
+    """
+
+    grad_enabled: bool
+    default_dtype: torch.dtype
+    default_device: torch.device
+    deterministic_algorithms: bool
+    deterministic_warn_only: bool
+    anomaly_detection: bool
+    garbage_collection: bool
+
+    @classmethod
+    def now(cls) -> TorchState:
+        """As it is in this thread."""
+        return cls(
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.is_anomaly_enabled(),
+            gc.isenabled(),
+        )
+
+    def put_back(self) -> tuple[str, ...]:
+        """Set everything as it is here again; what had changed, in words."""
+        now = TorchState.now()
+        changed = {
+            field.name: (getattr(now, field.name), getattr(self, field.name))
+            for field in fields(self)
+            if getattr(now, field.name) != getattr(self, field.name)
+        }
+        if not changed:
+            return ()
+        torch.set_grad_enabled(self.grad_enabled)
+        torch.set_default_dtype(self.default_dtype)
+        if "default_device" in changed:  # a device that is set, even the same one, slows every call
+            torch.set_default_device(None if self.default_device.type == "cpu" else self.default_device)
+        torch.use_deterministic_algorithms(
+            self.deterministic_algorithms, warn_only=self.deterministic_warn_only
+        )
+        torch.autograd.set_detect_anomaly(self.anomaly_detection)
+        (gc.enable if self.garbage_collection else gc.disable)()
+        return tuple(
+            f"the workload left {name.replace('_', ' ')} at {found}: put back to {before} for later trials"
+            for name, (found, before) in changed.items()
+        )

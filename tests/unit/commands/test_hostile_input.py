@@ -1,0 +1,118 @@
+"""Whatever is typed ends in an answer or in a few lines: no traceback, no hang, no file touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from raybench import study
+from raybench.errors import RequestError
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.spec.load import resolve
+from raybench.testing import hostile
+from raybench.testing.answers import at_most, check_command, check_tables
+
+LIMIT_S = 20.0  # for one input, on a busy machine
+FEW = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+TINY: dict[str, Any] = {"name": "tiny", "workload": {"name": "mlp"}}
+FORTY = {f"V{number}": ["a", "b"] for number in range(40)}
+FIVE_OF_50 = {
+    name: list(range(1, 51))
+    for name in ("batch_size", "bucket_cap_mb", "gradient_accumulation", "num_threads", "workers")
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RAYBENCH_DATA", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@FEW
+@given(hostile.tables())
+@example({**TINY, "workload": [1], "unknown": 1})
+@example({**TINY, "training": {"seeds": 10**21}})
+@example({**TINY, "training": {"seeds": 2 * 10**9}})
+@example({**TINY, "name": "a" * 5000})
+@example({**TINY, "data": "~nouser"})
+@example({**TINY, "data": "a\0b"})
+@example({**TINY, "data": "\udcff"})
+@example({**TINY, "seed": 16**3000})
+@example({**TINY, "smoke": {"knobs." * 3000 + "batch_size": 1}})
+def test_tables_are_a_study_or_lines(data: dict[str, Any]) -> None:
+    check_tables(data, LIMIT_S)
+
+
+@FEW
+@given(hostile.toml_texts())
+def test_the_text_of_a_study_is_planned_or_refused(content: bytes) -> None:
+    Path("typed.toml").write_bytes(content)
+    check_command(study.main, ["typed.toml"], LIMIT_S)
+
+
+@pytest.mark.parametrize("piece", hostile.PIECES, ids=lambda piece: repr(piece[:24]))
+def test_a_study_with_such_a_line_in_it_is_refused_or_planned(piece: bytes) -> None:
+    head = b'name = "x"\n[workload]\nname = "mlp"\n'
+    Path("typed.toml").write_bytes(head + piece)
+    check_command(study.main, ["typed.toml"], LIMIT_S)
+
+
+@FEW
+@given(hostile.arguments())
+@example(["default", "--set", "a." * 3000 + "a=1"])
+@example(["default", "--set", "seed=" + "9" * 4301])
+@example(["default", "--set", "seed=" + "[" * 400])
+@example(["default", "--batch-sizes", ",".join(map(str, range(1, 20_000)))])
+@example(["default", "--data", "~nouser"])
+@example(["~nouser"])
+@example(["a" * 5000])
+@example(["a" * 300 + ".toml"])
+@example(["default", "--output", "x\udcff"])
+@example(["default", "--resume", "--output", "a" * 5000])
+def test_the_words_of_a_command_are_planned_or_refused(words: list[str]) -> None:
+    check_command(study.main, words, LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({"environment": FORTY}, "received 1,099,511,627,776 settings"),
+        ({"knobs": FIVE_OF_50}, "received 312,500,000 settings"),
+        ({"knobs": {"batch_size": list(range(1, 200_001))}}, "at most 1,000 values (received 200,000)"),
+        ({"training": {"seeds": 2 * 10**9}}, "at most 1,000 seeds (received 2000000000)"),
+        ({"training": {"seeds": 10**21}}, "training.seeds: whole numbers between"),
+        ({"knobs": {**FIVE_OF_50, "batch_size": ["max"]}, "search": {"method": "optuna"}}, None),
+        ({"knobs": {**FIVE_OF_50}, "search": {"method": "optuna"}}, None),
+        ({"knobs": {**FIVE_OF_50}, "search": {"method": "ablation"}}, None),
+        ({"knobs": {**FIVE_OF_50, "strategy": "dp"}, "search": {"method": "optuna"}}, "dp exists on GPUs"),
+    ],
+)  # fmt: skip
+def test_a_plan_is_counted_before_it_is_made(tables: dict[str, Any], told: str | None) -> None:
+    data = {**TINY, "resources": {"device": "cpu"}, **tables}
+    with at_most(LIMIT_S):
+        if told is None:
+            plan = make_plan(resolve(data), Resources("cpu", 2, "a CPU"))
+            assert plan.study.search.method == "optuna" or len(plan.trials()) < 1000
+            return
+        with pytest.raises(RequestError) as refused:
+            make_plan(resolve(data), Resources("cpu", 2, "a CPU"))
+    assert told in str(refused.value)
+
+
+def test_many_faults_are_counted() -> None:
+    Path("typed.toml").write_text(
+        'name = "x"\nworkload.name = "mlp"\n' + "".join(f"unknown_{number} = 1\n" for number in range(300))
+    )
+    errors = check_command(study.main, ["typed.toml"], LIMIT_S).errors
+    assert errors.splitlines()[-1] == "and 280 more"

@@ -1,0 +1,63 @@
+"""What a run says when what it writes to goes away."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from raybench.commands import measuring
+from raybench.commands.display import Display
+from raybench.commands.exit_codes import CANNOT_WRITE
+from raybench.commands.report import write_and_print
+from raybench.machine.environment import capture
+from raybench.records.store import ResultsDirectory
+from raybench.spec.knobs import Setting
+from raybench.testing import StepCosts
+from tests.unit.studies import measured, study
+
+
+def test_a_directory_that_is_deleted_meanwhile_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
+    costs = StepCosts(0.01)
+    records = [measured(costs), measured(costs, setting=Setting(batch_size=64))]
+    with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
+        store.append(records[0])
+
+        def measure(display: Display) -> list[str]:
+            shutil.rmtree(store.path)
+            store.append(records[1])
+            raise AssertionError("written into nothing")
+
+        code = measuring.measure_and_report(
+            store,
+            measure,
+            lambda console, notes: write_and_print(store, console, notes),
+            command="scaling",
+            quiet=False,
+        )
+    assert code == CANNOT_WRITE
+    lines = said.getvalue()
+    assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
+    assert f"trial {records[1].trial_id} is lost, 1 records before it are gone with it" in lines
+    assert "no report: " in lines
+    assert "To go on" not in lines
+
+
+class _Own:
+    """The console of a run, into ``said``."""
+
+    def __init__(self, said: io.StringIO) -> None:
+        self._said = said
+
+    def __enter__(self) -> Console:
+        return Console(file=self._said, width=400)
+
+    def __exit__(self, *_: object) -> None:
+        pass
