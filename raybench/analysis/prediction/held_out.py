@@ -55,7 +55,9 @@ def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...
     means = {
         variant: float(np.mean([np.abs(cut).mean() for cut in found])) for variant, found in errors.items()
     }
-    kept = _as_good(means, NOISE / len({each.shape for _, held in cuts for each in held}) ** 0.5)
+    kept = _as_good(
+        means, swept is not None, NOISE / len({each.shape for _, held in cuts for each in held}) ** 0.5
+    )
     joined = [np.mean([errors[variant][index] for variant in kept], axis=0) for index in range(len(cuts))]
     every = np.concatenate(joined)
     limits = tuple(max(each.shape.world_size for each in fit_to) for fit_to, _ in cuts)
@@ -63,9 +65,10 @@ def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...
     return kept, HeldOut(float(np.abs(np.expm1(every)).mean()), len(every), limits, largest)
 
 
-def _as_good(errors: Mapping[Variant, float], noise: float) -> tuple[Variant, ...]:
+def _as_good(errors: Mapping[Variant, float], is_swept: bool, noise: float) -> tuple[Variant, ...]:
     """Those whose mean error is not told apart from the least; an unusual one is as good only if better."""
-    counted = {name: error * HANDICAPS.get(name, 1.0) for name, error in errors.items()}
+    handicaps = {**HANDICAPS, "stepwise": 1.0} if is_swept else HANDICAPS  # then latencies are no belief
+    counted = {name: error * handicaps.get(name, 1.0) for name, error in errors.items()}
     limit = AS_GOOD * min(counted.values()) + noise
     return tuple(name for name, error in counted.items() if error <= limit)
 

@@ -12,10 +12,10 @@ from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import fit
 from raybench.testing.simulated_scaling import LAWS, draw
 
-STUDIES = 8  # of each law; benchmarks/prediction.py has more, and more designs
+STUDIES = 5  # of each law; benchmarks/prediction.py has more, and more designs
 MEASURED = [(Shape.even(n, -(-n // 4)), batch) for n in (1, 2, 4, 8, 16) for batch in (32, 128)]
 ASKED = [Question(Shape((4,) * m), batch) for m in (8, 16) for batch in (32, 128)]
-COVERED = 0.88  # of 192 intervals of 95%, four of a study hanging together
+COVERED = 0.87  # of 120 intervals of 95%, four of a study hanging together
 WIDEST = 0.60  # their mean half-width, relative: wider ones would cover anything
 
 

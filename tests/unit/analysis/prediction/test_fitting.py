@@ -13,8 +13,10 @@ from raybench.analysis.prediction.parameters import INDEX, MEANS
 from raybench.analysis.prediction.places import Places
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.posterior import Posterior
+from raybench.analysis.prediction.predict import fit
 from raybench.analysis.prediction.step_model import Units, Variant, all_reduce_line, parts
 from raybench.analysis.prediction.sweep import swept_lines
+from raybench.testing.simulated_scaling import Buckets
 
 UNITS = Units(0.1, 16)
 SHAPES = [Shape((w,) * m) for m in (1, 2, 3, 4) for w in (1, 2, 4) if w * m <= 16]
@@ -105,21 +107,24 @@ def test_another_unit_of_time_changes_nothing_else() -> None:
     assert ratios[0] == pytest.approx(ratios[1], abs=0.05)
 
 
+def line(world_size: int, nodes: int, latency_s: float, s_per_byte: float) -> Link:
+    return Link(
+        "all_reduce",
+        SweptPlace(world_size, nodes, "pack", "gloo"),
+        of_log(float(np.log(latency_s)), 0.05, 10),
+        of_log(float(-np.log(s_per_byte)), 0.05, 10),
+        (latency_s, s_per_byte),
+        (),
+    )
+
+
 def swept(places: list[tuple[int, int]]) -> dict[LinkKey, Link]:
     """A sweep of the planted network."""
     found = {}
     for world_size, nodes in places:
         at = Places.of([Question(Shape.even(world_size, nodes), 1)])
         latency_s, s_per_byte = (float(each[0]) for each in all_reduce_line(planted(), at, "ring"))
-        place = SweptPlace(world_size, nodes, "pack", "gloo")
-        found[LinkKey("all_reduce", world_size, nodes)] = Link(
-            "all_reduce",
-            place,
-            of_log(float(np.log(latency_s)), 0.05, 10),
-            of_log(float(-np.log(s_per_byte)), 0.05, 10),
-            (latency_s, s_per_byte),
-            (),
-        )
+        found[LinkKey("all_reduce", world_size, nodes)] = line(world_size, nodes, latency_s, s_per_byte)
     return found
 
 
@@ -167,3 +172,41 @@ def test_points_with_a_large_error_count_less() -> None:
         for each in points
     ]
     assert ratio(fitted(worse, "ring"), FAR) == pytest.approx(1.0, abs=0.15)
+
+
+def test_with_a_sweep_another_level_is_no_longer_refused() -> None:
+    points = [each for each in measured(0.01) if each.shape.nodes == 1]
+    asked = [Question(Shape((4, 4)), 16), Question(Shape((4,) * 8), 16)]
+    without, with_sweep = fit(points), fit(points, swept([(2, 1), (4, 1), (2, 2), (8, 2), (16, 4)]))
+    assert "never crossed" in without.predict(asked)[0].refused
+    assert "never crossed" in fit(points, swept([(2, 1), (4, 1)])).predict(asked)[0].refused
+    answers = with_sweep.predict(asked)
+    for answer, truth_s in zip(answers, steps_s(asked), strict=True):
+        assert answer.step_time_s is not None
+        assert not answer.step_time_s.excludes(float(truth_s))
+
+
+def test_a_sweep_tells_of_hops_that_take_milliseconds() -> None:
+    """Believed to be rare, they are predicted too fast without it."""
+    law = Buckets("ring", 0.02, 0.002, (100e6,) * 4, (1e-3, 1 / 8e9), (4e-3, 1 / 1.5e9), 0.05, 0.02, 0.02)
+    points = [
+        MeasuredPoint(shape, batch, law.step_time_s(shape, batch))
+        for shape in [*SHAPES, Shape((1,) * 8), Shape((2,) * 8), Shape((1,) * 16)]
+        for batch in (16, 64)
+    ]
+    lines = {}
+    for world_size, nodes in ((2, 1), (4, 1), (4, 4), (8, 2), (16, 4), (8, 8), (16, 16)):
+        shape = Shape.even(world_size, nodes)
+        latency_s = law.all_reduce_s(shape, 0.0)
+        lines |= {
+            LinkKey("all_reduce", world_size, nodes): line(
+                world_size, nodes, latency_s, (law.all_reduce_s(shape, 1e9) - latency_s) / 1e9
+            )
+        }
+    asked = Question(Shape((4,) * 16), 16)
+    truth_s = law.step_time_s(asked.shape, asked.batch_size)
+    without, with_sweep = (fit(points, each).predict([asked])[0].step_time_s for each in (None, lines))
+    assert without is not None
+    assert with_sweep is not None
+    assert not with_sweep.excludes(truth_s)
+    assert abs(np.log(with_sweep.value / truth_s)) < abs(np.log(without.value / truth_s))
