@@ -1,10 +1,10 @@
 """Latency and bandwidth of the all-reduces at a trial's place, as three kinds of measurements give them.
 
 A sweep of the place (``communication``) gives the line of latency and bandwidth; the trial's own
-``replay``, which sends as its steps do, then sets the level of both. Without a sweep the replays of trials
-with other buckets are fitted: replay = latency * buckets / messages at once + bytes / bandwidth, by least
-squares of relative errors, neither below 0. One replay alone says nothing of the latency: a usual one is
-taken, within wide bounds, and said to be so.
+``replay``, which sends as its steps do, then sets the level of both, as far as it is known better than the
+line. Without a sweep the replays of trials with other buckets are fitted: replay = latency * buckets /
+messages at once + bytes / bandwidth, by least squares of relative errors, neither below 0. One replay alone
+says nothing of the latency: a usual one is taken, within wide bounds, and said to be so.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
 KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
+LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
 LEAST_RATIO = (
     1.2  # of messages for each byte, between the replays that latency and bandwidth are told apart by
 )
@@ -86,10 +87,12 @@ def wire_of(
     if line is not None:
         latency_s, s_per_byte = line.line
         latency_half = line.latency_s.log_half_width if line.latency_s else KNOWN_WITHIN
-        found = _at_level(own, Wire(latency_s, s_per_byte, at_once))
-        return KnownWire(
-            found, latency_half, half, "a sweep of the place, at the level of the trial's own replay"
-        )
+        bandwidth = line.algorithm_bandwidth_bytes_per_s
+        line_half = max(bandwidth.log_half_width if bandwidth else KNOWN_WITHIN, LINE_HOLDS_WITHIN)
+        weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
+        found = _at_level(own, Wire(latency_s, s_per_byte, at_once), weight)
+        half = line_half * half / math.hypot(line_half, half)
+        return KnownWire(found, latency_half, half, "a sweep of the place and the trial's own replay")
     alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
     fitted = _fitted([own, *alike], at_once)
     if fitted is not None:
@@ -130,9 +133,9 @@ def _same_place(one: TrialRecord, other: TrialRecord) -> bool:
     return same and compressed and one.ranks == other.ranks and one.trial_id != other.trial_id
 
 
-def _at_level(own: _Replay, wire: Wire) -> Wire:
-    """The wire, both its parts by one factor, so that the replay takes what it took."""
-    factor = own.time_s.value / replay_s(own.bytes, wire)
+def _at_level(own: _Replay, wire: Wire, weight: float = 1.0) -> Wire:
+    """The wire, both parts by one factor, so that the replay takes what it took, as far as ``weight``."""
+    factor = (own.time_s.value / replay_s(own.bytes, wire)) ** weight
     return replace(wire, latency_s=wire.latency_s * factor, s_per_byte=wire.s_per_byte * factor)
 
 
