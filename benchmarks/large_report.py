@@ -134,9 +134,11 @@ def main() -> None:
         began = time.perf_counter()
         command = [sys.executable, "-m", "raybench.study", "report", str(path), "--quiet"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         took = {
             "report_s": round(time.perf_counter() - began, 1),
-            "peak_memory_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+            "cpu_s": round(used.ru_utime + used.ru_stime, 1),  # what it takes on idle cores
+            "peak_memory_mib": used.ru_maxrss // 1024,
             "exit_code": done.returncode,
             "files_mb": {
                 each.name: round(_size_mb(each), 1) for each in sorted((path / "report").glob("*.*"))

@@ -115,7 +115,7 @@ def write_and_print(
     except OSError as error:
         from raybench.records.store import cannot
 
-        place = Path(error.filename) if error.filename else store.path / "report"
+        place = Path(error.filename) if error.filename else store.path
         raise StoreError(f"{cannot(place, 'be written', error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)

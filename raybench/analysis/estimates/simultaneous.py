@@ -14,6 +14,7 @@ from raybench.analysis.estimates.over_starts import ratio_of_starts
 from raybench.analysis.estimates.statistics import (
     CONFIDENCE,
     Estimate,
+    exponential,
     num_trimmed,
     of_log,
     t_quantile,
@@ -27,7 +28,8 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     if among <= 1 or degrees < 1 or estimate.low <= 0:
         return estimate
     wider = _widening(degrees, among)
-    low, high = (estimate.value * (end / estimate.value) ** wider for end in (estimate.low, estimate.high))
+    logs = (wider * math.log(end / estimate.value) for end in (estimate.low, estimate.high))
+    low, high = (estimate.value * exponential(log) for log in logs)
     return Estimate(estimate.value, low, high, estimate.n, estimate.starts)
 
 

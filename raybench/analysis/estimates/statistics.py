@@ -21,6 +21,7 @@ from scipy.special import fdtrc, stdtrit
 TRIM = 0.10  # of the rounds, at each end
 CONFIDENCE = 0.95
 LEAST_PER_DEVICE = 5  # rounds, from which on a device's own mean is known well enough to be taken out
+LARGEST_LOG = 700.0
 DEVICES_DIFFER = 0.001  # significance of the F test: devices that are alike are told apart in 3% of trials
 
 
@@ -192,5 +193,9 @@ def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 def of_log(log: float, half_width: float, n: int, starts: int = 1) -> Estimate:
     """The estimate whose logarithm is ``log``, give or take ``half_width``."""
-    low, high = math.exp(log - half_width), math.exp(log + half_width)
-    return Estimate(math.exp(log), low, high, n, starts)
+    return Estimate(math.exp(log), exponential(log - half_width), exponential(log + half_width), n, starts)
+
+
+def exponential(log: float) -> float:
+    """e to the power of ``log``; infinite where no number is as large: of one of very many, say."""
+    return math.exp(log) if log < LARGEST_LOG else math.inf

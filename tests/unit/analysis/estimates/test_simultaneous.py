@@ -53,3 +53,11 @@ def test_what_is_exact_stays_so() -> None:
     assert simultaneous_ratio(exact, exact, 12).half_width == 0
     half = simultaneous_ratio(ALONE, exact, 12)  # one side alone is uncertain
     assert half.log_half_width == pytest.approx(wider(7) * ALONE.log_half_width)
+
+
+def test_as_one_of_very_many_an_interval_of_few_rounds_has_no_end() -> None:
+    few = Estimate(1.5, 1.1, 2.0, 4)
+    among = 5_000_000_000  # pairs of 100,000 settings
+    for found in (simultaneous(few, among), simultaneous_ratio(few, few, among)):
+        assert found.low < 1e-100
+        assert found.high == float("inf")
