@@ -11,6 +11,7 @@ LONGEST_S, SHORTEST_S = 1e9, 1e-12
 Seconds = Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S, allow_inf_nan=False)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 Difference = Annotated[float, Field(ge=-LONGEST_S, le=LONGEST_S, allow_inf_nan=False)]
+Finite = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]  # a loss, a learning rate
 Amount = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=2**53)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Count, Duration, Frozen, Seconds
+from raybench.records.base import Count, Duration, Finite, Frozen, Seconds
 
 
 class GradientNorms(Frozen):
@@ -25,11 +25,11 @@ class Epoch(Frozen):
     steps: Count  # of the optimizer
     skipped_steps: int = 0  # of these, left out by the scaler of fp16: a gradient was not finite
     samples: tuple[Annotated[int, Field(ge=0)], ...]  # that each rank trained on
-    learning_rate: float  # of the first parameter group, in the epoch's last step
-    train_loss: float  # mean over samples, each as the model was when it trained on it
+    learning_rate: Finite  # of the first parameter group, in the epoch's last step
+    train_loss: Finite  # mean over samples, each as the model was when it trained on it
     train_correct: int | None = None  # None: the workload has no metric
     train_s: Seconds  # on the slowest rank
-    test_loss: float | None = None  # None: not evaluated after this epoch
+    test_loss: Finite | None = None  # None: not evaluated after this epoch
     test_correct: int | None = None
     test_samples: int | None = None
     evaluation_s: Duration | None = None

@@ -66,9 +66,12 @@ def test_every_cell_reads_a_results_directory(
         monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
         names, printed = run(code_cells(), capsys)
         plt.close("all")
-    answer, reasons, speedup = (text for text in printed if text)
+    answer, reasons, asked_nothing, speedup = (text for text in printed if text)
     assert answer.startswith("2 devices: ")
     assert reasons == "dp: invalid: strategy dp exists on GPUs only\n"
+    assert asked_nothing == "what if: no trial was taken apart\n"  # simulated trials have no gradients
+    assert (names["more"].low_s < names["more"].measured_s).all()
+    assert (names["more"].measured_s < names["more"].high_s).all()
     assert speedup.startswith("speed-up ")
     assert len(drawn) == 1
     assert set(names["measured"].strategy) == {"single", "ddp", "fsdp"}

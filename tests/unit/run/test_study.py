@@ -530,7 +530,7 @@ def test_a_slow_first_trial_costs_the_search_nothing(monkeypatch):
 
     plan = planned(search={"method": "optuna", "trials": 5}, measure={"max_seconds": 20})
     runner = ColdAtFirst(monkeypatch)
-    end = runner.now + 85
+    end = runner.now + 100
     executed, store, _ = run(plan, runner, budget=Budget(end))
     assert executed.not_reached == []
     assert sum(record.request.role == "search" for record in store.records) == 5
