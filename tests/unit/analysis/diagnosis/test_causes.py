@@ -144,7 +144,9 @@ def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path()
     )  # fmt: skip
     costs = StepCosts(plain_s=0.01, exposed_s=0.004, replay_s=0.004)
     record = measured(costs, Noise(block=0.002, step=0.0), device="cuda", setting=Setting())
-    found = analyse(study(resources={"device": "cuda"}), [record], around=Around(environment=environment)).diagnosis
+    found = analyse(
+        study(resources={"device": "cuda"}), [record], around=Around(environment=environment)
+    ).diagnosis
     assert found[0].name is FindingName.SLOW_PATH
     assert "GPUs 0 and 1 are joined by SYS, GPUs 0 and 2 by NV2" in found[0].evidence
 
