@@ -22,6 +22,11 @@ class TorchState:
     deterministic_warn_only: bool
     anomaly_detection: bool
     garbage_collection: bool
+    cudnn_enabled: bool
+    cudnn_deterministic: bool
+    flash_attention: bool
+    memory_efficient_attention: bool
+    math_attention: bool
 
     @classmethod
     def now(cls) -> TorchState:
@@ -34,6 +39,11 @@ class TorchState:
             torch.is_deterministic_algorithms_warn_only_enabled(),
             torch.is_anomaly_enabled(),
             gc.isenabled(),
+            torch.backends.cudnn.enabled,
+            torch.backends.cudnn.deterministic,
+            torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+            torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+            torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
         )
 
     def put_back(self) -> tuple[str, ...]:
@@ -55,6 +65,11 @@ class TorchState:
         )
         torch.autograd.set_detect_anomaly(self.anomaly_detection)
         (gc.enable if self.garbage_collection else gc.disable)()
+        torch.backends.cudnn.enabled = self.cudnn_enabled
+        torch.backends.cudnn.deterministic = self.cudnn_deterministic
+        torch.backends.cuda.enable_flash_sdp(self.flash_attention)
+        torch.backends.cuda.enable_mem_efficient_sdp(self.memory_efficient_attention)
+        torch.backends.cuda.enable_math_sdp(self.math_attention)
         return tuple(
             f"the workload left {name.replace('_', ' ')} at {found}: put back to {before} for later trials"
             for name, (found, before) in changed.items()

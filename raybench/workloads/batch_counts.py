@@ -12,9 +12,9 @@ import torch
 from raybench.errors import InvalidBatchError
 from raybench.workloads.protocol import Workload
 
-LONGEST_OF_PARTS = (
-    8  # a batch of more elements than these, as many as samples were asked for, is a list of samples
-)
+# A list or tuple of more elements than these, as many as samples were asked for, is a list of samples; fewer
+# are parts of a batch (inputs, labels), and such a part has still fewer of its own.
+MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
 MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
 _SAYS = "a method samples(batch) of the workload says it"
 
@@ -121,14 +121,14 @@ def _refuse_other_size(batch: Any, asked: int, source: str) -> None:
     )
 
 
-def _sizes(batch: Any, asked: int) -> set[int]:
+def _sizes(batch: Any, asked: int, most_parts: int = MOST_PARTS) -> set[int]:
     """The numbers of samples that a batch may be read to have; empty where nothing in it can be counted."""
     if isinstance(batch, torch.Tensor):
         return {batch.size(0)} if batch.dim() else set()
     if isinstance(batch, Mapping):
         return _union(batch.values(), asked)
     if isinstance(batch, list | tuple):
-        if len(batch) == asked > LONGEST_OF_PARTS:
+        if len(batch) == asked > most_parts:
             return {asked}
         plain = {type(each) for each in batch}
         if len(plain) == 1 and plain <= {str, bytes, int, float, bool}:
@@ -139,7 +139,7 @@ def _sizes(batch: Any, asked: int) -> set[int]:
 
 
 def _union(parts: Iterable[Any], asked: int) -> set[int]:
-    return set[int]().union(*(_sizes(part, asked) for part in parts))
+    return set[int]().union(*(_sizes(part, asked, MOST_PARTS_OF_A_PART) for part in parts))
 
 
 def _elements(batch: Any) -> int:

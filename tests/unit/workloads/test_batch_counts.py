@@ -69,6 +69,13 @@ def test_thirty_two_samples_as_libraries_put_them(batch: Any) -> None:
     assert samples_of(PLAIN, batch, 32) == 32
 
 
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_images_and_boxes_of_their_own_sizes_are_samples_at_any_batch(size: int) -> None:
+    images = tuple(torch.zeros(3, 8 + each, 8) for each in range(size))
+    boxes = tuple({"boxes": torch.zeros(each, 4)} for each in range(size))
+    assert samples_of(PLAIN, (images, boxes), size) == size
+
+
 @pytest.mark.parametrize("batch", [None, 3, "text", object(), {}, [], torch.tensor(32)])
 def test_what_cannot_be_counted_needs_the_workloads_own_count(batch: Any) -> None:
     with pytest.raises(InvalidBatchError, match=r"a method samples\(batch\) of the workload says it"):
