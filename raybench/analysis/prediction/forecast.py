@@ -61,7 +61,7 @@ class Forecast:
 
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
-    measured: tuple[Expected, ...]  # by batch, the smallest world size first
+    measured: tuple[Expected, ...]  # of ``scaling``: by batch, the smallest world size first
     predicted: tuple[Expected, ...]
     fitted: Fitted
 
@@ -117,7 +117,9 @@ def forecast(
         for batch in batches
         for each in _answers(group, fitted, asked, batch, sorted(shapes, key=_order))
     ]
-    return Forecast(group, asked, _measured(group, fitted), tuple(predicted), fitted)
+    # a batch of one scaling is not the same batch in the other, so its steps do not stand beside the answers
+    measured = _measured(group, fitted) if asked == group.scaling else ()
+    return Forecast(group, asked, measured, tuple(predicted), fitted)
 
 
 def doublings(group: MeasuredGroup) -> tuple[int, ...]:
