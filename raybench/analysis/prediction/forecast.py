@@ -209,7 +209,7 @@ def _answer(
         return found
     efficiency = None
     if said.step_time_s is not None:
-        alone_s = _one_device_s(group, fitted, batch)
+        alone_s = _one_device_s(group, fitted, scaling, batch)
         efficiency = _over_one(alone_s, said.step_time_s, shape.world_size)
     return replace(found, efficiency=efficiency, naive_step_time_s=_naive_s(group, batch))
 
@@ -222,15 +222,16 @@ def _naive_s(group: MeasuredGroup, batch: int) -> float | None:
     return max(same, key=lambda each: each.point.shape.world_size).step_time_s.value
 
 
-def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:
+def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int) -> Estimate:
     """A step of the whole batch on one device: as measured, else as the model has it."""
+    micro = micro_batch(batch, 1, scaling, group.passes)
     alone = (
         each.step_time_s
         for each in group.distinct
-        if each.point.shape.world_size == 1 and each.batch_size == batch
+        if each.point.shape.world_size == 1 and each.point.batch_size == micro
     )
     measured = next(alone, None)
-    return measured if measured is not None else fitted.compute_s(-(-batch // group.passes))
+    return measured if measured is not None else fitted.compute_s(micro)
 
 
 def _over_one(alone_s: Estimate, step_s: Estimate, world_size: int) -> Estimate:
@@ -245,7 +246,7 @@ def _measured(group: MeasuredGroup, fitted: Fitted) -> tuple[Expected, ...]:
 def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expected:
     size, efficiency = each.point.shape.world_size, each.efficiency
     if efficiency is None:
-        alone_s = _one_device_s(group, fitted, each.batch_size)
+        alone_s = _one_device_s(group, fitted, group.scaling, each.batch_size)
         efficiency = unpaired_ratio(alone_s, each.step_time_s)
         efficiency = efficiency.scaled(1 / size) if group.scaling == "strong" else efficiency
     return Expected(

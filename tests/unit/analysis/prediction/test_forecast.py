@@ -138,6 +138,21 @@ def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     assert way.run.time_s.value == pytest.approx(1e6 / way.expected.samples * step_s.value)
 
 
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 4, 6, 8), (2, 3, 4, 6, 8)])
+def test_efficiency_with_several_passes_is_over_one_device_with_as_many(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    """Four passes, each 1 ms a sample whatever the devices."""
+    rows = [f"1,{size},{batch},{4 * 0.001 * batch},4" for size in sizes for batch in (64, 256, 1024)]
+    header = "nodes,world_size,batch_size,step_time_s,gradient_accumulation"
+    (group,) = groups(tmp_path, rows, header=header)
+    strong = forecast(group, shapes_of((4,), 8), "strong").predicted[-1]
+    weak = forecast(group, shapes_of((16,), 16))
+    for each in (strong, *weak.measured, *weak.predicted):
+        assert each.efficiency is not None
+        assert each.efficiency.value == pytest.approx(1, rel=0.2)
+
+
 def test_too_few_world_sizes_are_refused_and_amdahl_stands_beside(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,1,256,0.0076", "1,2,256,0.0414"])
     found = forecast(group, shapes_of(doublings(group), 16))
