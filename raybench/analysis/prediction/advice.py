@@ -36,6 +36,8 @@ def _best(
     question = questions[index]
     before, all_after = joint.half_widths_after(index)
     after = all_after[len(questions) :]
+    if reach.missing_sizes > 1:  # no one measurement will do
+        return _several(question.shape, reach)
     helps = np.array([_helps(question, candidate, reach) for candidate in candidates])
     if not helps.any() or (before < WIDE and not reach.refusal(question)):
         return ""
@@ -48,14 +50,23 @@ def _best(
     )
 
 
+def _several(shape: Shape, reach: Reach) -> str:
+    """What lets a shape be answered where one world size was measured."""
+    words = "measure two more world sizes"
+    if shape.world_size > FARTHEST * reach.largest:
+        words += f", one of them {-(-shape.world_size // FARTHEST)} or more"
+    if shape.nodes > 1 and not reach.crosses_nodes:
+        words += ", one of them on several nodes"
+    return words
+
+
 def _helps(question: Question, candidate: Question, reach: Reach) -> bool:
     """It is less than what is asked for, and where that is refused, it would not be any more."""
     if candidate.shape.world_size >= question.shape.world_size:
         return False
     if candidate.shape.nodes > question.shape.nodes:
         return False
-    refused = reach.refusal(question)
-    return not refused or reach.with_measured(candidate.shape).refusal(question) != refused
+    return not reach.with_measured(candidate.shape).refusal(question)
 
 
 def _candidates(
