@@ -93,7 +93,8 @@ class GradientTimeline(Frozen):
     # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
     micro_batch_s: float | None = None
     num_steps: int
-    half_batch: HalfBatch | None = None  # None: its batches cannot be cut, or it is compiled for one size
+    half_batch: HalfBatch | None = None  # None: ``no_half_batch`` says why
+    no_half_batch: str = ""
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
     communication_cores: float | None = None
 
