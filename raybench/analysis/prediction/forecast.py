@@ -107,7 +107,7 @@ def forecast(
     per device become global ones of the same size, and global ones those that a device had. ``link``: what a
     sweep of collectives says of the network.
     """
-    fitted = fit(group.points, link)
+    fitted = fit(group.points, link, group.scaling)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":
@@ -171,8 +171,10 @@ def _answers(
 ) -> list[Expected]:
     """One batch on every shape."""
     possible = [shape for shape in shapes if _has_a_sample_each(batch, shape, scaling, group.passes)]
+    of_all = batch if scaling == "strong" else None
     questions = [
-        Question(shape, micro_batch(batch, shape.world_size, scaling, group.passes)) for shape in possible
+        Question(shape, micro_batch(batch, shape.world_size, scaling, group.passes), of_all, group.passes)
+        for shape in possible
     ]
     said = dict(zip(possible, fitted.predict(questions), strict=True))
     return [_answer(group, fitted, scaling, batch, shape, said.get(shape)) for shape in shapes]

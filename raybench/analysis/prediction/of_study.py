@@ -127,6 +127,7 @@ def _measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
             found.step_time_s.value,
             compute_s,
             log_error(found.step_time_s),
+            config.setting.batch_size if config.scaling == "strong" else None,
         ),
         batch_size=config.setting.batch_size,
         step_time_s=found.step_time_s,
@@ -164,13 +165,14 @@ def _one_device(results: MeasuredStudy, trials: Sequence[TrialRecord]) -> list[M
             continue
         known.add(batch)
         micro = batch if config.scaling == "weak" else batch // config.setting.gradient_accumulation
-        found.append(_of_baseline(baseline, batch, micro))
+        of_all = batch if config.scaling == "strong" else None
+        found.append(_of_baseline(baseline, batch, micro, of_all))
     return found
 
 
-def _of_baseline(baseline: Baseline, batch: int, micro: int) -> Measurement:
+def _of_baseline(baseline: Baseline, batch: int, micro: int, of_all: int | None) -> Measurement:
     step_s = baseline.step_time_s
-    point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s))
+    point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s), of_all)
     return Measurement(point, batch, step_s)
 
 

@@ -180,8 +180,9 @@ def _measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: 
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
     samples = row.global_batch_size or micro * passes * row.world_size
+    of_all = asked if scaling == "strong" else None
     return Measurement(
-        point=MeasuredPoint(shape, micro, row.step_time_s, compute_s, log_error(step_s)),
+        point=MeasuredPoint(shape, micro, row.step_time_s, compute_s, log_error(step_s), of_all),
         batch_size=asked,
         step_time_s=step_s,
         joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
