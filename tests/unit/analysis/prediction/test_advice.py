@@ -70,6 +70,14 @@ def test_what_is_advised_of_a_refused_prediction_lets_it_be_answered() -> None:
     assert "one node" in _advised((1, 4), Shape((16,)))
 
 
+def test_under_strong_scaling_the_batch_is_that_of_all_devices() -> None:
+    points = [
+        MeasuredPoint(Shape((n,)), 1024 // n, 0.1 + 1.024 / n, global_batch_size=1024) for n in (1, 2, 4)
+    ]
+    (answer,) = fit(points, scaling="strong").predict([Question(Shape((4,) * 4), 64, 1024)])
+    assert re.match(r"measure .* at global batch 1024: ", answer.advice)
+
+
 def test_shapes_in_words() -> None:
     shapes = [Shape((1,)), Shape((8,)), Shape((4, 4)), Shape((4, 4, 3))]
     words = ["1 device on one node", "8 devices on one node", "2 nodes x 4", "3 nodes with 4, 4, 3"]
