@@ -15,6 +15,7 @@ from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
 from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
 from raybench.analysis.whatif.wire import KnownWire, wire_of
+from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
@@ -67,8 +68,11 @@ def what_if(
     """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
 
     ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
-    at to put measured steps beside predicted ones.
+    at to put measured steps beside predicted ones. Raises ``RequestError`` for a global batch that devices
+    and micro-batches do not divide.
     """
+    for change in changes:
+        _check(record.config, change.setting(record.config.setting))
     compute, wire = compute_of(record), wire_of(record, others, links)
     if compute is None or wire is None:
         return None
@@ -80,6 +84,18 @@ def what_if(
         wire=wire,
         points=tuple(trial.predict(change, others, measured) for change in changes),
         notes=trial.notes(),
+    )
+
+
+def _check(config: Configuration, setting: Setting) -> None:
+    own, passes = config.setting, setting.gradient_accumulation
+    is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)
+    if config.scaling == "weak" or is_own or setting.batch_size % (config.world_size * passes) == 0:
+        return
+    times = f" x {passes} micro-batches" if passes > 1 else ""
+    raise RequestError(
+        f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
+        f"(received {setting.batch_size})"
     )
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from raybench.analysis.collectives.link import link
 from raybench.analysis.whatif.changes import Change
-from raybench.analysis.whatif.predictions import Predicted, what_if
+from raybench.analysis.whatif.predictions import Predicted, can_be_asked, what_if
 from raybench.analysis.whatif.study import bucket_choice
 from raybench.analysis.whatif.wire import replay_s, wire_of
+from raybench.errors import RequestError
 from raybench.records.measurements import HalfBatch
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
@@ -81,6 +82,24 @@ def test_a_link_of_another_rate_and_half_the_bytes() -> None:
     assert point.measured_s is None
     assert halved.step_time_s.value == pytest.approx(truth_s, rel=0.02)  # without copies to pay for
     assert "assumed" in halved.notes[0]
+
+
+def strong(record: TrialRecord) -> TrialRecord:
+    """The same trial, its batch that of both devices."""
+    config = record.config.model_copy(
+        update={"scaling": "strong", "setting": record.config.setting.model_copy(update={"batch_size": 64})}
+    )
+    return record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
+
+
+@pytest.mark.parametrize(
+    "change", [Change(batch_size=1), Change(batch_size=7), Change(gradient_accumulation=3)]
+)
+def test_a_global_batch_that_devices_do_not_divide_is_refused(change: Change) -> None:
+    with pytest.raises(RequestError, match=r"a multiple of 2 devices.* \(received"):
+        predicted(strong(trial(batch_size=32)), change)
+    (point,) = predicted(strong(trial(batch_size=32)), Change(batch_size=128))
+    assert point.throughput_samples_per_s.value == pytest.approx(128 / point.step_time_s.value)
 
 
 def test_batch_in_proportion_or_by_a_second_batch() -> None:
@@ -176,6 +195,14 @@ def test_the_buckets_that_a_study_would_choose_by_its_first_trial() -> None:
     best = min((exposed_s(cap), str(cap)) for cap in ("default", 1.0, 2.0, 25.0))
     assert str(chosen.first.setting.bucket_cap_mb) == best[1]
     assert bucket_choice(spec, trial(1.0)) is None  # no trial of the default
+
+
+def test_an_oversubscribed_trial_is_not_asked() -> None:
+    record = trial()
+    config = record.config.model_copy(update={"oversubscribed": True})
+    crowded = record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
+    assert not can_be_asked(crowded)
+    assert can_be_asked(record)
 
 
 def test_a_trial_that_was_not_taken_apart_says_nothing() -> None:
