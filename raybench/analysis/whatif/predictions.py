@@ -100,8 +100,8 @@ def _check(config: Configuration, setting: Setting) -> None:
 
 
 def can_be_asked(record: TrialRecord) -> bool:
-    """Whether a record has what a prediction from it needs."""
-    if record.steps is None or record.steps.gradient_timeline is None:
+    """Whether a record has what a prediction from it needs, and a core for each of its workers."""
+    if record.steps is None or record.steps.gradient_timeline is None or record.config.oversubscribed:
         return False
     return compute_of(record) is not None and wire_of(record) is not None
 
