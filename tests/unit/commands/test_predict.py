@@ -293,6 +293,29 @@ def test_the_network_of_a_sweep(tmp_path: Path) -> None:
     assert "a sweep of collectives" in refused("predict", tmp_path / "sweep")
 
 
+def test_the_network_of_other_devices_is_refused(tmp_path: Path) -> None:
+    records, found = swept(world_sizes=(2, 4), message_bytes=(1024, 65536, 1 << 20))
+    place = records[0].request.config.model_copy(update={"device": "cuda"})
+    other = {
+        "named": [each.model_copy(update={"device_name": "another CPU"}) for each in records],
+        "cuda": [
+            each.model_copy(update={"request": each.request.model_copy(update={"config": place})})
+            for each in records
+        ],
+    }
+    for name, swept_ones in other.items():
+        with ResultsDirectory.create(tmp_path / name, found.sweep, environments.capture()) as store:
+            for record in swept_ones:
+                store.append(record)
+    source = results(tmp_path)
+    for command in (["predict", source], ["report", source]):
+        by_name = refused(*command, "--communication", tmp_path / "named")
+        assert "a sweep of the trials' devices, " in by_name
+        assert "(received another CPU)" in by_name
+        by_backend = refused(*command, "--communication", tmp_path / "cuda")
+        assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
+
+
 # --- report of a file
 
 
