@@ -149,14 +149,16 @@ class _Trial:
         told = self.models[0]
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
         micro_s = self._micro_batch_s()
-        rates = Rates(at_batch.forward, at_batch.backward, micro_s)
-        best_s = self._step(told, change, setting, rates)
-        ends = [self._step(model, change, setting, rates) for model in self.models[1:]]
+        link = self._link(change)
+        rates = Rates(at_batch.forward, at_batch.backward, micro_s, s_per_byte=link[0] if link else None)
+        best_s = self._step(told, setting, rates)
+        ends = [self._step(model, setting, rates) for model in self.models[1:]]
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
             other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
-            ends.append(self._step(told, change, setting, other))
+            ends.append(self._step(told, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
-            ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
+            ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
+        ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
         logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
         of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
@@ -165,7 +167,7 @@ class _Trial:
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
-        model = self._changed(told, change, setting, rates)
+        model = changed(told, config, setting, rates)
         schedule = model.schedule(setting.bucket_cap_mb)
         return Predicted(
             change=change,
@@ -206,15 +208,20 @@ class _Trial:
             found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
         return tuple(found)
 
-    def _changed(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> StepModel:
-        wire = model.wire
-        if change.link_bits_per_s is not None:
-            known = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
-            wire = replace(wire, s_per_byte=known.wire.s_per_byte)
-        return changed(model, self.record.config, setting, rates, wire)
+    def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
+        return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
 
-    def _step(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> float:
-        return self._changed(model, change, setting, rates).step_s(setting.bucket_cap_mb)
+    def _link(self, change: Change) -> list[float]:
+        """The time for a byte in s of the link that is asked for, then what else it may be; empty: its own.
+
+        Whatever held the measured transfers back beside the link may hold them back over a faster one.
+        """
+        if change.link_bits_per_s is None:
+            return []
+        asked = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
+        s_per_byte, own = asked.wire.s_per_byte, self.known.wire.s_per_byte
+        bent = [s_per_byte * math.exp(sign * asked.s_per_byte_half) for sign in (1, -1)]
+        return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
     def _micro_batch_s(self) -> float:
         """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
@@ -241,6 +248,8 @@ class _Trial:
             found.append(
                 "the link at its rate less headers, its latency as measured; no other limit is known"
             )
+            if self.known.wire.s_per_byte in self._link(change):
+                found.append("a faster link may carry no more than was measured: that is in the interval")
         return tuple(found)
 
 

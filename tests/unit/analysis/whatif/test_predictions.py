@@ -84,6 +84,21 @@ def test_a_link_of_another_rate_and_half_the_bytes() -> None:
     assert "assumed" in halved.notes[0]
 
 
+def test_the_interval_of_another_link_holds_its_rate_and_a_faster_one_the_measured() -> None:
+    payload = 1448 / 1514
+    faster, slower = (
+        predicted(trial(), Change(link_bits_per_s=factor * 8 / S_PER_BYTE / payload))[0]
+        for factor in (10.0, 0.25)
+    )
+    as_it_is = LOCAL_S + exposed_s("default")
+    assert faster.step_time_s.low < faster.step_time_s.value < as_it_is * 0.9
+    assert faster.step_time_s.high > as_it_is * 0.99  # where something else than the link is the limit
+    assert "may carry no more than was measured" in faster.notes[-1]
+    assert len(slower.notes) == 1
+    ends = [LOCAL_S + exposed_s("default", 4 * S_PER_BYTE * factor) for factor in (0.95, 1.05)]
+    assert slower.step_time_s.low < ends[0] < slower.step_time_s.value < ends[1] < slower.step_time_s.high
+
+
 def strong(record: TrialRecord) -> TrialRecord:
     """The same trial, its batch that of both devices."""
     config = record.config.model_copy(
