@@ -85,6 +85,7 @@ class GradientTimeline(Frozen):
 
     # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
     parameter_bytes: tuple[int, ...]
+    element_bytes: int | None = None  # of the type that all of them have; None: an older record
     # since that backward pass began; the gradient is then copied into its bucket
     ready_s: tuple[float, ...]
     before_s: float  # from the step's begin to that of its last backward pass

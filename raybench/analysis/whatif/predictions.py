@@ -12,7 +12,14 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.same_setting import same_question, scaling_first
 from raybench.analysis.whatif.batches import compute_of_batch
 from raybench.analysis.whatif.buckets import BucketCap, assign
-from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
+from raybench.analysis.whatif.changes import (
+    COMPRESSED_BYTES,
+    USUAL_BYTES,
+    Change,
+    ComputeOfBatch,
+    Rates,
+    changed,
+)
 from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
 from raybench.analysis.whatif.wire import KnownWire, wire_of
 from raybench.errors import RequestError
@@ -124,7 +131,7 @@ class _Trial:
         timeline = measurement.gradient_timeline
         assert timeline is not None
         cores = timeline.communication_cores
-        share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
+        share = _compressed(record) if record.config.setting.gradient_compression != "none" else 1.0
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
         bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
@@ -150,7 +157,13 @@ class _Trial:
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
         micro_s = self._micro_batch_s()
         link = self._link(change)
-        rates = Rates(at_batch.forward, at_batch.backward, micro_s, s_per_byte=link[0] if link else None)
+        rates = Rates(
+            at_batch.forward,
+            at_batch.backward,
+            micro_s,
+            compressed=_compressed(self.record),
+            s_per_byte=link[0] if link else None,
+        )
         best_s = self._step(told, setting, rates)
         ends = [self._step(model, setting, rates) for model in self.models[1:]]
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
@@ -243,7 +256,10 @@ class _Trial:
         if at_batch.words:
             found.append(at_batch.words)
         if setting.gradient_compression != own.gradient_compression:
-            found.append("half the bytes; what compressing costs is assumed (a copy each way, within 0 to 3)")
+            words = f"{_compressed(self.record):.0%} of the bytes"
+            if _element_bytes(self.record) is None:
+                words += ", as of fp32: the record does not say in which type gradients are"
+            found.append(f"{words}; what compressing costs is assumed (a copy each way, within 0 to 3)")
         if change.link_bits_per_s is not None:
             found.append(
                 "the link at its rate less headers, its latency as measured; no other limit is known"
@@ -251,6 +267,17 @@ class _Trial:
             if self.known.wire.s_per_byte in self._link(change):
                 found.append("a faster link may carry no more than was measured: that is in the interval")
         return tuple(found)
+
+
+def _element_bytes(record: TrialRecord) -> int | None:
+    """Of one gradient; None: an older record."""
+    timeline = record.steps.gradient_timeline if record.steps else None
+    return timeline.element_bytes if timeline else None
+
+
+def _compressed(record: TrialRecord) -> float:
+    """Bytes of compressed gradients over those of gradients as they are."""
+    return COMPRESSED_BYTES / (_element_bytes(record) or USUAL_BYTES)
 
 
 def _within(value: float, half: float, n: int) -> Estimate:

@@ -95,6 +95,7 @@ def gradient_timeline(
     known = [each.communication_cores for each in ranks if each.communication_cores is not None]
     return GradientTimeline(
         parameter_bytes=tuple(parameters[index].nbytes for index in order),
+        element_bytes=parameters[0].element_size(),
         ready_s=tuple(_rounded(time) for time in np.maximum.accumulate(whole.ready_s[order])),
         before_s=_rounded(whole.before_s),
         backward_s=_rounded(whole.backward_s),

@@ -99,6 +99,21 @@ def test_the_interval_of_another_link_holds_its_rate_and_a_faster_one_the_measur
     assert slower.step_time_s.low < ends[0] < slower.step_time_s.value < ends[1] < slower.step_time_s.high
 
 
+@pytest.mark.parametrize(("element_bytes", "share"), [(2, 1.0), (4, 0.5), (8, 0.25)])
+def test_compression_saves_what_the_gradients_type_leaves(element_bytes: int, share: float) -> None:
+    record = trial()
+    assert record.steps is not None
+    assert record.steps.gradient_timeline is not None
+    timeline = record.steps.gradient_timeline.model_copy(update={"element_bytes": element_bytes})
+    result = record.steps.model_copy(update={"gradient_timeline": timeline})
+    (point,) = predicted(record.model_copy(update={"result": result}), Change(gradient_compression="bf16"))
+    truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * share)
+    assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
+    assert "does not say" not in point.notes[0]
+    (unknown,) = predicted(record, Change(gradient_compression="bf16"))
+    assert "does not say in which type" in unknown.notes[0]
+
+
 def strong(record: TrialRecord) -> TrialRecord:
     """The same trial, its batch that of both devices."""
     config = record.config.model_copy(
