@@ -117,7 +117,7 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
 
     table = read_measured_csv(path)
     names = tuple(dict(row.context)["device_name"] for row in table.rows)
-    return Source(groups_of_table(table, scaling or "weak", setting), device_names=names)
+    return Source(groups_of_table(table, scaling, setting), device_names=names)
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:

@@ -320,6 +320,28 @@ def test_the_network_of_other_devices_is_refused(tmp_path: Path) -> None:
 # --- report of a file
 
 
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_what_a_report_of_a_file_has_written_is_read_as_it_was_meant(tmp_path: Path, scaling: str) -> None:
+    source = tmp_path / "mine.csv"
+    rows = [f"1,{size},256,{0.1 + 0.4 / size},2" for size in (1, 2, 4, 8)]
+    source.write_text(
+        "\n".join(["nodes,world_size,batch_size,step_time_s,gradient_accumulation", *rows]) + "\n"
+    )
+    answer("report", source, "--scaling", scaling, "--output", tmp_path / "out")
+    written_one = tmp_path / "out" / "summary.csv"
+    asked = ("--world-sizes", "16", "--devices-per-node", "16")
+    first = answer("predict", source, "--scaling", scaling, *asked)
+    again = answer("predict", written_one, *asked)
+    assert [line for line in first.splitlines() if "16/1" in line] == [
+        line for line in again.splitlines() if "16/1" in line
+    ]
+    assert f"{scaling} scaling" in again
+    other = "weak" if scaling == "strong" else "strong"
+    assert f"--scaling: {scaling}, as the column scaling" in refused(
+        "predict", written_one, "--scaling", other
+    )
+
+
 def test_the_report_of_a_file(tmp_path: Path) -> None:
     source, folder = written(tmp_path), tmp_path / "out"
     out = in_words(answer("report", source, "--output", folder))
