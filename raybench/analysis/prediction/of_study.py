@@ -29,7 +29,8 @@ _KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
 
-    Oversubscribed trials are left out. None where nothing that may be fitted was measured.
+    Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
+    trials. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.tried if not record.config.oversubscribed]
     headline = results.headline
@@ -38,9 +39,10 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
         headline = choice.headline(results.study, matching, results.target_world_size)
     if headline is None:
         return None
-    fitted = [record for record in usable if _same_but_batch(record.config, headline.config)]
+    alike = [record for record in usable if _same_but_batch(record.config, headline.config)]
+    fitted = [record for record in alike if _same_devices(record, headline)]
     trials = one_of_each(fitted, _trial_key)
-    others = len(usable) - len(fitted)
+    others = len(usable) - len(alike)
     measurements = [_measurement(results, record) for record in trials]
     return MeasuredGroup(
         model=model_name(headline),
@@ -48,7 +50,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(*_one_device(results, trials), *measurements),
-        notes=tuple(_notes(results, usable, fitted, headline)),
+        notes=tuple(_notes(results, usable, alike, headline)),
     )
 
 
@@ -87,6 +89,12 @@ def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
     if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
         return False
     return same_question(without_batch(config), without_batch(headline))
+
+
+def _same_devices(record: TrialRecord, headline: TrialRecord) -> bool:
+    """Not known to be of different kinds."""
+    names = {record.device_name, headline.device_name} - {None}
+    return len(names) < 2
 
 
 def _has(config: Configuration, chosen: Mapping[str, str]) -> bool:
@@ -179,7 +187,7 @@ def _of_baseline(baseline: Baseline, batch: int, micro: int, of_all: int | None)
 def _notes(
     results: MeasuredStudy,
     usable: Sequence[TrialRecord],
-    fitted: Sequence[TrialRecord],
+    alike: Sequence[TrialRecord],
     headline: TrialRecord,
 ) -> list[str]:
     notes = []
@@ -187,10 +195,14 @@ def _notes(
     if oversubscribed:
         trials = "trial" if oversubscribed == 1 else "trials"
         notes.append(f"{oversubscribed} oversubscribed {trials} left out: more workers than cores")
-    devices = sorted({record.device_name for record in fitted if record.device_name})
-    if len(devices) > 1:
-        notes.append(f"devices of several kinds are fitted together: {', '.join(devices)}")
-    others = len(usable) - len(fitted)
+    foreign = [record for record in alike if not _same_devices(record, headline)]
+    if foreign:
+        names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
+        trials = "trial" if len(foreign) == 1 else "trials"
+        notes.append(
+            f"fitted: {headline.device_name}; {len(foreign)} {trials} on other devices left out: {names}"
+        )
+    others = len(usable) - len(alike)
     if others:
         words = label_without_batch(results.study, headline.config)
         trials = "trial" if others == 1 else "trials"
