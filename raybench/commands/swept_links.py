@@ -1,4 +1,4 @@
-"""The lines of a sweep of collectives, for what is concluded of trials on the same network."""
+"""A sweep's lines of latency and bandwidth, checked against the devices of the trials."""
 
 from __future__ import annotations
 
