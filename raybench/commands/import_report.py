@@ -29,7 +29,7 @@ def report_file(
     """
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
-    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling or "weak")]
+    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling)]
     if quiet:
         console.print(imported_answer(models), soft_wrap=True, highlight=False, markup=False)
     else:

@@ -16,6 +16,7 @@ from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
 from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
+from raybench.commands.swept_links import swept_links
 from raybench.errors import RequestError
 from raybench.report import formats
 from raybench.report.files import write_whole
@@ -72,6 +73,8 @@ class Source:
     epoch_samples: int | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # cpu or cuda, and their names, where they are known
+    device_names: tuple[str, ...] = ()
 
 
 def run_predict(options: PredictOptions, console: Console) -> int:
@@ -84,7 +87,9 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     )
     if options.for_at_most is not None and not prices.are_known:
         raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
-    work, link = _work(options, source), _link(options.communication)
+    work, link = _work(options, source), None
+    if options.communication is not None:
+        link = swept_links(options.communication, source.devices, source.device_names)
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
@@ -110,7 +115,9 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
     from raybench.analysis.prediction.of_table import groups_of_table
     from raybench.records.measured_csv import read_measured_csv
 
-    return Source(groups_of_table(read_measured_csv(path), scaling or "weak", setting))
+    table = read_measured_csv(path)
+    names = tuple(dict(row.context)["device_name"] for row in table.rows)
+    return Source(groups_of_table(table, scaling, setting), device_names=names)
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
@@ -139,6 +146,8 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         epoch_samples=results.epoch_samples,
         epochs=study.training.epochs if study.training else None,
         notes=notes,
+        devices=tuple(record.config.device for record in results.tried),
+        device_names=tuple(record.device_name for record in results.tried if record.device_name),
     )
 
 
@@ -164,17 +173,6 @@ def _work(options: PredictOptions, source: Source) -> tuple[Work, ...]:
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
     return works(samples, epochs)
-
-
-def _link(directory: Path | None) -> Mapping[LinkKey, Link] | None:
-    if directory is None:
-        return None
-    from raybench.analysis.collectives.link import link
-    from raybench.records.store import ResultsDirectory
-
-    with ResultsDirectory.open_readonly(directory) as store:
-        store.sweep()  # a study is refused
-        return link(store.latest().values())
 
 
 def _outlook(

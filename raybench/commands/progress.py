@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
@@ -45,8 +46,10 @@ class StudyProgress:
             self._say_what_if(record)
 
     def _say_what_if(self, record: TrialRecord) -> None:
-        """Once, by the first trial of the default that was taken apart: before other buckets are measured."""
-        if "bucket_cap_mb" not in self._study.knobs.explored():
+        """Once, by the trial by which the report says it, before other buckets are measured there."""
+        size = record.config.world_size
+        at_target = size == choice.target_world_size(self._study, (size,))
+        if "bucket_cap_mb" not in self._study.knobs.explored() or not at_target:
             return
         chosen = bucket_choice(self._study, record)
         if chosen is not None:

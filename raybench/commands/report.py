@@ -13,6 +13,7 @@ import typer
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.options import parse_path
 from raybench.commands.paths import shown_path
+from raybench.commands.swept_links import swept_links
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
@@ -57,25 +58,17 @@ def report(
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
-    links = {} if communication is None else _swept_links(communication)
     with ResultsDirectory.open_readonly(directory) as store:
+        links: Mapping[LinkKey, Link] = {}
+        if communication is not None:
+            records = store.latest().values()
+            links = swept_links(
+                communication,
+                (each.request.config.device for each in records),
+                (each.device_name for each in records),
+            )
         code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links)
     raise typer.Exit(code)
-
-
-def _swept_links(directory: Path) -> Mapping[LinkKey, Link]:
-    """The lines of a sweep's collectives. Raises ``RequestError`` where the directory is none of a sweep."""
-    from raybench.analysis.collectives.link import link
-    from raybench.errors import RequestError
-    from raybench.records.store import ResultsDirectory
-
-    with ResultsDirectory.open_readonly(directory) as store:
-        if not store.is_sweep:
-            raise RequestError(
-                f"--communication: the results directory of a sweep, as `raybench communication` writes one "
-                f"(received {directory}, of a study)"
-            )
-        return link(store.latest().values())
 
 
 @dataclass(frozen=True)

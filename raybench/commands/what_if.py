@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raybench.analysis.whatif.changes import Change
 from raybench.commands.exit_codes import DONE
 from raybench.commands.options import parse_bucket_sizes, parse_list
+from raybench.commands.swept_links import swept_links
 from raybench.errors import RequestError
 from raybench.spec.toml import received
 
@@ -60,7 +61,6 @@ def run_what_if(
     ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
     ``RequestError`` where nothing can be said.
     """
-    from raybench.analysis.collectives.link import link
     from raybench.analysis.measured import measured_study
     from raybench.analysis.whatif.predictions import what_if
     from raybench.analysis.whatif.study import trial_to_ask
@@ -73,13 +73,13 @@ def run_what_if(
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = measured_study(store.study(), list(store.latest().values()))
-    links = None
-    if communication is not None:
-        with ResultsDirectory.open_readonly(communication) as store:
-            store.sweep()  # refuses a study
-            links = link(store.latest().values())
     record = trial_to_ask(results)
-    found = None
+    found = links = None
+    if communication is not None:
+        asked = results.complete if record is None else [record]
+        links = swept_links(
+            communication, (each.config.device for each in asked), (each.device_name for each in asked)
+        )
     if record is not None:
         others = _of_the_study(results.measured, record)
         found = what_if(record, changes, others=others, measured=others, links=links)

@@ -20,7 +20,15 @@ from raybench.spec.knobs import Setting
 from raybench.spec.toml import received
 
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
-OPTIONAL = ("communication_s", "placement", "model", "device_name", "step_time_low_s", "step_time_high_s")
+OPTIONAL = (
+    "communication_s",
+    "placement",
+    "model",
+    "device_name",
+    "step_time_low_s",
+    "step_time_high_s",
+    "scaling",
+)
 COMPARED_ROLES = ("scaling", "search")  # of a summary.csv: trials of the study's own questions
 MOST_DEVICES, MOST_SAMPLES = 10**6, 10**12
 LEAST_S, MOST_S = 1e-9, 1e7  # of a step: what lies outside is in another unit
@@ -44,7 +52,8 @@ class MeasuredRow:
     world_size: int
     workers: tuple[int, ...]  # on each node, where the placement says so
     placement: str
-    batch_size: int  # as the file has it; of a summary.csv per device
+    batch_size: int  # as the file has it
+    is_per_device: bool  # a summary.csv's is whatever the scaling
     global_batch_size: int | None  # of a summary.csv
     gradient_accumulation: int
     step_time_s: float
@@ -201,12 +210,13 @@ def _row(
         model=named.get("model", "") or path.stem,
         context=tuple((name, named.get(name, "")) for name in ("device_name", "input", "study")),
         setting=tuple((name, named[name]) for name in _settings(header, is_summary)),
-        scaling=_scaling(named) if is_summary else None,
+        scaling=_scaling(named) if is_summary or named.get("scaling") else None,
         nodes=nodes,
         world_size=world_size,
         workers=() if is_summary else _workers(placement, world_size, nodes),
         placement=placement,
         batch_size=_whole(named, "batch_size"),
+        is_per_device=is_summary,
         global_batch_size=_whole(named, "global_batch_size") if named.get("global_batch_size") else None,
         gradient_accumulation=_whole(named, "gradient_accumulation")
         if named.get("gradient_accumulation")

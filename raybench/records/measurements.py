@@ -85,6 +85,7 @@ class GradientTimeline(Frozen):
 
     # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
     parameter_bytes: tuple[int, ...]
+    element_bytes: int | None = None  # of the type that all of them have; None: an older record
     # since that backward pass began; the gradient is then copied into its bucket
     ready_s: tuple[float, ...]
     before_s: float  # from the step's begin to that of its last backward pass
@@ -93,7 +94,8 @@ class GradientTimeline(Frozen):
     # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
     micro_batch_s: float | None = None
     num_steps: int
-    half_batch: HalfBatch | None = None  # None: its batches cannot be cut, or it is compiled for one size
+    half_batch: HalfBatch | None = None  # None: ``no_half_batch`` says why
+    no_half_batch: str = ""
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
     communication_cores: float | None = None
 

@@ -48,7 +48,7 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
     shown = list(largest.values())
     for each in shown if len(shown) <= MOST_BATCHES else (shown[0], shown[-1]):
         at = f"{devices_words(each.shape.world_size)} at {of_all}batch {each.batch_size:,}"
-        if each.speedup is None or each.efficiency is None:
+        if each.speedup is None or each.efficiency is None or each.status is None:
             yield f"{at}: no other world size to compare with"
             continue
         status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
@@ -59,12 +59,13 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
 def worth_words(worth: Worth, outlook: Outlook) -> str:
     """How many devices for this batch, with the numbers that say so."""
     at, run = way_words(worth.way, outlook), _spent(worth.way)
+    head = f"for a run{_without_restarts(outlook)} use"
     if worth.way is worth.fewest:
-        words = f"for a run use {at}: {run}"
+        words = f"{head} {at}: {run}"
     else:
         few = devices_words(worth.fewest.expected.shape.world_size)
         speedup, against = plain_times(worth.speedup), _spent(worth.fewest)
-        words = f"for a run use {at}: {run}, {speedup} as fast as {few} ({against})"
+        words = f"{head} {at}: {run}, {speedup} as fast as {few} ({against})"
     if worth.further is None or worth.returns is None:
         return f"{words}; more were neither measured nor predicted"
     size = devices_words(worth.further.expected.shape.world_size)
@@ -102,15 +103,22 @@ def _limits(outlook: Outlook) -> Iterator[str]:
 
 
 def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
+    head += _without_restarts(outlook)
     told = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
+    has_interval = found.way.run.time_s.low < found.way.run.time_s.high
+    chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
     if not found.keeps:
-        return f"{head}: none of what was measured or predicted; nearest is {told}, {_chance(found)} {limit}"
-    if found.way.run.time_s.low == found.way.run.time_s.high:
-        return f"{head}: {told} (nobody said how sure that is)"
-    words = f"{head}: {told}, {_chance(found)} {limit}"
-    if found.surer is None:
+        return f"{head}: none of what was measured or predicted; nearest is {told}{chance}"
+    words = f"{head}: {told}{chance}"
+    if found.surer is None or not has_interval:
         return words
     return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
+
+
+def _without_restarts(outlook: Outlook) -> str:
+    """What a run of epochs takes beside its steps, and is not known of other numbers of devices."""
+    epochs = any(work.is_run and work.epochs for work in outlook.work)
+    return " (without restarts of the loader)" if epochs else ""
 
 
 def _chance(found: Limited) -> str:
@@ -159,4 +167,5 @@ def _refusals(outlook: Outlook) -> Iterator[str]:
 def _held_out(outlook: Outlook) -> Iterator[str]:
     error = outlook.forecast.fitted.held_out_error
     if error is not None:
-        yield f"error of the fit on world sizes that it was not shown: {error:.0%} in the mean"
+        shown = "world sizes that it was not shown, by which its form was chosen"
+        yield f"error of the fit on {shown}: {error:.0%} in the mean"

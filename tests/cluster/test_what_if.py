@@ -55,7 +55,7 @@ def test_buckets_are_predicted_from_one_trial(nodes: LocalNodes, tmp_path: Path)
     assert code == 0, output
     told = " ".join(output.split())
     # said when the default is done, before the first of the others
-    assert told.index("what if: ") < told.index("0.5 MiB buckets: ")
+    assert told.index("what if, on ") < told.index("0.5 MiB buckets: ")
     with ResultsDirectory.open_readonly(tmp_path / "out") as store:
         results = measured_study(store.study(), list(store.latest().values()))
     chosen = study_what_if(results)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from raybench.analysis.prediction.joint import Joint
+from raybench.analysis.prediction.measured_groups import micro_batch
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.posterior import Posterior
 from raybench.analysis.prediction.refusals import FARTHEST, Reach
@@ -36,16 +37,30 @@ def _best(
     question = questions[index]
     before, all_after = joint.half_widths_after(index)
     after = all_after[len(questions) :]
+    if reach.missing_sizes > 1:  # no one measurement will do
+        return _several(question.shape, reach)
     helps = np.array([_helps(question, candidate, reach) for candidate in candidates])
     if not helps.any() or (before < WIDE and not reach.refusal(question)):
         return ""
     best = int(np.argmin(np.where(helps, after, np.inf)))
     if after[best] > (1 - LEAST_GAIN) * before and not reach.refusal(question):
         return ""
+    of_all, batch = candidates[best].global_batch_size, candidates[best].batch_size
+    at = f"batch {batch}" if of_all is None else f"global batch {of_all}"
     return (
-        f"measure {in_words(candidates[best].shape)} at batch {candidates[best].batch_size}: the interval at "
+        f"measure {in_words(candidates[best].shape)} at {at}: the interval at "
         f"{question.shape.world_size} devices shrinks from ±{before:.0%} to ±{after[best]:.0%}"
     )
+
+
+def _several(shape: Shape, reach: Reach) -> str:
+    """What lets a shape be answered where one world size was measured."""
+    words = "measure two more world sizes"
+    if shape.world_size > FARTHEST * reach.largest:
+        words += f", one of them {-(-shape.world_size // FARTHEST)} or more"
+    if shape.nodes > 1 and not reach.crosses_nodes:
+        words += ", one of them on several nodes"
+    return words
 
 
 def _helps(question: Question, candidate: Question, reach: Reach) -> bool:
@@ -54,8 +69,7 @@ def _helps(question: Question, candidate: Question, reach: Reach) -> bool:
         return False
     if candidate.shape.nodes > question.shape.nodes:
         return False
-    refused = reach.refusal(question)
-    return not refused or reach.with_measured(candidate.shape).refusal(question) != refused
+    return not reach.with_measured(candidate.shape).refusal(question)
 
 
 def _candidates(
@@ -78,15 +92,28 @@ def _candidates(
         if each * count <= limit
     }
     shapes |= {Shape.even(size, -(-size // max(asked))) for size in far}
-    batches = sorted({each.batch_size for each in points})
-    near = {batches[0], batches[-1], *(each.batch_size for each in questions)}
     measured = {(tuple(sorted(each.shape.workers)), each.batch_size) for each in points}
     return [
-        Question(shape, batch)
+        candidate
         for shape in sorted(shapes)
-        for batch in sorted(near)
-        if (shape.workers, batch) not in measured
+        for candidate in _at(shape, questions, points)
+        if (shape.workers, candidate.batch_size) not in measured
     ]
+
+
+def _at(shape: Shape, questions: Sequence[Question], points: Sequence[MeasuredPoint]) -> list[Question]:
+    """Batches near those measured, or, where they are of all devices, those that are asked for."""
+    size, asked = shape.world_size, {(each.global_batch_size, each.passes) for each in questions}
+    divided = sorted((batch, passes) for batch, passes in asked if batch is not None)
+    if divided:
+        return [
+            Question(shape, micro_batch(batch, size, "strong", passes), batch, passes)
+            for batch, passes in divided
+            if batch >= size * passes
+        ]
+    batches = sorted({each.batch_size for each in points})
+    near = {batches[0], batches[-1], *(each.batch_size for each in questions)}
+    return [Question(shape, batch) for batch in sorted(near)]
 
 
 def in_words(shape: Shape) -> str:

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,8 @@ class AmdahlLine:
 class AmdahlFit:
     """Amdahl's serial fraction of all points together, and the law through each line of points.
 
-    A line is what was measured with one batch per device, or, where no batch was measured at two world
-    sizes, with one global batch. ``is_strong`` says which.
+    A line is what was measured with one batch per device, or with one global batch. ``is_strong`` says
+    which.
     """
 
     serial_fraction: Estimate
@@ -54,7 +55,7 @@ class AmdahlFit:
     def step_time_s(self, question: Question) -> float | None:
         """A step by the law of its batch, in s; None for a batch without a line."""
         n = question.shape.world_size
-        line = self.lines.get(question.batch_size * (n if self.is_strong else 1))
+        line = self.lines.get(_batch_of(question, self.is_strong))
         if line is None:
             return None
         return line.one_device_s / amdahl_speedup(line.serial_fraction, n) * (1 if self.is_strong else n)
@@ -72,9 +73,15 @@ class AmdahlFit:
         return max(1, math.floor((math.sqrt((1 - f) / least_return) - (1 - f)) / f))
 
 
-def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
-    """The law fitted to logarithms, least absolute residuals; None without two world sizes of a batch."""
-    for is_strong in (False, True):
+def fit_amdahl(
+    points: Sequence[MeasuredPoint], scaling: Literal["weak", "strong"] | None = None
+) -> AmdahlFit | None:
+    """The law fitted to logarithms, least absolute residuals; None without two world sizes of a batch.
+
+    ``scaling``: in which the points were measured; None: weak, or strong where no batch per device was
+    measured at two world sizes.
+    """
+    for is_strong in (False, True) if scaling is None else (scaling == "strong",):
         lines = _lines(points, is_strong)
         if lines:
             return _fitted(lines, is_strong)
@@ -105,7 +112,7 @@ def _lines(points: Sequence[MeasuredPoint], is_strong: bool) -> dict[int, _Line]
     """The points of each batch that was measured at two world sizes or more."""
     groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
     for point in points:
-        groups[point.batch_size * (point.shape.world_size if is_strong else 1)].append(point)
+        groups[_batch_of(point, is_strong)].append(point)
     found = {}
     for batch, group in sorted(groups.items()):
         sizes = np.array([each.shape.world_size for each in group], dtype=np.float64)
@@ -113,6 +120,14 @@ def _lines(points: Sequence[MeasuredPoint], is_strong: bool) -> dict[int, _Line]
             work = np.zeros(len(group)) if is_strong else np.log(sizes)
             found[batch] = _Line(sizes, work - np.log([each.step_time_s for each in group]))
     return found
+
+
+def _batch_of(each: MeasuredPoint | Question, is_strong: bool) -> int:
+    """Per device, or of all of them: as it was asked for, else what they have together."""
+    if not is_strong:
+        return each.batch_size
+    passes = each.passes if isinstance(each, Question) else 1
+    return each.global_batch_size or each.batch_size * each.shape.world_size * passes
 
 
 def _fitted(lines: Mapping[int, _Line], is_strong: bool) -> AmdahlFit:

@@ -61,7 +61,7 @@ class Forecast:
 
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
-    measured: tuple[Expected, ...]  # by batch, the smallest world size first
+    measured: tuple[Expected, ...]  # of ``scaling``: by batch, the smallest world size first
     predicted: tuple[Expected, ...]
     fitted: Fitted
 
@@ -107,7 +107,7 @@ def forecast(
     per device become global ones of the same size, and global ones those that a device had. ``link``: what a
     sweep of collectives says of the network.
     """
-    fitted = fit(group.points, link)
+    fitted = fit(group.points, link, group.scaling)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":
@@ -117,7 +117,9 @@ def forecast(
         for batch in batches
         for each in _answers(group, fitted, asked, batch, sorted(shapes, key=_order))
     ]
-    return Forecast(group, asked, _measured(group, fitted), tuple(predicted), fitted)
+    # a batch of one scaling is not the same batch in the other, so its steps do not stand beside the answers
+    measured = _measured(group, fitted) if asked == group.scaling else ()
+    return Forecast(group, asked, measured, tuple(predicted), fitted)
 
 
 def doublings(group: MeasuredGroup) -> tuple[int, ...]:
@@ -169,8 +171,10 @@ def _answers(
 ) -> list[Expected]:
     """One batch on every shape."""
     possible = [shape for shape in shapes if _has_a_sample_each(batch, shape, scaling, group.passes)]
+    of_all = batch if scaling == "strong" else None
     questions = [
-        Question(shape, micro_batch(batch, shape.world_size, scaling, group.passes)) for shape in possible
+        Question(shape, micro_batch(batch, shape.world_size, scaling, group.passes), of_all, group.passes)
+        for shape in possible
     ]
     said = dict(zip(possible, fitted.predict(questions), strict=True))
     return [_answer(group, fitted, scaling, batch, shape, said.get(shape)) for shape in shapes]
@@ -207,7 +211,7 @@ def _answer(
         return found
     efficiency = None
     if said.step_time_s is not None:
-        alone_s = _one_device_s(group, fitted, batch)
+        alone_s = _one_device_s(group, fitted, scaling, batch)
         efficiency = _over_one(alone_s, said.step_time_s, shape.world_size)
     return replace(found, efficiency=efficiency, naive_step_time_s=_naive_s(group, batch))
 
@@ -220,15 +224,16 @@ def _naive_s(group: MeasuredGroup, batch: int) -> float | None:
     return max(same, key=lambda each: each.point.shape.world_size).step_time_s.value
 
 
-def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:
+def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int) -> Estimate:
     """A step of the whole batch on one device: as measured, else as the model has it."""
+    micro = micro_batch(batch, 1, scaling, group.passes)
     alone = (
         each.step_time_s
         for each in group.distinct
-        if each.point.shape.world_size == 1 and each.batch_size == batch
+        if each.point.shape.world_size == 1 and each.point.batch_size == micro
     )
     measured = next(alone, None)
-    return measured if measured is not None else fitted.compute_s(-(-batch // group.passes))
+    return measured if measured is not None else fitted.compute_s(micro)
 
 
 def _over_one(alone_s: Estimate, step_s: Estimate, world_size: int) -> Estimate:
@@ -243,7 +248,7 @@ def _measured(group: MeasuredGroup, fitted: Fitted) -> tuple[Expected, ...]:
 def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expected:
     size, efficiency = each.point.shape.world_size, each.efficiency
     if efficiency is None:
-        alone_s = _one_device_s(group, fitted, each.batch_size)
+        alone_s = _one_device_s(group, fitted, group.scaling, each.batch_size)
         efficiency = unpaired_ratio(alone_s, each.step_time_s)
         efficiency = efficiency.scaled(1 / size) if group.scaling == "strong" else efficiency
     return Expected(

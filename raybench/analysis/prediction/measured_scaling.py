@@ -14,6 +14,8 @@ from raybench.analysis.prediction.points import Shape
 class MeasuredScaling:
     """How one batch scales on one shape; None where no smaller world size was measured with it.
 
+    The baseline itself, and other shapes of as many devices, have no status: nothing was scaled.
+
     Ratios of times that were not measured in the same rounds: where their intervals are not known, neither is
     that of the ratio.
     """
@@ -66,7 +68,7 @@ def _scaling(group: MeasuredGroup, each: Measurement, base: Measurement | None) 
         baseline_world_size=base_size,
         speedup=speedup,
         efficiency=efficiency,
-        status=status(speedup, efficiency),
+        status=None if size == base_size else status(speedup, efficiency),
     )
 
 

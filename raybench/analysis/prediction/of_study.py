@@ -29,7 +29,8 @@ _KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
 
-    Oversubscribed trials are left out. None where nothing that may be fitted was measured.
+    Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
+    trials. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.tried if not record.config.oversubscribed]
     headline = results.headline
@@ -38,9 +39,10 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
         headline = choice.headline(results.study, matching, results.target_world_size)
     if headline is None:
         return None
-    fitted = [record for record in usable if _same_but_batch(record.config, headline.config)]
+    alike = [record for record in usable if _same_but_batch(record.config, headline.config)]
+    fitted = [record for record in alike if _same_devices(record, headline)]
     trials = one_of_each(fitted, _trial_key)
-    others = len(usable) - len(fitted)
+    others = len(usable) - len(alike)
     measurements = [_measurement(results, record) for record in trials]
     return MeasuredGroup(
         model=model_name(headline),
@@ -48,7 +50,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(*_one_device(results, trials), *measurements),
-        notes=tuple(_notes(results, usable, fitted, headline)),
+        notes=tuple(_notes(results, usable, alike, headline)),
     )
 
 
@@ -89,6 +91,12 @@ def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
     return same_question(without_batch(config), without_batch(headline))
 
 
+def _same_devices(record: TrialRecord, headline: TrialRecord) -> bool:
+    """Not known to be of different kinds."""
+    names = {record.device_name, headline.device_name} - {None}
+    return len(names) < 2
+
+
 def _has(config: Configuration, chosen: Mapping[str, str]) -> bool:
     """On one device what has no effect there is whatever is chosen."""
     indifferent = config.setting.indifferent(config.world_size)
@@ -127,6 +135,7 @@ def _measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
             found.step_time_s.value,
             compute_s,
             log_error(found.step_time_s),
+            config.setting.batch_size if config.scaling == "strong" else None,
         ),
         batch_size=config.setting.batch_size,
         step_time_s=found.step_time_s,
@@ -164,20 +173,21 @@ def _one_device(results: MeasuredStudy, trials: Sequence[TrialRecord]) -> list[M
             continue
         known.add(batch)
         micro = batch if config.scaling == "weak" else batch // config.setting.gradient_accumulation
-        found.append(_of_baseline(baseline, batch, micro))
+        of_all = batch if config.scaling == "strong" else None
+        found.append(_of_baseline(baseline, batch, micro, of_all))
     return found
 
 
-def _of_baseline(baseline: Baseline, batch: int, micro: int) -> Measurement:
+def _of_baseline(baseline: Baseline, batch: int, micro: int, of_all: int | None) -> Measurement:
     step_s = baseline.step_time_s
-    point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s))
+    point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s), of_all)
     return Measurement(point, batch, step_s)
 
 
 def _notes(
     results: MeasuredStudy,
     usable: Sequence[TrialRecord],
-    fitted: Sequence[TrialRecord],
+    alike: Sequence[TrialRecord],
     headline: TrialRecord,
 ) -> list[str]:
     notes = []
@@ -185,10 +195,14 @@ def _notes(
     if oversubscribed:
         trials = "trial" if oversubscribed == 1 else "trials"
         notes.append(f"{oversubscribed} oversubscribed {trials} left out: more workers than cores")
-    devices = sorted({record.device_name for record in fitted if record.device_name})
-    if len(devices) > 1:
-        notes.append(f"devices of several kinds are fitted together: {', '.join(devices)}")
-    others = len(usable) - len(fitted)
+    foreign = [record for record in alike if not _same_devices(record, headline)]
+    if foreign:
+        names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
+        trials = "trial" if len(foreign) == 1 else "trials"
+        notes.append(
+            f"fitted: {headline.device_name}; {len(foreign)} {trials} on other devices left out: {names}"
+        )
+    others = len(usable) - len(alike)
     if others:
         words = label_without_batch(results.study, headline.config)
         trials = "trial" if others == 1 else "trials"

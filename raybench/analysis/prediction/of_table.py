@@ -24,16 +24,23 @@ SettingKey = tuple[tuple[str, str], ...]  # knobs and variables with their value
 
 
 def groups_of_table(
-    table: MeasuredTable, scaling: ScalingMode = "weak", chosen: Mapping[str, str] | None = None
+    table: MeasuredTable, asked: ScalingMode | None = None, chosen: Mapping[str, str] | None = None
 ) -> list[MeasuredGroup]:
     """A group for each model, device, input and study, in the file's order, of one setting.
 
-    ``scaling`` is that of a file that does not say it; ``chosen`` has values of knobs. Of several settings
-    that fit, the one of the most world sizes is taken, of these the one of the most rows, then the first.
+    ``asked`` is the scaling of a file that does not say it, else weak; ``chosen`` has values of knobs. Of
+    several settings that fit, the one of the most world sizes is taken, of these the one of the most rows,
+    then the first.
 
     Raises:
-        RequestError: no row has the chosen setting.
+        RequestError: no row has the chosen setting, or the file says that its batches are the others.
     """
+    scaling = asked or "weak"
+    said = sorted({row.scaling for row in table.rows if row.scaling and not table.is_summary} - {scaling})
+    if asked is not None and said:
+        raise RequestError(
+            f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
+        )
     families: dict[tuple[object, ...], list[MeasuredRow]] = {}
     for row in table.rows:
         key: tuple[object, ...] = (
@@ -171,7 +178,7 @@ def _place(row: MeasuredRow) -> tuple[object, ...]:
 def _measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
     shape = _shape(row, per_node)
     asked, micro = row.batch_size, micro_batch(row.batch_size, row.world_size, scaling, passes)
-    if row.scaling == "strong":  # a summary.csv has the batch per device in its place
+    if scaling == "strong" and row.is_per_device:  # a summary.csv has the batch per device in its place
         asked, micro = row.global_batch_size or row.batch_size * row.world_size * passes, row.batch_size
     step_s = without_interval(row.step_time_s)
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
@@ -180,8 +187,9 @@ def _measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: 
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
     samples = row.global_batch_size or micro * passes * row.world_size
+    of_all = asked if scaling == "strong" else None
     return Measurement(
-        point=MeasuredPoint(shape, micro, row.step_time_s, compute_s, log_error(step_s)),
+        point=MeasuredPoint(shape, micro, row.step_time_s, compute_s, log_error(step_s), of_all),
         batch_size=asked,
         step_time_s=step_s,
         joules_per_sample=row.energy_joules / samples if row.energy_joules else None,

@@ -36,7 +36,8 @@ class MeasuredPoint:
 
     ``compute_s`` is that of the bare step on all devices at once, where it was measured apart (``crowd``,
     or the step less its communication); ``log_error`` is the standard error of the logarithm of
-    ``step_time_s``, None where nobody said.
+    ``step_time_s``, None where nobody said. ``global_batch_size``: that of strong scaling as it was asked
+    for, which devices may divide unevenly.
     """
 
     shape: Shape
@@ -44,14 +45,20 @@ class MeasuredPoint:
     step_time_s: float
     compute_s: float | None = None
     log_error: float | None = None
+    global_batch_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be predicted: a step of this batch per device on this shape."""
+    """What is to be predicted: a step of this batch per device on this shape.
+
+    ``global_batch_size``: under strong scaling what all devices divide, each in ``passes`` of ``batch_size``.
+    """
 
     shape: Shape
     batch_size: int
+    global_batch_size: int | None = None
+    passes: int = 1
 
 
 @dataclass(frozen=True)

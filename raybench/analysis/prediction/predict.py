@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -64,8 +65,14 @@ class Fitted:
         return Prediction(question, step, efficiency, naive, amdahl, "", advised)
 
 
-def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = None) -> Fitted:
+def fit(
+    points: Sequence[MeasuredPoint],
+    link: Mapping[LinkKey, Link] | None = None,
+    scaling: Literal["weak", "strong"] | None = None,
+) -> Fitted:
     """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
+
+    ``scaling``, in which the points were measured, says which batches Amdahl's law compares.
 
     Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no
     error: the predictions then say why they are refused.
@@ -78,7 +85,7 @@ def fit(points: Sequence[MeasuredPoint], link: Mapping[LinkKey, Link] | None = N
     swept = swept_lines(link)
     names, held_out = chosen(usable, swept)
     variants = tuple(fitted(usable, name, swept) for name in names)
-    return Fitted(usable, fit_amdahl(usable), variants, held_out, Reach.of(usable, swept))
+    return Fitted(usable, fit_amdahl(usable, scaling), variants, held_out, Reach.of(usable, swept))
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:

@@ -30,6 +30,11 @@ class Reach:
         """The largest measured world size."""
         return self.sizes[-1]
 
+    @property
+    def missing_sizes(self) -> int:
+        """World sizes to be measured before anything is answered."""
+        return max(0, FEWEST_SIZES - len(self.sizes))
+
     def with_measured(self, shape: Shape) -> Reach:
         """After one more measurement."""
         sizes = tuple(sorted({*self.sizes, shape.world_size}))
@@ -38,7 +43,7 @@ class Reach:
     def refusal(self, question: Question) -> str:
         """Why there is no answer; empty where there is one."""
         shape = question.shape
-        if len(self.sizes) < FEWEST_SIZES:
+        if self.missing_sizes:
             measured = ", ".join(map(str, self.sizes))
             return (
                 f"measured at {len(self.sizes)} world size(s) ({measured}): a prediction needs {FEWEST_SIZES}"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from raybench.analysis.labels import setting_words
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.model import StepModel
-from raybench.analysis.whatif.schedule import Compute, Wire
+from raybench.analysis.whatif.schedule import Compute
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 
-COMPRESSED = 0.5  # of the bytes of fp32
+COMPRESSED_BYTES, USUAL_BYTES = 2, 4  # of an element of fp16 and bf16, and of fp32
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,12 @@ class Rates:
     backward: float = 1.0
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
     cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
+    compressed: float = COMPRESSED_BYTES / USUAL_BYTES  # of the gradients' bytes
+    s_per_byte: float | None = None  # of another link; None: the model's own
 
 
-def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates, wire: Wire) -> StepModel:
-    """The model of a trial of ``config`` under another ``setting`` and ``wire``.
+def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates) -> StepModel:
+    """The model of a trial of ``config`` under another ``setting``.
 
     Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
     one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
@@ -78,7 +80,10 @@ def changed(model: StepModel, config: Configuration, setting: Setting, rates: Ra
     is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
     copies = (is_compressed - was) * rates.cast
     copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
-    share = model.bytes_share * (COMPRESSED if is_compressed else 1.0) / (COMPRESSED if was else 1.0)
+    share = model.bytes_share * rates.compressed ** (is_compressed - was)
+    wire = model.wire
+    if rates.s_per_byte is not None:
+        wire = replace(wire, s_per_byte=rates.s_per_byte)
     return replace(
         model,
         compute=Compute(

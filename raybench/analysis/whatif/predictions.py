@@ -12,9 +12,17 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.same_setting import same_question, scaling_first
 from raybench.analysis.whatif.batches import compute_of_batch
 from raybench.analysis.whatif.buckets import BucketCap, assign
-from raybench.analysis.whatif.changes import COMPRESSED, Change, ComputeOfBatch, Rates, changed
+from raybench.analysis.whatif.changes import (
+    COMPRESSED_BYTES,
+    USUAL_BYTES,
+    Change,
+    ComputeOfBatch,
+    Rates,
+    changed,
+)
 from raybench.analysis.whatif.model import MOST_SLOWDOWN, WAYS, StepModel, Way, compute_of
 from raybench.analysis.whatif.wire import KnownWire, wire_of
+from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
@@ -67,8 +75,11 @@ def what_if(
     """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
 
     ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
-    at to put measured steps beside predicted ones.
+    at to put measured steps beside predicted ones. Raises ``RequestError`` for a global batch that devices
+    and micro-batches do not divide.
     """
+    for change in changes:
+        _check(record.config, change.setting(record.config.setting))
     compute, wire = compute_of(record), wire_of(record, others, links)
     if compute is None or wire is None:
         return None
@@ -83,9 +94,21 @@ def what_if(
     )
 
 
+def _check(config: Configuration, setting: Setting) -> None:
+    own, passes = config.setting, setting.gradient_accumulation
+    is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)
+    if config.scaling == "weak" or is_own or setting.batch_size % (config.world_size * passes) == 0:
+        return
+    times = f" x {passes} micro-batches" if passes > 1 else ""
+    raise RequestError(
+        f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
+        f"(received {setting.batch_size})"
+    )
+
+
 def can_be_asked(record: TrialRecord) -> bool:
-    """Whether a record has what a prediction from it needs."""
-    if record.steps is None or record.steps.gradient_timeline is None:
+    """Whether a record has what a prediction from it needs, and a core for each of its workers."""
+    if record.steps is None or record.steps.gradient_timeline is None or record.config.oversubscribed:
         return False
     return compute_of(record) is not None and wire_of(record) is not None
 
@@ -108,7 +131,7 @@ class _Trial:
         timeline = measurement.gradient_timeline
         assert timeline is not None
         cores = timeline.communication_cores
-        share = COMPRESSED if record.config.setting.gradient_compression != "none" else 1.0
+        share = _compressed(record) if record.config.setting.gradient_compression != "none" else 1.0
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
         bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
@@ -133,14 +156,22 @@ class _Trial:
         told = self.models[0]
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
         micro_s = self._micro_batch_s()
-        rates = Rates(at_batch.forward, at_batch.backward, micro_s)
-        best_s = self._step(told, change, setting, rates)
-        ends = [self._step(model, change, setting, rates) for model in self.models[1:]]
+        link = self._link(change)
+        rates = Rates(
+            at_batch.forward,
+            at_batch.backward,
+            micro_s,
+            compressed=_compressed(self.record),
+            s_per_byte=link[0] if link else None,
+        )
+        best_s = self._step(told, setting, rates)
+        ends = [self._step(model, setting, rates) for model in self.models[1:]]
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
             other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
-            ends.append(self._step(told, change, setting, other))
+            ends.append(self._step(told, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
-            ends += [self._step(told, change, setting, replace(rates, cast=cast)) for cast in CASTS]
+            ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
+        ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
         logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
         of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
@@ -149,7 +180,7 @@ class _Trial:
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
-        model = self._changed(told, change, setting, rates)
+        model = changed(told, config, setting, rates)
         schedule = model.schedule(setting.bucket_cap_mb)
         return Predicted(
             change=change,
@@ -190,15 +221,20 @@ class _Trial:
             found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
         return tuple(found)
 
-    def _changed(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> StepModel:
-        wire = model.wire
-        if change.link_bits_per_s is not None:
-            known = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
-            wire = replace(wire, s_per_byte=known.wire.s_per_byte)
-        return changed(model, self.record.config, setting, rates, wire)
+    def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
+        return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
 
-    def _step(self, model: StepModel, change: Change, setting: Setting, rates: Rates) -> float:
-        return self._changed(model, change, setting, rates).step_s(setting.bucket_cap_mb)
+    def _link(self, change: Change) -> list[float]:
+        """The time for a byte in s of the link that is asked for, then what else it may be; empty: its own.
+
+        Whatever held the measured transfers back beside the link may hold them back over a faster one.
+        """
+        if change.link_bits_per_s is None:
+            return []
+        asked = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
+        s_per_byte, own = asked.wire.s_per_byte, self.known.wire.s_per_byte
+        bent = [s_per_byte * math.exp(sign * asked.s_per_byte_half) for sign in (1, -1)]
+        return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
     def _micro_batch_s(self) -> float:
         """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
@@ -220,12 +256,28 @@ class _Trial:
         if at_batch.words:
             found.append(at_batch.words)
         if setting.gradient_compression != own.gradient_compression:
-            found.append("half the bytes; what compressing costs is assumed (a copy each way, within 0 to 3)")
+            words = f"{_compressed(self.record):.0%} of the bytes"
+            if _element_bytes(self.record) is None:
+                words += ", as of fp32: the record does not say in which type gradients are"
+            found.append(f"{words}; what compressing costs is assumed (a copy each way, within 0 to 3)")
         if change.link_bits_per_s is not None:
             found.append(
                 "the link at its rate less headers, its latency as measured; no other limit is known"
             )
+            if self.known.wire.s_per_byte in self._link(change):
+                found.append("a faster link may carry no more than was measured: that is in the interval")
         return tuple(found)
+
+
+def _element_bytes(record: TrialRecord) -> int | None:
+    """Of one gradient; None: an older record."""
+    timeline = record.steps.gradient_timeline if record.steps else None
+    return timeline.element_bytes if timeline else None
+
+
+def _compressed(record: TrialRecord) -> float:
+    """Bytes of compressed gradients over those of gradients as they are."""
+    return COMPRESSED_BYTES / (_element_bytes(record) or USUAL_BYTES)
 
 
 def _within(value: float, half: float, n: int) -> Estimate:

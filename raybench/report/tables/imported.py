@@ -45,6 +45,7 @@ def imported_row(group: MeasuredGroup, each: MeasuredScaling) -> dict[str, KnobV
         "placement": "".join(map(str, each.shape.workers)) if max(each.shape.workers) < 10 else "",
         "batch_size": each.batch_size,
         "global_batch_size": each.batch_size if of_all else each.batch_size * group.passes * size,
+        "gradient_accumulation": group.passes,
         "step_time_s": each.step_time_s.value,
         "step_time_low_s": each.step_time_s.low if is_sure else None,
         "step_time_high_s": each.step_time_s.high if is_sure else None,

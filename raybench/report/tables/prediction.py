@@ -116,14 +116,20 @@ def tradeoff_table(
         *([Column[Way]("energy, kJ", _kilojoules, right=True)] if metered else []),
     ]
     against = "money" if outlook.prices.are_known else "device time"
-    left = len(outlook.ways) - len(shown)
-    others = f" Left out: {left} that are not." if left else ""
+    others = _left_out([way for way in outlook.ways if way not in shown])
     others += " ~: predicted." if most_rows else ""
     caption = (
         f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
         f"better in both, beyond the intervals; a time without one counts as exact.{others}"
     )
     return make_table(title, caption, columns, shown)
+
+
+def _left_out(ways: Sequence[Way]) -> str:
+    best = sum(way.on_front for way in ways)
+    told = [f"{len(ways) - best} that are not"] if len(ways) > best else []
+    told += [f"{best} more that {'is' if best == 1 else 'are'}"] if best else []
+    return f" Left out: {' and '.join(told)}." if told else ""
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:

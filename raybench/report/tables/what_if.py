@@ -57,13 +57,19 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
 
 def choice_words(chosen: BucketChoice) -> str:
     """What bucket the study would choose: a sentence."""
-    first = chosen.first
-    if chosen.is_own:
-        if first.setting == chosen.found.record.config.setting:
-            return "what if: no other buckets would be faster than the default."
-        words = first.words
-        return f"what if: {words} would be {percent(first.gain)} faster than the default, not for certain."
-    return f"what if: {chosen.best.words} would be {percent(chosen.best.gain)} faster than the default."
+    first, best = chosen.first, chosen.best
+    head = f"what if, on {devices_words(chosen.found.record.config.world_size)}"
+    if not chosen.is_own:
+        return f"{head}: {best.words} would be {percent(best.gain)} faster than the default."
+    if first.setting != chosen.found.record.config.setting:
+        return (
+            f"{head}: {first.words} would be {percent(first.gain)} faster than the default, not for certain."
+        )
+    asked = [each.setting.bucket_cap_mb for each in chosen.found.points if each is not first]
+    if not asked:
+        return f"{head}: no buckets but the default's are asked for."
+    caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)
+    return f"{head}: none of {caps} MiB is predicted to be faster than the default."
 
 
 def point_words(row: Predicted) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.measurements import GradientTimeline, HalfBatch, Phase
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
@@ -48,6 +48,7 @@ class _RankTimes:
 
     whole: _OneStep
     half: _OneStep | None
+    no_half: str  # why there is none
     communication_cores: float | None
 
 
@@ -80,17 +81,21 @@ def gradient_timeline(
     team.barrier()
     cores = _communication_cores(models, team, replay_s)
     team.barrier()
-    halves = not models.setting.compile and batch_size > 1
-    own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, batch_size if halves else None))
+    no_half = "compiled for one size" if models.setting.compile else ""
+    no_half = no_half or ("a batch of one sample" if batch_size == 1 else "")
+    halves = None if no_half else HalfBatches(twin.batches, batch_size, models.workload)
+    own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, halves))
     ranks: list[_RankTimes] = team.gather(replace(own, communication_cores=cores))
     whole = _mean([each.whole for each in ranks])
-    half = _mean([each.half for each in ranks if each.half is not None])
+    no_half = next((each.no_half for each in ranks if each.no_half), no_half)
+    half = None if no_half else _mean([each.half for each in ranks if each.half is not None])
     # the leader's order is the one in which DDP has filled the buckets of all ranks
     order = np.argsort(ranks[0].whole.ready_s, kind="stable")
     assert whole is not None
     known = [each.communication_cores for each in ranks if each.communication_cores is not None]
     return GradientTimeline(
         parameter_bytes=tuple(parameters[index].nbytes for index in order),
+        element_bytes=parameters[0].element_size(),
         ready_s=tuple(_rounded(time) for time in np.maximum.accumulate(whole.ready_s[order])),
         before_s=_rounded(whole.before_s),
         backward_s=_rounded(whole.backward_s),
@@ -104,6 +109,7 @@ def gradient_timeline(
             before_s=_rounded(half.before_s),
             ready_s=_rounded(half.ready_s.max()),
         ),
+        no_half_batch=no_half,
         communication_cores=_rounded(fmean(known)) if known else None,
     )
 
@@ -142,28 +148,29 @@ def _timed(
     parameters: list[nn.Parameter],
     device: Device,
     num_steps: int,
-    batch_size: int | None,
+    half: HalfBatches | None,
 ) -> _RankTimes:
-    """Steps of this rank, each gradient's moment marked; with ``batch_size`` each followed by one of half."""
+    """Steps of this rank, each gradient's moment marked; with ``half`` each followed by one of half of it."""
     drop_ready(stepper.batches)
-    own, half = stepper.batches, None
+    own, no_half = stepper.batches, ""
     found, halves = list[_OneStep](), list[_OneStep]()
     timed = _TimedSteps(stepper, parameters, device)
     with _hooked(parameters, timed.mark):
         for _ in range(DISCARD + num_steps):
             found.append(timed.step())
-            if batch_size is None:
+            if half is None:
                 continue
-            half = half or HalfBatches(own, batch_size)
             try:
                 stepper.batches = half
                 halves.append(timed.step())
-            except Exception:  # a workload whose batches are not to be cut: then there is no half
+            except Exception as error:  # a workload whose batches are not to be cut: then there is no half
                 stepper.optimizer.zero_grad(set_to_none=True)
-                batch_size, halves = None, []
+                half, halves = None, []
+                no_half = str(error) if isinstance(error, InvalidBatchError) else type(error).__name__
             finally:
                 stepper.batches = own
-    return _RankTimes(_median(found[DISCARD:]), _median(halves[DISCARD:]) if halves else None, None)
+    of_half = _median(halves[DISCARD:]) if halves else None
+    return _RankTimes(_median(found[DISCARD:]), of_half, no_half, None)
 
 
 class _TimedSteps:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 NANOSECONDS = 1e-9
+COMPRESSED_BYTES = 2  # of an element
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,12 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
         return None
     data = _logging_data(module)
     sizes = _bucket_bytes(data)
-    halved = 2 if compression != "none" else 1
-    return DDPReport(sizes, sum(sizes) // halved, _logger_times(data))
+    travelling = sum(sizes)
+    if compression != "none":  # each element as fp16 or bf16, whatever it was
+        trained = [each for each in module.module.parameters() if each.requires_grad]
+        elements, own_bytes = sum(each.numel() for each in trained), sum(each.nbytes for each in trained)
+        travelling = travelling * COMPRESSED_BYTES * elements // own_bytes
+    return DDPReport(sizes, travelling, _logger_times(data))
 
 
 def bucket_bytes(module: DistributedDataParallel) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class StrategyModels:
 
         Raises ``InvalidTrialError`` where the model lacks what the setting needs.
         """
-        self._workload, self._optimizer, self.setting = workload, optimizer, setting
+        self.workload, self._optimizer, self.setting = workload, optimizer, setting
         self.batches, self._batches_of_all = batches, batches_of_all
         self.device, self._threads = device, threads
         self.is_sharded = setting.strategy == "fsdp"  # then the bare model has weights of its own
@@ -74,7 +74,7 @@ class StrategyModels:
     def bare_with(self, batches: Batches) -> Stepper:
         """The bare model at another batch size, on the same weights and optimizer."""
         device = self.device.torch_device
-        return Stepper(self.bare.module, self.bare.optimizer, self._workload, batches, self.setting, device)
+        return Stepper(self.bare.module, self.bare.optimizer, self.workload, batches, self.setting, device)
 
     def drop_bare(self) -> None:
         """Give back the memory of the bare model, which is made anew when it is asked for."""
@@ -118,7 +118,7 @@ class StrategyModels:
         if self.setting.compile:
             compile_module(self.copies.model)
         wrapper = ddp.wrap(self.copies.model, team, self.setting, self.device)
-        self.communication = ddp.set_communication(wrapper, self._workload, self.setting, team)
+        self.communication = ddp.set_communication(wrapper, self.workload, self.setting, team)
         wrapped = self._stepper(wrapper, self.batches)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
@@ -142,5 +142,5 @@ class StrategyModels:
         return self._stepper(module, self.batches, autocast=autocast)
 
     def _stepper(self, module: nn.Module, batches: Batches, *, autocast: bool = True) -> Stepper:
-        optimizer, device = make_optimizer(self._workload, self._optimizer, module), self.device.torch_device
-        return Stepper(module, optimizer, self._workload, batches, self.setting, device, autocast=autocast)
+        optimizer, device = make_optimizer(self.workload, self._optimizer, module), self.device.torch_device
+        return Stepper(module, optimizer, self.workload, batches, self.setting, device, autocast=autocast)

@@ -134,9 +134,10 @@ def test_limits_and_costs_in_sentences(tmp_path: Path) -> None:
             "10",
         )
     )
-    assert re.search(r"cheapest within 2 h: \d+ devices? .*device-", out)
-    assert re.search(r"fastest for at most 10: \d+ devices", out)
-    assert "for a run use" in out
+    beside = re.escape(" (without restarts of the loader)")
+    assert re.search(rf"cheapest within 2 h{beside}: \d+ devices? .*device-", out)
+    assert re.search(rf"fastest for at most 10{beside}: \d+ devices", out)
+    assert "for a run (without restarts of the loader) use" in out
     assert "a run of 90 epochs" in out
     assert "Time and cost" in out
     quiet = answer("predict", written(tmp_path), "--within", "2h", "--quiet")
@@ -293,7 +294,52 @@ def test_the_network_of_a_sweep(tmp_path: Path) -> None:
     assert "a sweep of collectives" in refused("predict", tmp_path / "sweep")
 
 
+def test_the_network_of_other_devices_is_refused(tmp_path: Path) -> None:
+    records, found = swept(world_sizes=(2, 4), message_bytes=(1024, 65536, 1 << 20))
+    place = records[0].request.config.model_copy(update={"device": "cuda"})
+    other = {
+        "named": [each.model_copy(update={"device_name": "another CPU"}) for each in records],
+        "cuda": [
+            each.model_copy(update={"request": each.request.model_copy(update={"config": place})})
+            for each in records
+        ],
+    }
+    for name, swept_ones in other.items():
+        with ResultsDirectory.create(tmp_path / name, found.sweep, environments.capture()) as store:
+            for record in swept_ones:
+                store.append(record)
+    source = results(tmp_path)
+    for command in (["predict", source], ["report", source]):
+        by_name = refused(*command, "--communication", tmp_path / "named")
+        assert "a sweep of the trials' devices, " in by_name
+        assert "(received another CPU)" in by_name
+        by_backend = refused(*command, "--communication", tmp_path / "cuda")
+        assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
+
+
 # --- report of a file
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_what_a_report_of_a_file_has_written_is_read_as_it_was_meant(tmp_path: Path, scaling: str) -> None:
+    source = tmp_path / "mine.csv"
+    rows = [f"1,{size},256,{0.1 + 0.4 / size},2" for size in (1, 2, 4, 8)]
+    source.write_text(
+        "\n".join(["nodes,world_size,batch_size,step_time_s,gradient_accumulation", *rows]) + "\n"
+    )
+    answer("report", source, "--scaling", scaling, "--output", tmp_path / "out")
+    written_one = tmp_path / "out" / "summary.csv"
+    asked = ("--world-sizes", "16", "--devices-per-node", "16")
+    first = answer("predict", source, "--scaling", scaling, *asked)
+    again = answer("predict", written_one, *asked)
+    assert [line for line in first.splitlines() if "16/1" in line] == [
+        line for line in again.splitlines() if "16/1" in line
+    ]
+    assert f"{scaling} scaling" in again
+    other = "weak" if scaling == "strong" else "strong"
+    assert f"--scaling: {scaling}, as the column scaling" in refused(
+        "predict", written_one, "--scaling", other
+    )
 
 
 def test_the_report_of_a_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from raybench import study as command_line
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.whatif.changes import Change
+from raybench.analysis.whatif.predictions import what_if
+from raybench.analysis.whatif.study import BucketChoice
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
@@ -20,7 +23,7 @@ from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.report.tables.what_if import buckets_table
+from raybench.report.tables.what_if import buckets_table, choice_words
 from raybench.testing import QUIET, StepCosts
 from tests.unit.analysis.whatif.planted import trial
 from tests.unit.studies import measured, study
@@ -115,15 +118,38 @@ def test_the_first_trial_says_what_buckets_would_be_chosen_once() -> None:
     progress = StudyProgress(STUDY, Told(make_console(io.StringIO())))
     for record in (measured(StepCosts(plain_s=0.01), QUIET), trial(), trial(1.0), trial()):
         progress.trial_done(record, scaling(record))
-    said = [line for line in told if line.startswith("what if: ")]
+    said = [line for line in told if line.startswith("what if, on 2 devices: ")]
     assert len(said) == 1
     assert told.index(said[0]) == 2  # after the first trial that was taken apart
+
+
+def test_what_is_said_while_a_study_runs_is_of_the_devices_of_the_report() -> None:
+    told = list[str]()
+
+    class Told(Display):
+        def line(self, text: str) -> None:
+            told.append(text.strip())
+
+    record = trial()
+    spec = study(knobs={"bucket_cap_mb": ["default", 1, 25]}, scaling={"world_sizes": [2, 4]})
+    StudyProgress(spec, Told(make_console(io.StringIO()))).trial_done(record, scaling(record))
+    assert not [line for line in told if line.startswith("what if")]
+
+
+def test_what_was_not_asked_is_not_denied() -> None:
+    found = what_if(trial(), [Change(bucket_cap_mb="default")])
+    assert found is not None
+    own = found.points[0]
+    slower = replace(own, setting=own.setting.model_copy(update={"bucket_cap_mb": 1.0}))
+    slower = replace(slower, step_time_s=own.step_time_s.scaled(2))
+    words = choice_words(BucketChoice(replace(found, points=(own, slower))))
+    assert words == "what if, on 2 devices: none of 1 MiB is predicted to be faster than the default."
 
 
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
     table = buckets_table(results)
-    assert table.caption.startswith("what if: ")
+    assert table.caption.startswith("what if, on 2 devices: ")
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert "–" not in {row[-1] for row in table.rows}
     assert "Median error of the 2 that were measured" in table.caption

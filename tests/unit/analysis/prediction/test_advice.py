@@ -53,6 +53,31 @@ def test_a_narrow_interval_asks_for_nothing() -> None:
     assert answer.advice == ""
 
 
+def _advised(sizes: tuple[int, ...], asked: Shape) -> str:
+    points = [MeasuredPoint(Shape((size,)), 32, 0.1 + 0.01 * size) for size in sizes]
+    (answer,) = fit(points).predict([Question(asked, 32)])
+    assert answer.refused
+    return answer.advice
+
+
+def test_what_is_advised_of_a_refused_prediction_lets_it_be_answered() -> None:
+    assert _advised((4,), Shape((16,))) == "measure two more world sizes"
+    assert _advised((4,), Shape((64,))) == "measure two more world sizes, one of them 8 or more"
+    across = "measure two more world sizes, one of them on several nodes"
+    assert _advised((4,), Shape((4, 4))) == across
+    # a third world size alone would not say anything of the network between nodes
+    assert re.match(r"measure [2-4] nodes x ", _advised((1, 4), Shape((4, 4, 4, 4))))
+    assert "one node" in _advised((1, 4), Shape((16,)))
+
+
+def test_under_strong_scaling_the_batch_is_that_of_all_devices() -> None:
+    points = [
+        MeasuredPoint(Shape((n,)), 1024 // n, 0.1 + 1.024 / n, global_batch_size=1024) for n in (1, 2, 4)
+    ]
+    (answer,) = fit(points, scaling="strong").predict([Question(Shape((4,) * 4), 64, 1024)])
+    assert re.match(r"measure .* at global batch 1024: ", answer.advice)
+
+
 def test_shapes_in_words() -> None:
     shapes = [Shape((1,)), Shape((8,)), Shape((4, 4)), Shape((4, 4, 3))]
     words = ["1 device on one node", "8 devices on one node", "2 nodes x 4", "3 nodes with 4, 4, 3"]

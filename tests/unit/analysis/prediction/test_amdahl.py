@@ -6,6 +6,7 @@ import pytest
 
 from raybench.analysis.prediction.amdahl import AmdahlFit, fit_amdahl
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
+from raybench.analysis.prediction.predict import fit
 
 SIZES = (1, 2, 4, 8, 16)
 
@@ -55,6 +56,25 @@ def test_a_fixed_global_batch_is_strong_scaling() -> None:
     assert found.serial_fraction.value == pytest.approx(0.1, rel=1e-2)
     assert found.step_time_s(Question(Shape((32,)), 8)) == pytest.approx(0.4 * (0.1 + 0.9 / 32), rel=1e-2)
     assert found.step_time_s(Question(Shape((32,)), 64)) is None  # another global batch
+
+
+def test_a_study_of_two_global_batches_has_a_line_for_each() -> None:
+    """100 and 200 samples on 1, 2, 3: 100 for a device on one of the first and two of the second."""
+    points = [
+        MeasuredPoint(Shape((n,)), -(-batch // n), 0.004 * batch * (0.1 + 0.9 / n), global_batch_size=batch)
+        for n in (1, 2, 3)
+        for batch in (100, 200)
+    ]
+    found = fit(points, scaling="strong").amdahl
+    assert found is not None
+    assert found.is_strong
+    assert sorted(found.lines) == [100, 200]  # three times 34 are 102
+    assert found.serial_fraction.value == pytest.approx(0.1, rel=1e-2)
+    asked = Question(Shape((8,)), 13, 100)
+    assert found.step_time_s(asked) == pytest.approx(0.4 * (0.1 + 0.9 / 8), rel=1e-2)
+    only_weak = fit_amdahl(points[:1] + points[3:4], "weak")
+    assert only_weak is not None
+    assert not only_weak.is_strong
 
 
 def test_each_batch_has_its_own_line() -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raybench.analysis.cost import works
 from raybench.analysis.prediction.forecast import Forecast, doublings, forecast, shapes_of
-from raybench.analysis.prediction.measured_groups import MeasuredGroup
+from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode, micro_batch
 from raybench.analysis.prediction.points import Shape
+from raybench.analysis.prediction.tradeoff import outlook
+from raybench.analysis.prices import Prices
 from raybench.errors import RequestError
 from tests.unit.analysis.prediction.tables import groups
 
@@ -114,6 +117,40 @@ def test_what_was_measured_in_weak_scaling_says_something_of_strong(tmp_path: Pa
     assert largest.batch_size == 1024
     assert largest.step_time_s is not None
     assert largest.step_time_s.value == pytest.approx(planted_s(largest.shape, 32), rel=0.35)
+
+
+@pytest.mark.parametrize(("of_file", "asked"), [("weak", "strong"), ("strong", "weak")])
+def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
+    tmp_path: Path, of_file: ScalingMode, asked: ScalingMode
+) -> None:
+    micro = [micro_batch(1024, shape.world_size, of_file, 1) for shape in MEASURED]
+    rows = [
+        f"{shape.nodes},{shape.world_size},1024,{planted_s(shape, each)}"
+        for shape, each in zip(MEASURED, micro, strict=True)
+    ]
+    (group,) = groups(tmp_path, rows, scaling=of_file)
+    found = forecast(group, shapes_of((16, 32), 4), asked)
+    assert found.measured == ()
+    assert found.everything == found.answered == found.predicted  # at 16 as well, which was measured
+    way = outlook(found, works(1e6, 1), Prices()).ways[0]
+    step_s = way.expected.step_time_s
+    assert step_s is not None
+    assert way.run.time_s.value == pytest.approx(1e6 / way.expected.samples * step_s.value)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 4, 6, 8), (2, 3, 4, 6, 8)])
+def test_efficiency_with_several_passes_is_over_one_device_with_as_many(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    """Four passes, each 1 ms a sample whatever the devices."""
+    rows = [f"1,{size},{batch},{4 * 0.001 * batch},4" for size in sizes for batch in (64, 256, 1024)]
+    header = "nodes,world_size,batch_size,step_time_s,gradient_accumulation"
+    (group,) = groups(tmp_path, rows, header=header)
+    strong = forecast(group, shapes_of((4,), 8), "strong").predicted[-1]
+    weak = forecast(group, shapes_of((16,), 16))
+    for each in (strong, *weak.measured, *weak.predicted):
+        assert each.efficiency is not None
+        assert each.efficiency.value == pytest.approx(1, rel=0.2)
 
 
 def test_too_few_world_sizes_are_refused_and_amdahl_stands_beside(tmp_path: Path) -> None:

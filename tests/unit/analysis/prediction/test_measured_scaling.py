@@ -8,6 +8,7 @@ import pytest
 
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.prediction.measured_scaling import MeasuredScaling, measured_scalings
+from raybench.analysis.prediction.points import Shape
 from raybench.analysis.published import Figure, load_figures
 from tests.unit.analysis.prediction.tables import HEADER, groups
 
@@ -84,7 +85,7 @@ def test_a_fixed_global_batch_that_scales_negatively(tmp_path: Path) -> None:
         assert each.efficiency is not None
         assert each.speedup.value == pytest.approx(132 / time_ms)
         assert each.efficiency.value == pytest.approx(132 / time_ms / size)
-        assert each.status is (Status.NEGATIVE if size > 1 else Status.EXCELLENT)
+        assert each.status is (Status.NEGATIVE if size > 1 else None)
         assert each.throughput_samples_per_s.value == pytest.approx(2048e3 / time_ms)
 
 
@@ -112,3 +113,9 @@ def test_a_batch_without_one_device_is_compared_with_the_fewest(tmp_path: Path) 
     assert four.efficiency is not None
     assert four.speedup.value == pytest.approx(1.6)
     assert four.efficiency.value == pytest.approx(0.8)
+
+
+def test_the_same_number_of_devices_scales_nothing(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,2,32,0.1", "2,2,32,0.2", "1,4,32,0.1"])
+    found = {each.shape: each.status for each in measured_scalings(group)}
+    assert found == {Shape((2,)): None, Shape((1, 1)): None, Shape((4,)): Status.EXCELLENT}

@@ -51,6 +51,21 @@ def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
     assert four.efficiency.value == pytest.approx(10 / 15, rel=1e-3)
 
 
+def test_other_devices_than_the_headlines_are_left_out() -> None:
+    spec, records = ran()
+    headline = measured_study(spec, records).headline
+    assert headline is not None
+    other = [
+        record.model_copy(update={"device_name": "an older CPU"}) if record.config.world_size == 2 else record
+        for record in records
+    ]
+    group = group_of_study(measured_study(spec, other))
+    assert group is not None
+    assert group.world_sizes == (1, 4)
+    (note,) = group.notes
+    assert note == "fitted: fake cpu; 2 trials on other devices left out: an older CPU"
+
+
 def test_a_chosen_setting() -> None:
     results = measured_study(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
     assert settings_of(results) == ("precision=bf16", "precision=fp32")

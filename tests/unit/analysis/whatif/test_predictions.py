@@ -6,9 +6,10 @@ import pytest
 
 from raybench.analysis.collectives.link import link
 from raybench.analysis.whatif.changes import Change
-from raybench.analysis.whatif.predictions import Predicted, what_if
+from raybench.analysis.whatif.predictions import Predicted, can_be_asked, what_if
 from raybench.analysis.whatif.study import bucket_choice
 from raybench.analysis.whatif.wire import replay_s, wire_of
+from raybench.errors import RequestError
 from raybench.records.measurements import HalfBatch
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
@@ -81,6 +82,54 @@ def test_a_link_of_another_rate_and_half_the_bytes() -> None:
     assert point.measured_s is None
     assert halved.step_time_s.value == pytest.approx(truth_s, rel=0.02)  # without copies to pay for
     assert "assumed" in halved.notes[0]
+
+
+def test_the_interval_of_another_link_holds_its_rate_and_a_faster_one_the_measured() -> None:
+    payload = 1448 / 1514
+    faster, slower = (
+        predicted(trial(), Change(link_bits_per_s=factor * 8 / S_PER_BYTE / payload))[0]
+        for factor in (10.0, 0.25)
+    )
+    as_it_is = LOCAL_S + exposed_s("default")
+    assert faster.step_time_s.low < faster.step_time_s.value < as_it_is * 0.9
+    assert faster.step_time_s.high > as_it_is * 0.99  # where something else than the link is the limit
+    assert "may carry no more than was measured" in faster.notes[-1]
+    assert len(slower.notes) == 1
+    ends = [LOCAL_S + exposed_s("default", 4 * S_PER_BYTE * factor) for factor in (0.95, 1.05)]
+    assert slower.step_time_s.low < ends[0] < slower.step_time_s.value < ends[1] < slower.step_time_s.high
+
+
+@pytest.mark.parametrize(("element_bytes", "share"), [(2, 1.0), (4, 0.5), (8, 0.25)])
+def test_compression_saves_what_the_gradients_type_leaves(element_bytes: int, share: float) -> None:
+    record = trial()
+    assert record.steps is not None
+    assert record.steps.gradient_timeline is not None
+    timeline = record.steps.gradient_timeline.model_copy(update={"element_bytes": element_bytes})
+    result = record.steps.model_copy(update={"gradient_timeline": timeline})
+    (point,) = predicted(record.model_copy(update={"result": result}), Change(gradient_compression="bf16"))
+    truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * share)
+    assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
+    assert "does not say" not in point.notes[0]
+    (unknown,) = predicted(record, Change(gradient_compression="bf16"))
+    assert "does not say in which type" in unknown.notes[0]
+
+
+def strong(record: TrialRecord) -> TrialRecord:
+    """The same trial, its batch that of both devices."""
+    config = record.config.model_copy(
+        update={"scaling": "strong", "setting": record.config.setting.model_copy(update={"batch_size": 64})}
+    )
+    return record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
+
+
+@pytest.mark.parametrize(
+    "change", [Change(batch_size=1), Change(batch_size=7), Change(gradient_accumulation=3)]
+)
+def test_a_global_batch_that_devices_do_not_divide_is_refused(change: Change) -> None:
+    with pytest.raises(RequestError, match=r"a multiple of 2 devices.* \(received"):
+        predicted(strong(trial(batch_size=32)), change)
+    (point,) = predicted(strong(trial(batch_size=32)), Change(batch_size=128))
+    assert point.throughput_samples_per_s.value == pytest.approx(128 / point.step_time_s.value)
 
 
 def test_batch_in_proportion_or_by_a_second_batch() -> None:
@@ -176,6 +225,14 @@ def test_the_buckets_that_a_study_would_choose_by_its_first_trial() -> None:
     best = min((exposed_s(cap), str(cap)) for cap in ("default", 1.0, 2.0, 25.0))
     assert str(chosen.first.setting.bucket_cap_mb) == best[1]
     assert bucket_choice(spec, trial(1.0)) is None  # no trial of the default
+
+
+def test_an_oversubscribed_trial_is_not_asked() -> None:
+    record = trial()
+    config = record.config.model_copy(update={"oversubscribed": True})
+    crowded = record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
+    assert not can_be_asked(crowded)
+    assert can_be_asked(record)
 
 
 def test_a_trial_that_was_not_taken_apart_says_nothing() -> None:

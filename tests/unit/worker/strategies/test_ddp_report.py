@@ -1,0 +1,24 @@
+"""Which bytes travel where gradients are compressed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from raybench.worker.strategies.ddp_report import ddp_report
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 1.0), (torch.float32, 0.5)])
+def test_compression_saves_nothing_of_bf16(dtype: torch.dtype, share: float) -> None:
+    module = nn.Linear(8, 16, dtype=dtype)
+    own_bytes = sum(each.nbytes for each in module.parameters())
+    wrapper = DistributedDataParallel.__new__(DistributedDataParallel)  # without a group of processes
+    nn.Module.__init__(wrapper)
+    wrapper.module = module
+    wrapper._get_ddp_logging_data = lambda: {"bucket_sizes": str(own_bytes)}  # type: ignore[method-assign]
+    for compression, expected in (("none", own_bytes), ("bf16", share * own_bytes)):
+        found = ddp_report(wrapper, compression)
+        assert found is not None
+        assert (found.bucket_bytes, found.gradient_bytes) == ((own_bytes,), expected)
