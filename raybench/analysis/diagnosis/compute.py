@@ -144,13 +144,13 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
     From the trial's own batch and the next larger one: c_1 - (c_2 - c_1) / (b_2 - b_1) b_1. A step that grows
     faster than in proportion has none.
     """
-    computed, own = case.alone_s, case.samples
+    computed, own = case.alone, case.samples
     larger = [batch for batch in computed if batch > own]
     if own not in computed or not larger or case.config.scaling == "strong":
         return None
     next_ = min(larger)
     weight = own / (next_ - own)
-    mine, theirs = computed[own], computed[next_]
+    mine, theirs = computed[own].beside(computed[next_]), computed[next_].beside(computed[own])
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))

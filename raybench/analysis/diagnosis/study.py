@@ -22,7 +22,7 @@ from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.estimates.statistics import inverse
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import change_key, scaling_first
+from raybench.analysis.same_setting import between_starts, change_key, scaling_first
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 
@@ -102,7 +102,7 @@ def _precisions(results: MeasuredStudy) -> list[Finding]:
     found = []
     for record, other in pairs:
         rates = [results.scaling(each).throughput_samples_per_s for each in (record, other)]
-        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs))
+        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs), between_starts(record, other))
         if ratio.high >= HELPS_AT_MOST:
             continue
         found.append(
