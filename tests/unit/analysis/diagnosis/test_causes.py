@@ -234,6 +234,24 @@ def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_tri
     assert finding.values["least_communication_s"] <= 0.008 <= finding.values["most_communication_s"]
 
 
+def test_a_better_setting_that_cannot_touch_the_cause_is_no_cure_of_it() -> None:
+    """Transfers take half of the step; with fewer threads it is better for whatever other reason."""
+    found = planted({(8, 0): exactly(0.5), (8, 1): exactly(0.9)}, "batch_size", "num_threads")
+    first = found.diagnosis[0]
+    assert first.name is FindingName.COMMUNICATION_BOUND
+    assert "num_threads" not in (first.change or {})
+    assert "threads" not in first.next_step
+    worst = found.configurations[-1]
+    assert [each.changes for each in worst.nearest] == [{"num_threads": 1}]  # it stands by itself
+
+
+def test_of_better_settings_the_nearest_that_can_touch_the_cause_is_its_cure() -> None:
+    costs = {(8, 0): exactly(0.5), (8, 1): exactly(0.95), (128, 0): exactly(0.9, 0.04)}
+    first = planted(costs, "batch_size", "num_threads").diagnosis[0]
+    assert first.change == {"batch_size": 128}
+    assert "measured at 90" in first.next_step
+
+
 def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
     found = planted({(8, "fp32"): exactly(0.3), (128, "fp32"): exactly(0.9, 0.04)}, "batch_size", "precision")
     first = found.diagnosis[0]
