@@ -157,7 +157,7 @@ def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord, a
     assert mine.efficiency is not None
     assert base.efficiency is not None
     rates = mine.throughput_samples_per_s, base.throughput_samples_per_s
-    apart = between_starts(record.config, default.config)
+    apart = between_starts(record, default)
     return Effect(
         changes=record.config.differences(default.config),
         label=difference_words(results.study, record.config),

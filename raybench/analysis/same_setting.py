@@ -81,12 +81,14 @@ def _of_model(value: BaseModel) -> Hashable:
     return type(value), *parts, _hashable(value.model_extra or {})
 
 
-def between_starts(one: Configuration, other: Configuration) -> float:
+def between_starts(one: TrialRecord, other: TrialRecord) -> float:
     """The standard deviation, relative, of what starts of the workers put between two of one study's trials.
 
-    Variables of the processes need a worker group of their own, which is another start.
+    Nothing within one worker group. Groups differ by variables of the processes, after one was lost or the
+    study resumed, and for every trial of Ray Tune. A study that was resumed before sessions counted on from
+    each other has groups of one number in several: those pass for one.
     """
-    return 0.0 if one.environment == other.environment else BETWEEN_STARTS
+    return 0.0 if one.group == other.group else BETWEEN_STARTS
 
 
 def without_batch(config: Configuration) -> Configuration:

@@ -51,7 +51,7 @@ class TrialRecord(Frozen):
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
-    group: int = 0  # counts the worker groups of the study
+    group: int = 0  # counts the worker groups of the study from 1, those of resumed sessions too
     started_at: str  # ISO 8601, UTC
     wall_time_s: Duration
     notes: tuple[str, ...] = ()  # what the trial changed for its whole process, and was put back

@@ -83,6 +83,8 @@ class Session:
         self._under_way = UnderWay(
             self.runner, self.budget, group_size=self.plan.group_size, device=self.plan.device
         )
+        # a runner counts its own groups: what is resumed goes on where the session before it ended
+        self._groups_before = max((record.group for record in self.store.latest().values()), default=0)
 
     @property
     def study(self) -> Study:
@@ -141,6 +143,8 @@ class Session:
         """The record of the trial under way that ends first, on disk. Raises as ``measure``."""
         ended, outcome = self._under_way.next_ended()
         request, trial = ended.trial.request, ended.trial
+        if outcome.group:  # 0: no group served it
+            outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )

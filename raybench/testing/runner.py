@@ -85,7 +85,7 @@ class FakeRunner:
             self._slowness = self._drawn_slowness()
             name = self._resources.device_name
             members = tuple(Member(rank, "node0", "localhost", 0, name) for rank in range(world_size))
-            self._group = GroupInfo(members, self.num_starts - 1)
+            self._group = GroupInfo(members, self.num_starts)
             self._group_of = (world_size, dict(environment))
         return self._group
 
@@ -119,8 +119,10 @@ class FakeRunner:
         """Measure ``request`` in simulated time; failures are outcomes."""
         self.requests.append(request)
         on_progress(Progress("set up"))
-        if self._group is None or len(self._group.members) < request.config.world_size:
-            self.start(request.config.world_size, request.config.environment)
+        size, variables = request.config.world_size, request.config.environment
+        number, others = self._group_of or (0, variables)
+        if number < size or others != variables:
+            self.start(max(number, size), variables)
         assert self._group is not None
         failure = self._failure(request)
         if failure is not None:
@@ -199,7 +201,7 @@ class FakeRunner:
     def close(self) -> None:
         """Count the call."""
         self.num_closes += 1
-        self._group = None
+        self._group = self._group_of = None
 
     def abandon(self) -> None:
         """Count it as a close."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from raybench.analysis.diagnosis.case import Case
@@ -24,23 +24,60 @@ PER_STEP = (
     FindingName.COSTLY_WRAPPER,
     FindingName.NOT_DIVIDED,
 )
+_SAMPLES = {"batch_size", "gradient_accumulation"}
+_TRANSFERS = _SAMPLES | {
+    "strategy",
+    "bucket_cap_mb",
+    "gradient_compression",
+    "static_graph",
+    "find_unused_parameters",
+    "broadcast_buffers",
+    "fsdp_reshard",
+}
+# Which knobs can touch which cause: a setting that differs in others too may be better for another reason.
+# Causes that are not here are not known: whatever is better may cure them.
+TOUCHING: Mapping[FindingName, Set[str]] = {
+    FindingName.COMMUNICATION_BOUND: _TRANSFERS,
+    FindingName.LATENCY_BOUND: _TRANSFERS,
+    FindingName.BANDWIDTH_BOUND: _TRANSFERS,
+    FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "num_threads"},
+    FindingName.LAUNCH_BOUND: {"batch_size", "compile"},
+    FindingName.COSTLY_WRAPPER: _SAMPLES
+    | {
+        "strategy",
+        "bucket_cap_mb",
+        "gradient_as_bucket_view",
+        "static_graph",
+        "find_unused_parameters",
+        "broadcast_buffers",
+    },
+}
+TRANSPORT = ("NCCL_", "GLOO_", "TORCH_NCCL_")  # variables that begin so are of the transfers
 
 
 def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -> tuple[Finding, ...]:
     """The findings on costs of a step with a change that cures them: measured before predicted.
 
-    ``better``: the measured settings that are better than the trial's, the nearest first.
+    ``better``: the measured settings that are better than the trial's, the nearest first. What is better for
+    another reason than the finding's stands with the configuration alone.
     """
-    measured = next((each for each in better if _is_typed(each.changes)), None)
-    predicted = None if measured else larger_batch(case)
-    return tuple(
-        _advised(case, each, measured, predicted) if each.name in PER_STEP else each for each in findings
+    found = []
+    for each in findings:
+        if each.name in PER_STEP:
+            measured = next((other for other in better if _can_cure(each.name, other.changes)), None)
+            each = _advised(case, each, measured, None if measured else larger_batch(case))
+        found.append(each)
+    return tuple(found)
+
+
+def _can_cure(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
+    """Whether all that is changed can touch the cause; a placement is no knob or variable to set."""
+    if "placement" in changes:
+        return False
+    touching = TOUCHING.get(cause)
+    return touching is None or all(
+        name in touching or (touching is _TRANSFERS and name.startswith(TRANSPORT)) for name in changes
     )
-
-
-def _is_typed(changes: Mapping[str, KnobValue]) -> bool:
-    """Whether knobs and variables alone are changed: a placement is none."""
-    return "placement" not in changes
 
 
 def _advised(case: Case, finding: Finding, measured: Change | None, predicted: LargerBatch | None) -> Finding:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Severity
 from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.over_starts import of_any_start
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.simultaneous import simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
+from raybench.analysis.same_setting import between_starts
 from raybench.machine.environment import Environment
 from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
@@ -34,33 +36,44 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Timed:
+    """A time of one trial."""
+
+    time_s: Estimate
+    record: TrialRecord
+
+    def beside(self, other: Timed) -> Estimate:
+        """The time with what starts of the workers differ by, where ``other`` is of another start."""
+        return of_any_start(self.time_s, between_starts(self.record, other.record))
+
+
+@dataclass(frozen=True)
+class Replay(Timed):
     """The transfers alone of one trial."""
 
     num_buckets: int
-    time_s: Estimate
 
 
 @dataclass(frozen=True)
 class Beside:
     """What the trials of a study at one world size and placement say of each other, worked out once.
 
-    ``alone_s`` is the step of one device alone by its samples in a step, for trials alike but for the batch;
+    ``alone`` is the step of one device alone by its samples in a step, for trials alike but for the batch;
     ``replays`` are the transfers of trials that send the same bytes, one for each number of buckets.
     """
 
-    alone_s: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
+    alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(records: Iterable[TrialRecord]) -> Beside:
         """Of complete trials of steps; of several alike the first counts."""
-        alone_s: dict[Hashable, dict[int, Estimate]] = {}
+        alone: dict[Hashable, dict[int, Timed]] = {}
         replays: dict[Hashable, dict[int, Replay]] = {}
         for record in records:
             if record.steps is None:
                 continue
-            of_batches = alone_s.setdefault(_but_for_batch(record.config), {})
+            of_batches = alone.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
             variants: tuple[tuple[Variant, int], ...] = (
                 ("plain", own),
@@ -68,12 +81,12 @@ class Beside:
             )
             for variant, samples in variants:
                 if samples not in of_batches and (values := series(record.steps, variant)) is not None:
-                    of_batches[samples] = level(values)
+                    of_batches[samples] = Timed(level(values), record)
             number, values = len(record.steps.bucket_bytes), series(record.steps, "replay")
             if number and values is not None:
                 of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
-                of_bytes.setdefault(number, Replay(number, level(values)))
-        return Beside(alone_s, {key: tuple(each.values()) for key, each in replays.items()})
+                of_bytes.setdefault(number, Replay(level(values), record, number))
+        return Beside(alone, {key: tuple(each.values()) for key, each in replays.items()})
 
 
 def _but_for_batch(config: Configuration) -> Hashable:
@@ -140,9 +153,14 @@ class Case:
         return self.config.batch_size * self.config.setting.gradient_accumulation
 
     @property
+    def alone(self) -> Mapping[int, Timed]:
+        """The step of one device alone by its samples in a step, as far as it was measured."""
+        return self.beside.alone.get(_but_for_batch(self.config), {})
+
+    @property
     def alone_s(self) -> Mapping[int, Estimate]:
-        """The step of one device alone, in s, by its samples in a step, as far as it was measured."""
-        return self.beside.alone_s.get(_but_for_batch(self.config), {})
+        """The same, in s."""
+        return {samples: each.time_s for samples, each in self.alone.items()}
 
     @property
     def replays(self) -> tuple[Replay, ...]:

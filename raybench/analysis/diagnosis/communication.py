@@ -140,12 +140,12 @@ def _latency(case: Case) -> _Latency | None:
 
 def _from_bucket_sizes(case: Case, number: int) -> _Latency | None:
     """latency = (replay_1 - replay_2) / (buckets_1 - buckets_2), of trials that send the same bytes."""
-    mine = next((each.time_s for each in case.replays if each.num_buckets == number), None)
+    own = next((each for each in case.replays if each.num_buckets == number), None)
     others = [each for each in case.replays if each.num_buckets != number]
-    if mine is None or not others:
+    if own is None or not others:
         return None
     furthest = max(others, key=lambda each: abs(each.num_buckets - number))
-    theirs, more = furthest.time_s, number - furthest.num_buckets
+    mine, theirs, more = own.beside(furthest), furthest.beside(own), number - furthest.num_buckets
     half = (mine.half_width**2 + theirs.half_width**2) ** 0.5 / abs(more)
     value = (mine.value - theirs.value) / more
     each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))

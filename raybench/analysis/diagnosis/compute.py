@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
 from raybench.analysis.diagnosis.case import Case
@@ -46,9 +47,15 @@ def data_bound(case: Case) -> Finding | None:
     if waited is None or not case.is_worth_telling(waited):
         return None
     real = case.config.workload.input == "real"
-    workers = min(max(2 * setting.workers, 2), MOST_WORKERS)
-    step = f"more processes for the loader: workers {workers} instead of {setting.workers}"
-    if not real:
+    workers = min(max(2 * setting.workers, 2), MOST_WORKERS, _cores_of_a_rank(case))
+    helps = real and workers > setting.workers
+    if helps:
+        step = f"more processes for the loader: workers {workers} instead of {setting.workers}"
+    elif real:
+        step = (
+            "cheaper batches (decoded or resized ahead): the loader has as many processes as are of use to it"
+        )
+    else:
         step = "make batches before the steps; the loader's processes serve real input alone"
     return Finding(
         FindingName.DATA_BOUND,
@@ -59,9 +66,20 @@ def data_bound(case: Case) -> Finding | None:
         step,
         {"waited_s": waited.value, "waited_share": waited.value / case.step_s, "workers": setting.workers},
         explains=waited,
-        change={"workers": workers} if real else None,
-        predicted=_at_most(case, waited) if real else None,
+        change={"workers": workers} if helps else None,
+        predicted=_at_most(case, waited) if helps else None,
     )
+
+
+def _cores_of_a_rank(case: Case) -> int:
+    """Cores of the smallest node for each rank; as many as loaders ever use where the machine is not told."""
+    environment, record = case.around.environment, case.record
+    if environment is None:
+        return MOST_WORKERS
+    cores = min(node.usable_cores for node in environment.every_node)
+    ranks = math.ceil(case.config.world_size / (record.nodes or 1))
+    most = max((record.hostnames.count(name) for name in set(record.hostnames)), default=ranks)
+    return cores // most
 
 
 def fixed_costs(case: Case) -> Finding | None:
@@ -144,13 +162,13 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
     From the trial's own batch and the next larger one: c_1 - (c_2 - c_1) / (b_2 - b_1) b_1. A step that grows
     faster than in proportion has none.
     """
-    computed, own = case.alone_s, case.samples
+    computed, own = case.alone, case.samples
     larger = [batch for batch in computed if batch > own]
     if own not in computed or not larger or case.config.scaling == "strong":
         return None
     next_ = min(larger)
     weight = own / (next_ - own)
-    mine, theirs = computed[own], computed[next_]
+    mine, theirs = computed[own].beside(computed[next_]), computed[next_].beside(computed[own])
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))

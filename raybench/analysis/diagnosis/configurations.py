@@ -144,7 +144,7 @@ def _change(results: MeasuredStudy, record: TrialRecord, other: TrialRecord, num
     if theirs.efficiency.value < least * mine.efficiency.value or rates[0].value <= rates[1].value:
         return None
     num_pairs = number * (number - 1) // 2
-    apart = between_starts(other.config, record.config)
+    apart = between_starts(other, record)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
     faster = simultaneous_ratio(*rates, num_pairs, apart)
     if min(ratio.low, faster.low) <= 1:

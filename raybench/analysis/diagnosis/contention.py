@@ -9,13 +9,12 @@ import numpy as np
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.words import ms, pct
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
+from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
 from raybench.records.measurements import Round, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
 WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
-MOSTLY = 0.5  # of the contention: where others explain more, it is theirs
 
 
 def other_processes(case: Case) -> Finding | None:
@@ -78,20 +77,25 @@ def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tupl
 
 
 def contending(case: Case) -> Finding | None:
-    """All devices at once compute slower than one alone, by 5% of the step, and it is not others' doing.
+    """All devices at once compute slower than one alone, by 5% of the step beyond what others explain of it.
 
     On CPUs ranks share cores, caches and memory; on GPUs the host's memory, its PCIe lanes and its cores.
     Where workers have more threads than there are cores, the evidence says so; else the times do not tell
     which it is.
     """
     contention = case.parts.contention
-    if contention is None or not case.is_worth_telling(contention):
+    if contention is None:
         return None
-    others = case.finding(other_processes)
-    if others and others.explains and others.explains.value > MOSTLY * contention.value:
+    others, own = case.finding(other_processes), contention
+    theirs = others.explains if others else None
+    if theirs is not None:
+        own = sum_of(contention, theirs.scaled(-1))
+    if not case.is_worth_telling(own):
         return None
     share = pct(case.share(contention))
     words = f"all devices at once compute {ms(contention)} longer than one alone, {share} of the step"
+    if theirs is not None:
+        words += f"; other processes explain {ms(theirs)} of that"
     values = {"contention_s": contention.value, "contention_share": contention.value / case.step_s}
     if case.is_cuda:
         name = FindingName.MEMORY_OR_PCIE
@@ -105,12 +109,12 @@ def contending(case: Case) -> Finding | None:
         fact, step, change = _on_cores(case)
     return Finding(
         name,
-        case.severity(contention),
+        case.severity(own),
         case.record.trial_id,
         f"{words}; {fact}",
         step,
         values,
-        contention,
+        own,
         change,
     )
 

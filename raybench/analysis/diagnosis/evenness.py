@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.words import ms
+from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
@@ -99,8 +100,9 @@ def _alone_words(record: TrialRecord, spread: _Spread) -> str:
 def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None:
     """The rank that takes longest in ``local``, where no rank waits for another.
 
-    Returns the rank, its time over the median of the others as a ratio, and the same as a difference in s;
-    None where ranks cannot be compared.
+    Returns the rank, its time over the median of the others as a ratio, and the same as a difference in s,
+    each as one of so many ranks: the slowest of several that are alike is slow by chance. None where ranks
+    cannot be compared.
     """
     blocks = [block for each in measurement.rounds if (block := each.block("local")) is not None]
     if len(blocks) < 2 or len(blocks[0].ranks) < 2:
@@ -110,7 +112,12 @@ def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None
     others = np.column_stack([np.median(np.delete(times, rank, axis=1), axis=1) for rank in range(ranks)])
     ratios = [geometric(times[:, rank] / others[:, rank]) for rank in range(ranks)]
     worst = max(range(ranks), key=lambda rank: ratios[rank].value)
-    return blocks[0].ranks[worst], ratios[worst], trimmed_mean(times[:, worst] - others[:, worst])
+    excess_s = trimmed_mean(times[:, worst] - others[:, worst])
+    return (
+        blocks[0].ranks[worst],
+        simultaneous(ratios[worst], ranks),
+        simultaneous_difference(excess_s, ranks),
+    )
 
 
 def straggling(case: Case) -> Finding | None:

@@ -20,11 +20,13 @@ from raybench.analysis.diagnosis.stability import diagnose, doubts
 from raybench.analysis.diagnosis.words import factor, pct
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.simultaneous import simultaneous_ratio
-from raybench.analysis.estimates.statistics import inverse
+from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import change_key, scaling_first
+from raybench.analysis.objectives import OF_SPEED
+from raybench.analysis.same_setting import between_starts, change_key, scaling_first
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
+from raybench.spec.study import Study
 
 _Where = tuple[int, Placement]
 NARROWER = ("bf16", "fp16", "tf32")
@@ -49,7 +51,7 @@ def diagnose_study(results: MeasuredStudy, confirmed: Sequence[Confirmation], ar
     }
     for finding in _precisions(results):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
-    of_study = _no_gain(confirmed)
+    of_study = _no_gain(results.study, confirmed)
     headline = of_trial[results.headline.trial_id] if results.headline else ()
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
@@ -102,7 +104,7 @@ def _precisions(results: MeasuredStudy) -> list[Finding]:
     found = []
     for record, other in pairs:
         rates = [results.scaling(each).throughput_samples_per_s for each in (record, other)]
-        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs))
+        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs), between_starts(record, other))
         if ratio.high >= HELPS_AT_MOST:
             continue
         found.append(
@@ -126,18 +128,25 @@ def _key_in_fp32(record: TrialRecord) -> Hashable:
     return change_key(record.config.model_copy(update={"setting": setting}))
 
 
-def _no_gain(confirmed: Sequence[Confirmation]) -> list[Finding]:
-    """Winners that the confirmation does not call better."""
+def _no_gain(study: Study, confirmed: Sequence[Confirmation]) -> list[Finding]:
+    """Winners that the confirmation does not call better; none where they were chosen for more than speed."""
+    if not OF_SPEED.issuperset(study.search.objectives):
+        return []
     return [
         Finding(
             FindingName.NO_SIGNIFICANT_GAIN,
             Severity.NOTE,
             each.record.trial_id,
-            f"the best setting ({each.label}) has {pct(each.gain.gain)} more samples/s than the default, "
-            "in the same rounds",
+            f"the best setting ({each.label}) has {_more(each.gain.gain)} samples/s than the default, "
+            f"{'in the same rounds' if each.paired else 'measured apart'}",
             "keep the default: what was explored does not change it",
             {"gain_ratio": each.gain.gain.value},
         )
         for each in confirmed
         if each.gain.verdict is Verdict.NONE
     ]
+
+
+def _more(gain: Estimate) -> str:
+    """A relative difference: "1.2% [0.4, 2.0] more", or so much fewer."""
+    return f"{pct(gain)} more" if gain.value >= 0 else f"{pct(gain.scaled(-1))} fewer"

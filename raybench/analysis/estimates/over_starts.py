@@ -47,6 +47,17 @@ def mean_over_starts(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(between.value, between.value - half, between.value + half, n, len(estimates))
 
 
+def of_any_start(estimate: Estimate, between_starts: float) -> Estimate:
+    """A positive estimate of one start as one of whichever start: the two errors add as squares.
+
+    ``between_starts``: the standard deviation, relative; what several starts measured is left as it is.
+    """
+    if not between_starts or estimate.starts > 1:
+        return estimate
+    half = math.hypot(estimate.half_width, t_quantile(math.inf) * between_starts * estimate.value)
+    return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n)
+
+
 def ratio_of_starts(
     numerators: Sequence[Estimate], denominators: Sequence[Estimate], between_starts: float
 ) -> Estimate:

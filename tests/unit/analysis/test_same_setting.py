@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.same_setting import same_question, same_setting, without_batch
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.same_setting import between_starts, same_question, same_setting, without_batch
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from tests.unit.studies import config
+from raybench.testing import QUIET, StepCosts
+from tests.unit.studies import config, measured
 
 TWO = {"setting": Setting(batch_size=32, bucket_cap_mb=1)}
 ONE = {"setting": Setting(batch_size=32).at(1), "world_size": 1}
@@ -54,3 +56,10 @@ def test_two_points_of_a_batch_curve_differ_in_the_batch_alone() -> None:
     assert one != other
     assert without_batch(one) == without_batch(other)
     assert without_batch(one) != without_batch(config(setting=Setting(batch_size=8, precision="bf16")))
+
+
+def test_starts_differ_between_worker_groups_alone() -> None:
+    record = measured(StepCosts(plain_s=0.01), QUIET)
+    elsewhere = record.model_copy(update={"group": record.group + 1})
+    assert between_starts(record, record) == 0.0
+    assert between_starts(record, elsewhere) == between_starts(elsewhere, record) == BETWEEN_STARTS

@@ -57,18 +57,18 @@ def test_all_points_of_one_start_then_its_group_ends() -> None:
     _, store, runner = run(planned())
     once = [(2, 32), (2, 512), (1, 32), (1, 512)]
     assert places(curve(store)) == [(start, *point) for start in range(3) for point in once]
-    assert groups(curve(store)) == {0: {0}, 1: {1}, 2: {2}}
+    assert groups(curve(store)) == {0: {1}, 1: {2}, 2: {3}}
     assert runner.num_starts == 3
     assert store.records[-1].request.role == "confirmation"  # in the group that runs: no start of its own
-    assert store.records[-1].group == 2
+    assert store.records[-1].group == 3
 
 
 def test_a_search_is_measured_once_and_its_group_serves_the_first_start() -> None:
     _, store, runner = run(planned(starts=2, search={"method": "optuna", "trials": 2}))
     searched = [record for record in store.records if record.request.role == "search"]
     assert len(searched) == 2
-    assert {record.group for record in searched} == {0}
-    assert groups(curve(store)) == {0: {0}, 1: {1}}
+    assert {record.group for record in searched} == {1}
+    assert groups(curve(store)) == {0: {1}, 1: {2}}
     starts = [start for start, *_ in places(curve(store))]
     assert starts == sorted(starts)  # of the default and the winner together
     assert runner.num_starts == 2
@@ -76,7 +76,7 @@ def test_a_search_is_measured_once_and_its_group_serves_the_first_start() -> Non
 
 def test_process_knobs_have_groups_of_their_own_in_every_start() -> None:
     _, store, _ = run(planned(starts=2, environment={"A": ["1", "2"]}))
-    assert groups(curve(store)) == {0: {0, 1}, 1: {2, 3}}
+    assert groups(curve(store)) == {0: {1, 2}, 1: {3, 4}}
 
 
 def test_the_first_start_is_the_trial_that_one_start_would_have_measured() -> None:
@@ -93,6 +93,7 @@ def test_more_starts_on_resume_measure_only_what_is_new() -> None:
     assert {start for start, *_ in places(asked)} == {1, 2}
     assert len(asked) == 8
     assert runner.num_starts == 2
+    assert groups(curve(store)) == {0: {1}, 1: {2}, 2: {3}}  # counted on, though the runner is a new one
 
 
 def test_an_interrupted_start_goes_on_in_a_group_of_its_own() -> None:

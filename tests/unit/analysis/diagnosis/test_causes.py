@@ -18,6 +18,7 @@ from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment
+from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from raybench.testing.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
@@ -119,6 +120,39 @@ def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
     assert "by the trial with 2 buckets" in many.evidence
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_buckets_of_different_starts_tell_latency_no_better_than_starts_agree(together: bool) -> None:
+    """10.6 ms in 32 buckets, 7.0 in two: latency is 37% of it, or more than half by starts of 7%."""
+    machine = FakeHardware(
+        fixed_s=0.0, gradient_bytes=32 * MIB, overlap=0.0, contention=0.0, wrapper_s=0.0, latency_s=120e-6,
+        bandwidth_bytes_per_s=5e9,
+    )  # fmt: skip
+    spec = study(knobs={"batch_size": [64], "bucket_cap_mb": [1, "default"]})
+    records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
+    found = analyse(spec, records if together else apart(records)).diagnosis[0]
+    assert (found.name is FindingName.BANDWIDTH_BOUND) is together
+    assert "latency is" in found.evidence
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_batches_of_different_starts_say_no_fixed_cost_that_starts_may_differ_by(together: bool) -> None:
+    """10.0 and 12.2 ms at 256 and 320 samples: 12% of the step is fixed, or one start is 2% slower."""
+    spec = study(knobs={"batch_size": [256, 320]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.0100 if setting.batch_size == 256 else 0.0122)
+
+    records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
+    found = analyse(spec, records if together else apart(records)).diagnosis
+    named = [each for each in found if each.name is FindingName.BATCH_TOO_SMALL]
+    assert bool(named) is together
+
+
+def apart(records: list[TrialRecord]) -> list[TrialRecord]:
+    """The records, each of processes of its own, as Ray Tune has them."""
+    return [each.model_copy(update={"group": number}) for number, each in enumerate(records, 1)]
+
+
 def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
     one = _on_link(["default"], bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert one.name is FindingName.COMMUNICATION_BOUND
@@ -168,6 +202,17 @@ def test_a_precision_that_does_not_help_is_named_and_one_that_does_is_not() -> N
     assert _named(planted(faster, "precision"), FindingName.PRECISION_WITHOUT_GAIN) == []
 
 
+def test_neither_a_precision_nor_a_better_setting_is_told_from_starts_that_may_differ_as_much() -> None:
+    costs = {("fp32",): exactly(0.80, 0.01), ("bf16",): exactly(0.84, 0.0102)}
+    together = planted(costs, "precision")
+    (finding,) = _named(together, FindingName.PRECISION_WITHOUT_GAIN)
+    assert finding.values["throughput_ratio"] < 1.05
+    assert any(each.changes for each in together.configurations)
+    single = analyse(together.study, apart(list(together.records)))
+    assert _named(single, FindingName.PRECISION_WITHOUT_GAIN) == []
+    assert not any(each.changes for each in single.configurations)
+
+
 def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_trial() -> None:
     costs = StepCosts(plain_s=0.004, contention_s=0.001, exposed_s=0.008, replay_s=0.009)
     spec = study(knobs={"batch_size": [64, 8]})
@@ -187,6 +232,24 @@ def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_tri
     assert finding.values["most_communication_s"] == pytest.approx(0.009)
     # the truth, of which nothing was measured but 9 ms lost
     assert finding.values["least_communication_s"] <= 0.008 <= finding.values["most_communication_s"]
+
+
+def test_a_better_setting_that_cannot_touch_the_cause_is_no_cure_of_it() -> None:
+    """Transfers take half of the step; with fewer threads it is better for whatever other reason."""
+    found = planted({(8, 0): exactly(0.5), (8, 1): exactly(0.9)}, "batch_size", "num_threads")
+    first = found.diagnosis[0]
+    assert first.name is FindingName.COMMUNICATION_BOUND
+    assert "num_threads" not in (first.change or {})
+    assert "threads" not in first.next_step
+    worst = found.configurations[-1]
+    assert [each.changes for each in worst.nearest] == [{"num_threads": 1}]  # it stands by itself
+
+
+def test_of_better_settings_the_nearest_that_can_touch_the_cause_is_its_cure() -> None:
+    costs = {(8, 0): exactly(0.5), (8, 1): exactly(0.95), (128, 0): exactly(0.9, 0.04)}
+    first = planted(costs, "batch_size", "num_threads").diagnosis[0]
+    assert first.change == {"batch_size": 128}
+    assert "measured at 90" in first.next_step
 
 
 def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
