@@ -64,6 +64,11 @@ class Verification:
     reason: str = ""
 
     @property
+    def ruled_out(self) -> bool:
+        """Whether it was tried and is nothing to advise."""
+        return self.verdict in (Verified.REFUTED, Verified.FAILED)
+
+    @property
     def predicted_gain(self) -> Estimate | None:
         """What was predicted, relative as ``gain`` is."""
         ratio = self.proposal.predicted
@@ -138,6 +143,19 @@ def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirm
 def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
     """Whether the change can be measured in the rounds of the setting without it: in the same processes."""
     return dict(proposal.environment) == unchanged.environment
+
+
+def test_result(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
+    """What trying the finding's change has shown; None: it was not tried."""
+    for each in verified:
+        if each.record is None:
+            continue
+        if any(
+            (found.trial_id, found.change) == (finding.trial_id, finding.change)
+            for found in each.proposal.findings
+        ):
+            return each
+    return None
 
 
 def _of_role(base: MeasuredStudy) -> list[TrialRecord]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.verifications import Verification, Verified
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.verifications import Verification, Verified, test_result
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.wording import percent
@@ -43,6 +47,26 @@ def measured_words(each: Verification) -> str:
 def verdict_cell(each: Verification) -> str:
     """The verdict, and why there is no number."""
     return f"{each.verdict}: {' '.join(each.reason.split())}" if each.reason else str(each.verdict)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What follows from a finding: its next step, or what taking it has shown."""
+
+    label: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.words}"
+
+
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
+    """The finding's next step, under the verdict and with the measured gain where it was tried."""
+    test = test_result(finding, verified)
+    if test is None:
+        return Advice("Next step", finding.next_step)
+    measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"
+    return Advice(str(test.verdict).capitalize(), finding.next_step + measured)
 
 
 def verification_lines(results: StudyResults) -> list[str]:

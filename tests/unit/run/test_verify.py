@@ -28,6 +28,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report import write_report
+from raybench.report.answer import answer_box
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import verification_lines, verification_table
 from raybench.report.terminal import print_summary
@@ -317,6 +318,29 @@ def test_report_and_terminal_say_by_how_much_beside_what_was_predicted(propose: 
     console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(results, console)
     assert "verified: communication-bound" in " ".join((tmp_path / "out").read_text().split())
+
+
+def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: Any, tmp_path: Path) -> None:
+    propose((BATCH, PLACEBO, ratio(1.2)), (COMMUNICATION, CURE, ratio(1.33)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    change = next(each.words for each in answer_box(results) if each.question == "What to change")
+    assert re.fullmatch(r"set a cable \(confirmed, \+\d\d% \[\d\d, \d\d\] samples/s\)", change)
+    write_report(tmp_path, results, {})
+    diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
+    assert "Try: `--set knobs.gradient_compression=bf16`" in diagnosis
+    assert "Try: `--set knobs.static_graph" not in diagnosis
+    assert "planted. Refuted: set a cable: " in diagnosis
+    assert "planted. Refuted: set a cable: " in (tmp_path / "report" / "report.md").read_text()
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "<b>Refuted:</b> set a cable: " in page
+    assert "<b>Confirmed:</b> set a cable: " in page
+
+    propose((BATCH, PLACEBO, ratio(1.2)))
+    _, store, _ = studied(plan)
+    clauses = {each.question: each.words for each in answer_box(analyse(plan.study, store.records))}
+    assert clauses["What to change"] == "nothing: what the findings propose was tried and is no gain"
 
 
 def test_the_dry_run_says_it() -> None:
