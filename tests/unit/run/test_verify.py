@@ -16,6 +16,7 @@ from raybench.analysis.diagnosis.study import Diagnosis
 from raybench.analysis.diagnosis.verifications import Verified, verdict_of
 from raybench.analysis.estimates.efficiency import gain_of
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
@@ -29,6 +30,7 @@ from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report import write_report
 from raybench.report.answer import answer_box
+from raybench.report.code.section import hint, use_it
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import verification_lines, verification_table
 from raybench.report.terminal import print_summary
@@ -341,6 +343,42 @@ def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: 
     _, store, _ = studied(plan)
     clauses = {each.question: each.words for each in answer_box(analyse(plan.study, store.records))}
     assert clauses["What to change"] == "nothing: what the findings propose was tried and is no gain"
+
+
+def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, None))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    use = results.recommendation
+    assert use is not None
+    assert (use.basis, use.is_default) == (Basis.VERIFIED, False)
+    assert use.config.setting.gradient_compression == "bf16"
+    section = use_it(results, {})
+    assert section is not None
+    assert re.match(
+        r"A change that the diagnosis proposes, bf16 compression, measured against the default \(\+",
+        section.sentences[0],
+    )
+    assert "Not in this code" not in " ".join(section.sentences)
+    assert "bf16_compress_hook" in section.snippets[0].text
+    assert hint(results).startswith("Use it: bf16 compression as code")
+
+
+def test_what_is_confirmed_and_not_in_the_code_is_named(propose: Any) -> None:
+    propose((COMMUNICATION, VARIABLE, None), (BATCH, CURE, None))
+    plan = planned(knobs={"batch_size": [64], "gradient_compression": ["none", "bf16"]})
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    use, section = results.recommendation, use_it(results, {})
+    assert use is not None
+    assert section is not None
+    assert use.basis is Basis.CONFIRMED
+    apart = next(each for each in results.verifications if not each.is_paired)
+    told = "Not in this code, and confirmed alone against the default: OMP_PROC_BIND=true (" in " ".join(
+        section.sentences
+    )
+    assert told == (apart.verdict is Verified.CONFIRMED)
 
 
 def test_the_dry_run_says_it() -> None:
