@@ -74,7 +74,7 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     whose = "the default's" if use.is_default else f"{use.label}'s"
     words = {
         Basis.CONFIRMED: f"The winner, {results.best_label}, measured again against the default{gain}.",
-        Basis.VERIFIED: f"A change that the diagnosis proposes, {use.label}, measured against the default{gain}.",
+        Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, measured against the default{gain}.",
         Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
         Basis.UNCONFIRMED: f"The best, {results.best_label}, not measured again against the default.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",

@@ -203,6 +203,11 @@ def test_the_winner_was_confirmed_already(propose: Any) -> None:
     found = verified(plan, store)
     assert found["bf16 compression"].record.request.role == "confirmation"
     assert found["bf16 compression"].verdict is Verified.CONFIRMED
+    results = analyse(plan.study, store.records)
+    assert found["bf16 compression"].gain == results.confirmations[0].gain  # one record says one thing
+    alone = analyse(plan.study, [each for each in store.records if each.request.role != "confirmation"])
+    placebo = next(each for each in alone.verifications if each.label == "static_graph")
+    assert found["static_graph"].gain == placebo.gain  # the confirmation is none of them
 
 
 def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:
@@ -357,7 +362,7 @@ def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
     section = use_it(results, {})
     assert section is not None
     assert re.match(
-        r"A change that the diagnosis proposes, bf16 compression, measured against the default \(\+",
+        r"What the diagnosis proposes, bf16 compression, measured against the default \(\+",
         section.sentences[0],
     )
     assert "Not in this code" not in " ".join(section.sentences)
@@ -379,6 +384,28 @@ def test_what_is_confirmed_and_not_in_the_code_is_named(propose: Any) -> None:
         section.sentences
     )
     assert told == (apart.verdict is Verified.CONFIRMED)
+
+
+def test_a_gain_that_is_far_less_than_was_promised_is_said_to_be(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(6.0)), (BATCH, PLACEBO, ratio(6.0)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    assert [each.verdict for each in results.verifications] == [Verified.CONFIRMED, Verified.REFUTED]
+    assert [row[4] for row in verification_table(results).rows] == [
+        "confirmed, less than predicted",
+        "refuted",
+    ]
+    assert "bf16 compression: confirmed, less than predicted, +" in verification_lines(results)[0]
+
+
+def test_what_only_an_earlier_diagnosis_proposed_keeps_its_verdict(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    propose((SLOW, None, None))
+    found = verified(plan, store)
+    assert found["bf16 compression"].verdict is Verified.CONFIRMED
 
 
 def test_the_dry_run_says_it() -> None:
