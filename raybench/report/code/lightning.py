@@ -15,7 +15,7 @@ def lightning_snippet(parts: Parts) -> Snippet:
     if parts.strategy == "dp":
         return Snippet(TITLE, "python", "# Lightning 2 has no DataParallel")
     if parts.is_fp16_on_cpus:
-        return Snippet(TITLE, "python", "# Lightning has no fp16 on CPUs: it takes bf16 in silence")
+        return Snippet(TITLE, "python", "# Lightning has no fp16 on CPUs: it takes bf16 instead")
     parts.imports.add("import lightning as L")
     blocks = ", block_class" if "activation_checkpointing" in parts.told else ""
     comments = [
@@ -48,9 +48,8 @@ def _trainer_lines(parts: Parts) -> list[str]:
         "devices": str(per_node(use)),
     }
     if is_uneven(use):
-        comments.append(
-            f"# {use.config.world_size} devices on {use.nodes} nodes: Lightning wants equally many"
-        )
+        size = use.config.world_size
+        comments.append(f"# {size} devices on {use.nodes} nodes: Lightning wants equally many on each")
     if use.nodes > 1 and per_node(use) != use.config.world_size:
         named["num_nodes"] = str(use.nodes)
     if parts.strategy == "ddp":

@@ -17,9 +17,8 @@ def uneven_words(use: Recommendation) -> list[str]:
     """What N of ``start_words`` stands for, where it is there."""
     if not is_uneven(use) or start_words(use) == "python":
         return []
-    return [
-        f"N: the number of devices on this node, {use.config.world_size} on all {use.nodes} nodes together."
-    ]
+    size = use.config.world_size
+    return [f"N: the number of devices on this node, {size} on all {use.nodes} nodes together."]
 
 
 def per_node(use: Recommendation) -> int:

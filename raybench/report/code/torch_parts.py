@@ -57,7 +57,7 @@ class Parts:
 
     @property
     def is_fp16_on_cpus(self) -> bool:
-        """What torch can, and what builds on it does not or replaces in silence."""
+        """What torch can, and what builds on it does not, or replaces."""
         return self.device == "cpu" and self.scales
 
     @property

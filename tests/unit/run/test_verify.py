@@ -35,6 +35,7 @@ from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import verification_lines, verification_table
 from raybench.report.terminal import print_summary
 from raybench.run import verify as verifying
+from raybench.run.session import Session
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
@@ -231,6 +232,28 @@ def test_within_a_budget_as_many_as_there_is_time_for(propose: Any, monkeypatch:
         assert runner.now <= 1000.0 + seconds
         assert len(session.not_reached) == (expected < 5)
     assert session.not_reached == []
+
+
+def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
+    propose: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more: Proposed = [(BATCH, {"batch_size": size}, None) for size in (128, 256, 512)]
+    propose(*more)
+    plan, store = planned(), MemoryStore()
+    studied(plan, store=store)
+    missing = [each for each in store.records if each.config.setting.batch_size in (128, 512)]
+    store.records = [each for each in store.records if each not in missing]
+    fits = Session.in_time
+
+    def too_long_for_128(session: Session, rest: Any, **more: Any) -> Any:
+        is_128 = rest[0].config.setting.batch_size == 128
+        return None if is_128 else fits(session, rest, **more)
+
+    monkeypatch.setattr(Session, "in_time", too_long_for_128)
+    session, _, _ = studied(plan, store=store)
+    assert session.not_reached == ["the verification of 1 change: batch 128"]
+    assert session.watcher.stages[-1].startswith("Verifying 2 changes")
+    assert store.records[-1].config.setting.batch_size == 512
 
 
 def test_an_interrupt_costs_the_one_under_way_and_resume_measures_nothing_twice(propose: Any) -> None:
