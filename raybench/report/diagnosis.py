@@ -15,6 +15,7 @@ from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
+from raybench.report.formats import markdown_text as _text
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
 from raybench.report.tables.verification import advice_of, verification_table
@@ -33,7 +34,7 @@ def diagnosis_markdown(
     results: StudyResults, tables: ReportTables, answer: str, findings: Sequence[FindingGroup]
 ) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
-    lines = [f"# Diagnosis: {results.study.name}", "", f"{answer}.", ""]
+    lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
     lines += _status_lines(verification_table(results))
     lines += _status_lines(tables.configurations)
@@ -86,7 +87,9 @@ def _first_lines(results: StudyResults) -> list[str]:
     for number, each in enumerate(causes[:MOST_CAUSES], 1):
         share = each.explains.scaled(1 / step_s.value) if each.explains else None
         told = f" ({percent(share)} of the step)" if share else ""
-        lines.append(f"{number}. **{each.name}**{told}: {each.evidence}. {advice_of(each, verified)}.")
+        lines.append(
+            f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."
+        )
         test = test_result(each, verified)
         is_open = test is None or not test.ruled_out
         lines += [f"   Try: `{_options(each.change)}`"] if each.change and is_open else []
@@ -126,8 +129,8 @@ def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verifi
         [found for found in each.findings if found.explains is not None],
     )
     lines += [f"- Where the time goes: {lost}."] if lost else []
-    lines += [f"- {_capitalized(cause.name)}: {cause.evidence}." for cause in causes]
-    lines.append(f"- {_advice(each, verified)}")
+    lines += [f"- {_capitalized(cause.name)}: {_text(cause.evidence)}." for cause in causes]
+    lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
 
 
@@ -202,8 +205,8 @@ def _finding_lines(
     lines = []
     for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
-        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group[:MOST_OF_A_KIND]]
+        lines += [f"- trial `{each.trial_id}`: {_text(each.evidence)}" for each in group[:MOST_OF_A_KIND]]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
-        lines += ["", f"{advice_of(group[0], verified)}.", ""]
+        lines += ["", f"{_text(advice_of(group[0], verified))}.", ""]
     return lines

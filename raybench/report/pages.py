@@ -84,4 +84,5 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters.update(text=formats.markdown_text, cell=formats.markdown_cell)
     return environment.get_template(name)
