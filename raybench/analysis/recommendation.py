@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from raybench.analysis.choice import Best, is_default
 from raybench.analysis.confirmations import Confirmation
+from raybench.analysis.diagnosis.verifications import Verification, Verified
 from raybench.analysis.estimates.efficiency import Gain, Verdict
+from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.same_setting import same_setting
@@ -35,6 +38,7 @@ class Basis(StrEnum):
     """Why this setting is recommended."""
 
     CONFIRMED = "confirmed"  # measured again against the default, and better
+    VERIFIED = "verified"  # a change that the diagnosis proposes, measured against the default, and better
     CHOSEN = "chosen"  # by objectives that are not of speed
     UNCONFIRMED = "unconfirmed"  # the best, not measured again
     DEFAULT_IS_BEST = "the default is the best"
@@ -75,14 +79,18 @@ LOADER_KNOBS = ("workers", "persistent_workers", "pin_memory")
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
+Found: TypeAlias = tuple[TrialRecord, Basis, Gain | None]
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """The setting that a study recommends, at its target world size."""
 
     config: Configuration
     basis: Basis
+    label: str  # what differs from the default
     is_default: bool
-    gain: Gain | None  # of the best over the default, where it was measured again
+    gain: Gain | None  # of the best, or the change, over the default, where it was measured against it
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
     default_global_batch_size: int | None  # of the default, where the recommended one differs
@@ -91,13 +99,16 @@ class Recommendation:
 
 
 def recommendation(
-    base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation]
+    base: MeasuredStudy,
+    best: Best | None,
+    confirmed: Sequence[Confirmation],
+    verified: Sequence[Verification] = (),
 ) -> Recommendation | None:
     """What to use; None where no step was measured, or with more workers than cores only."""
     found = _chosen(base, best, confirmed)
     if found is None or found[0].config.oversubscribed:
         return None
-    record, basis, gain = found
+    record, basis, gain = _verified(base, found, verified) or found
     config, default = record.config, base.headline
     default_batch = (
         default.config.global_batch_size if default and is_default(base.study, default.config) else None
@@ -106,6 +117,7 @@ def recommendation(
     return Recommendation(
         config=config,
         basis=basis,
+        label=difference_words(base.study, config),
         is_default=is_default(base.study, config),
         gain=gain,
         nodes=record.nodes or 1,
@@ -133,9 +145,31 @@ def told(config: Configuration, framework: Framework) -> dict[str, KnobValue]:
     return {name: value for name, value in values.items() if name not in without and value != own[name]}
 
 
-def _chosen(
-    base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation]
-) -> tuple[TrialRecord, Basis, Gain | None] | None:
+def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification]) -> Found | None:
+    """The confirmed change of the largest gain, where no winner stands against it.
+
+    A change is measured against the headline, so that it speaks for the study only where that is its default;
+    a confirmed winner it replaces only where its whole interval is above the winner's.
+    """
+    headline, (_, basis, gain) = base.headline, found
+    if headline is None or not is_default(base.study, headline.config):
+        return None
+    if basis in (Basis.CHOSEN, Basis.UNCONFIRMED) or not OF_SPEED.issuperset(base.study.search.objectives):
+        return None
+    better = [
+        (each.record, each.gain)
+        for each in verified
+        if each.verdict is Verified.CONFIRMED and each.is_paired and each.record and each.gain
+    ]
+    if not better:
+        return None
+    record, most = max(better, key=lambda one: one[1].gain.value)
+    if basis is Basis.CONFIRMED and gain is not None and most.gain.low <= gain.gain.high:
+        return None
+    return record, Basis.VERIFIED, most
+
+
+def _chosen(base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation]) -> Found | None:
     if best is None:
         return None if base.headline is None else (base.headline, Basis.NO_CHOICE, None)
     if best.is_default:

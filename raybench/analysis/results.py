@@ -95,6 +95,7 @@ def analyse(
     hidden = hiding(base)
     confirmed = tuple(confirmations(base, chosen))
     diagnosis = diagnose_study(base, confirmed, around or Around())
+    verified = verifications(base, diagnosis.first, confirmed)
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
@@ -103,10 +104,10 @@ def analyse(
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
-        recommendation=recommendation(base, best, confirmed),
+        recommendation=recommendation(base, best, confirmed, verified),
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
-        verifications=verifications(base, diagnosis.first, confirmed),
+        verifications=verified,
         configurations=diagnosis.configurations,
         attribution=attribution(base),
         search_history=search_history(base),

@@ -86,7 +86,11 @@ def compare_directories(
     from raybench.report.tables.comparison import starts_words
     from raybench.report.wording import share, times
 
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+    try:
+        is_free = output is None or not output.exists() or (output.is_dir() and not any(output.iterdir()))
+    except OSError as error:
+        raise RequestError(f"--output: {cannot(output or Path(), 'be read', error)}") from None
+    if not is_free:
         raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):

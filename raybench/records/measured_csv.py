@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from raybench.errors import RequestError
+from raybench.records.csv_text import unguarded
 from raybench.spec.knobs import Setting
 from raybench.spec.toml import received
 
@@ -153,7 +154,7 @@ def _cells_of(path: Path) -> list[tuple[int, list[str]]]:
     lines = []
     try:
         for cells in reader:
-            stripped = [cell.strip() for cell in cells]
+            stripped = [unguarded(cell.strip()) for cell in cells]
             if any(stripped):
                 lines.append((reader.line_num, stripped))
     except csv.Error as error:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.diagnosis.verifications import Verified, test_result
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
 from raybench.report.losses import certain, shares_of_step
+from raybench.report.tables.verification import measured_words, verdict_cell
 from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
@@ -27,6 +29,8 @@ from raybench.report.wording import (
 if TYPE_CHECKING:
     from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchCurve, BatchPoint
+    from raybench.analysis.diagnosis.findings import Finding
+    from raybench.analysis.diagnosis.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.analysis.training import Comparison
     from raybench.spec.study import Study
@@ -82,15 +86,28 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
 
 def _to_change(results: StudyResults) -> list[str]:
     """What the first findings propose, each proposal once; of a study that loses little, nothing."""
-    headline = results.headline
+    headline, scaling = results.headline, results.headline_scaling
     causes = [each for each in results.diagnosis if each.explains is not None]
-    steps = list(dict.fromkeys(each.next_step for each in causes if each.change is not None))
-    steps = steps or list(dict.fromkeys(each.next_step for each in causes))
+    tests = [test_result(each, results.verifications) for each in causes]
+    left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
+    left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
+    named = [one for one in left if one[0].change is not None] or left
+    steps = list(dict.fromkeys(_change_words(each, test) for each, test in named))
     if steps:
         return ["; ".join(steps[:MOST_CHANGES])]
     if headline is None or headline.config.world_size == 1:
         return []
+    if causes:
+        return ["nothing: what the findings propose was tried and is no gain"]
+    if scaling is None or scaling.efficiency is None:
+        return ["not known: without an efficiency no loss can be told"]
     return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _change_words(finding: Finding, test: Verification | None) -> str:
+    if test is None or test.gain is None:
+        return finding.next_step
+    return f"{finding.next_step} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
 
 
 def _goodput(results: StudyResults) -> list[str]:

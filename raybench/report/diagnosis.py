@@ -8,15 +8,17 @@ from typing import TypeAlias
 from raybench.analysis.attribution import Attribution
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.verifications import Verification, test_result
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
+from raybench.report.formats import markdown_text as _text
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table
-from raybench.report.tables.verification import verification_table
+from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
 from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
 from raybench.spec.knobs import KnobValue, Setting
@@ -32,16 +34,16 @@ def diagnosis_markdown(
     results: StudyResults, tables: ReportTables, answer: str, findings: Sequence[FindingGroup]
 ) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
-    lines = [f"# Diagnosis: {results.study.name}", "", f"{answer}.", ""]
+    lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
     lines += _status_lines(verification_table(results))
     lines += _status_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
-        lines += _configuration_lines(each)
+        lines += _configuration_lines(each, results.verifications)
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
-    lines += _finding_lines(findings, no_findings_words(results))
+    lines += _finding_lines(findings, results.verifications, no_findings_words(results))
     if results.failed:
         lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
     return "\n".join(lines).rstrip() + "\n"
@@ -76,7 +78,7 @@ def _first_lines(results: StudyResults) -> list[str]:
     causes = [each for each in results.diagnosis if each.explains is not None or each.severity == "problem"]
     if not causes or results.headline is None:
         return []
-    step_s = results.scaling(results.headline).step_time_s
+    step_s, verified = results.scaling(results.headline).step_time_s, results.verifications
     lines = [
         f"## What to do first: {results.headline_label} on "
         f"{devices_words(results.headline.config.world_size)}, a step of {milliseconds(step_s)} ms",
@@ -85,13 +87,13 @@ def _first_lines(results: StudyResults) -> list[str]:
     for number, each in enumerate(causes[:MOST_CAUSES], 1):
         share = each.explains.scaled(1 / step_s.value) if each.explains else None
         told = f" ({percent(share)} of the step)" if share else ""
-        lines.append(f"{number}. **{each.name}**{told}: {each.evidence}. {_sentence(each.next_step)}")
-        lines += [f"   Try: `{_options(each.change)}`"] if each.change else []
+        lines.append(
+            f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."
+        )
+        test = test_result(each, verified)
+        is_open = test is None or not test.ruled_out
+        lines += [f"   Try: `{_options(each.change)}`"] if each.change and is_open else []
     return [*lines, ""]
-
-
-def _sentence(words: str) -> str:
-    return f"Next step: {words}."
 
 
 def _options(change: Mapping[str, KnobValue]) -> str:
@@ -117,7 +119,7 @@ def _status_lines(table: Table) -> list[str]:
     return [f"## {table.title}", "", formats.to_markdown(table), table.caption, ""]
 
 
-def _configuration_lines(each: DiagnosedConfiguration) -> list[str]:
+def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> list[str]:
     status, speedup = each.status, each.scaling.speedup
     if status is None or speedup is None:
         return []
@@ -127,8 +129,8 @@ def _configuration_lines(each: DiagnosedConfiguration) -> list[str]:
         [found for found in each.findings if found.explains is not None],
     )
     lines += [f"- Where the time goes: {lost}."] if lost else []
-    lines += [f"- {_capitalized(cause.name)}: {cause.evidence}." for cause in causes]
-    lines.append(f"- {_advice(each)}")
+    lines += [f"- {_capitalized(cause.name)}: {_text(cause.evidence)}." for cause in causes]
+    lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
 
 
@@ -150,7 +152,7 @@ def _lost_words(waterfall: Waterfall | None) -> str:
     return ", ".join([f"{percent(ideal)} of the step is what one device needs", *lost])
 
 
-def _advice(each: DiagnosedConfiguration) -> str:
+def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> str:
     """What to change: what this study measured, nearest first, else what can be predicted."""
     efficiency = each.scaling.efficiency
     if each.nearest and efficiency is not None:
@@ -165,9 +167,12 @@ def _advice(each: DiagnosedConfiguration) -> str:
         return f"{keep}, each measured {nearest}, exploratory: {'; '.join(words)}."
     if each.status is Status.EXCELLENT:
         return "Nothing to change."
-    own = next((found for found in each.findings if found.change and found.explains), None)
-    if own is not None:
-        return f"What to change, predicted and not measured: {own.next_step}."
+    for own in (found for found in each.findings if found.change and found.explains):
+        test = test_result(own, verified)
+        if test is None:
+            return f"What to change, predicted and not measured: {own.next_step}."
+        if not test.ruled_out:
+            return f"What to change. {advice_of(own, verified)}."
     number = f"{each.num_tried} measured configuration{'s' if each.num_tried != 1 else ''}"
     return f"Nothing measured helps: none of {number} is faster and more efficient beyond the intervals."
 
@@ -192,14 +197,16 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     return [*lines, ""]
 
 
-def _finding_lines(findings: Sequence[FindingGroup], otherwise: str) -> list[str]:
+def _finding_lines(
+    findings: Sequence[FindingGroup], verified: Sequence[Verification], otherwise: str
+) -> list[str]:
     if not findings:
         return [otherwise.replace("None:", "No findings:"), ""]
     lines = []
     for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
-        lines += [f"- trial `{each.trial_id}`: {each.evidence}" for each in group[:MOST_OF_A_KIND]]
+        lines += [f"- trial `{each.trial_id}`: {_text(each.evidence)}" for each in group[:MOST_OF_A_KIND]]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
-        lines += ["", f"Next step: {group[0].next_step}.", ""]
+        lines += ["", f"{_text(advice_of(group[0], verified))}.", ""]
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from raybench.report.method import method_words
 from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.sections import make_sections
 from raybench.report.tables.base import without_constant
+from raybench.report.tables.verification import advice_of
 
 
 def write_report(
@@ -42,6 +44,7 @@ def write_report(
         findings=findings,
         no_findings=no_findings_words(results),
         causes=results.diagnosis,
+        advice=partial(advice_of, verified=results.verifications),
         trials=without_constant(tables.trials),
         method=method_words(results),
         use=use_it(results, environment),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 from collections.abc import Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
+from raybench.records.csv_text import guarded
 from raybench.report.tables.base import Table
 from raybench.spec.knobs import KnobValue
 
@@ -21,6 +23,16 @@ def to_markdown(table: Table) -> str:
         *(_markdown_row(row) for row in table.rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+def markdown_text(text: object) -> str:
+    """Text in Markdown that is no HTML, whatever is in it."""
+    return html.escape(str(text), quote=False)
+
+
+def markdown_cell(text: str) -> str:
+    """The same as a cell of a table."""
+    return markdown_text(text).replace("|", r"\|").replace("\n", " ")
 
 
 def summary_csv(summaries: Sequence[TrialSummary]) -> str:
@@ -96,7 +108,7 @@ def tex_escape(text: str) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(markdown_cell(cell) for cell in cells) + " |"
 
 
 def _csv_cell(value: KnobValue) -> str:
@@ -104,4 +116,6 @@ def _csv_cell(value: KnobValue) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return guarded(value) if isinstance(value, str) else str(value)

@@ -31,7 +31,7 @@ def make_pages(
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
     command that measures the same again. ``named`` is by the names that the templates know: name, box,
-    sections, method, and of a study causes, findings, trials.
+    sections, method, and of a study causes, findings and the advice of each, trials.
     """
     more: dict[str, Any] = {
         "causes": (),
@@ -84,4 +84,5 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters.update(text=formats.markdown_text, cell=formats.markdown_cell)
     return environment.get_template(name)

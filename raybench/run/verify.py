@@ -20,22 +20,23 @@ def verify(session: Session) -> None:
 
     What the diagnosis proposes is worked out once, before the first of them: none has a part in it.
     """
-    asked = _requests(session)
-    if asked and any(session.is_open(request) for _, request in asked):
+    asked = [one for one in _requests(session) if session.is_open(one[1])]
+    late: list[str] = []
+    if asked:
         number = f"{len(asked)} change" + ("s" if len(asked) > 1 else "")
         session.watcher.stage(f"Verifying {number} that the diagnosis proposes, interleaved")
     for done, (proposal, request) in enumerate(asked):
-        if not session.is_open(request):
-            continue
         words = changes_words(proposal.change)
         # a new worker group costs its start, which cannot be cut short
         in_time = session.in_time([request], fixed_s=_start_s(session, request))
         if in_time is None:
-            rest = "; ".join(changes_words(each.change) for each, _ in asked[done:])
-            session.not_reached.append(f"the verification of {len(asked) - done} changes: {rest}")
-            return
+            late.append(words)  # a later one may be cheaper: it needs no processes of its own, or is smaller
+            continue
         with session.as_far_as_it_fits(f"the verification of {words}"):
             session.measure(Trial(in_time), done=done, total=len(asked))
+    if late:
+        number = f"{len(late)} change" + ("s" if len(late) > 1 else "")
+        session.not_reached.append(f"the verification of {number}: {'; '.join(late)}")
 
 
 def _requests(session: Session) -> list[tuple[Proposal, StepsRequest]]:

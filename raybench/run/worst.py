@@ -18,7 +18,8 @@ def take_apart_worst(session: Session) -> None:
         return
     suggestion = session.plan.suggestion_of(worst)
     request = session.plan.taken_apart(suggestion)
-    in_time = session.in_time([request], fixed_s=session.training_reserve_s())
+    fixed_s = session.training_reserve_s() + session.start_cost_s(request)
+    in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
     if not session.is_open(request) or in_time is None:
         return
     session.watcher.stage("Taking the least efficient suggestion apart")

@@ -27,8 +27,8 @@ from raybench.spec.knobs import KnobValue, Setting
 class Verified(StrEnum):
     """What the experiment says of a proposed change."""
 
-    CONFIRMED = "confirmed"  # faster, beyond the interval and by search.minimum_gain
-    REFUTED = "refuted"  # slower, or less faster than was predicted, or than is worth it
+    CONFIRMED = "confirmed"  # faster, beyond the interval and by search.minimum_gain, if less than predicted
+    REFUTED = "refuted"  # slower; or not surely faster, and surely less than was predicted, or is worth it
     UNDECIDED = "undecided"  # the interval holds both
     FAILED = "failed"  # it was tried, and did not run
     NOT_RUN = "not run"
@@ -58,10 +58,22 @@ class Verification:
     proposal: Proposal
     label: str
     verdict: Verified
-    gain: Gain | None = None  # of throughput, relative; simultaneous over all that were tested
+    gain: Gain | None = None  # of throughput, relative; simultaneous over all of its role
     record: TrialRecord | None = None
     is_paired: bool = True  # in the same rounds
     reason: str = ""
+
+    @property
+    def less_than_predicted(self) -> bool:
+        """Whether it is confirmed, and yet its whole interval lies below that of what was predicted."""
+        if self.verdict is not Verified.CONFIRMED or self.gain is None or self.predicted_gain is None:
+            return False
+        return self.gain.gain.high < self.predicted_gain.low
+
+    @property
+    def ruled_out(self) -> bool:
+        """Whether it was tried and is nothing to advise."""
+        return self.verdict in (Verified.REFUTED, Verified.FAILED)
 
     @property
     def predicted_gain(self) -> Estimate | None:
@@ -116,8 +128,18 @@ def verifications(
             change = record.config.differences(headline.config)
             setting, variables = record.config.setting, record.config.environment
             tested.append((Proposal((), change, setting, variables), record))
-    among = sum(record is not None and record.steps is not None for _, record in tested)
-    return tuple(_verified(base, each, record, among) for each, record in tested) if among or known else ()
+    # a winner's confirmation has its own gain, simultaneous with the other confirmations
+    gains = {each.record.trial_id: each.gain for each in confirmed if each.paired}
+    among = sum(
+        record is not None and record.steps is not None and record.trial_id not in gains
+        for _, record in tested
+    )
+    if all(record is None for _, record in tested):
+        return ()
+    return tuple(
+        _verified(base, each, record, among, gains.get(record.trial_id) if record else None)
+        for each, record in tested
+    )
 
 
 def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirmation]) -> TrialRecord | None:
@@ -138,6 +160,19 @@ def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirm
 def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
     """Whether the change can be measured in the rounds of the setting without it: in the same processes."""
     return dict(proposal.environment) == unchanged.environment
+
+
+def test_result(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
+    """What trying the finding's change has shown; None: it was not tried."""
+    for each in verified:
+        if each.record is None:
+            continue
+        if any(
+            (found.trial_id, found.change) == (finding.trial_id, finding.change)
+            for found in each.proposal.findings
+        ):
+            return each
+    return None
 
 
 def _of_role(base: MeasuredStudy) -> list[TrialRecord]:
@@ -170,7 +205,7 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
 
 
 def _verified(
-    base: MeasuredStudy, proposal: Proposal, record: TrialRecord | None, among: int
+    base: MeasuredStudy, proposal: Proposal, record: TrialRecord | None, among: int, own: Gain | None
 ) -> Verification:
     label = changes_words(proposal.change)
     if record is None:
@@ -182,7 +217,9 @@ def _verified(
         reason = f"{record.state}: {record.reason}"
         return Verification(proposal, label, Verified.FAILED, None, record, paired, reason)
     least = base.study.search.minimum_gain
-    if paired:
+    if own is not None:
+        found = own
+    elif paired:
         found = gain(record, least, among)
     else:
         rates = [base.scaling(each).throughput_samples_per_s for each in (record, base.headline)]
@@ -194,7 +231,9 @@ def _verified(
 def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:
     """What a measured gain says of a change that is predicted to bring ``predicted``, a ratio.
 
-    Refuted where the whole interval lies below what was predicted, and below ``least`` where nothing was.
+    Confirmed where it is better by ``gain_of``, however much was predicted: ``less_than_predicted`` is said
+    beside it. Refuted where it is worse, or else the whole interval lies below what was predicted, and below
+    ``least`` where nothing was.
     """
     if found.verdict is Verdict.BETTER:
         return Verified.CONFIRMED

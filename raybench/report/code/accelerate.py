@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_call, inner_list, program
-from raybench.report.code.starting import start_words
+from raybench.report.code.starting import start_words, uneven_words
 from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
 
 TITLE = "Accelerate"
@@ -15,6 +15,8 @@ def accelerate_snippet(parts: Parts) -> Snippet:
     """prepare, make_loader, the Accelerator, and an epoch."""
     if parts.strategy == "dp":
         return Snippet(TITLE, "python", "# Accelerate has no DataParallel")
+    if parts.is_fp16_on_cpus:
+        return Snippet(TITLE, "python", "# Accelerate has no fp16 on CPUs")
     parts.imports.add("from accelerate import Accelerator")
     blocks = ", block_class" if parts.needs_blocks and parts.strategy != "fsdp" else ""
     comments = [
@@ -22,6 +24,7 @@ def accelerate_snippet(parts: Parts) -> Snippet:
         "Yours: model, train_set, optimizer, loss_of(model, batch). After prepare(model):",
         "model, optimizer, loader = accelerator.prepare(model, optimizer, make_loader(train_set))",
     ]
+    comments += uneven_words(parts.use)
     if parts.needs_blocks:
         comments.append(f"{BLOCK_WORDS}.")
     sharded = parts.strategy == "fsdp"

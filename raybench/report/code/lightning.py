@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_call, program
-from raybench.report.code.starting import per_node
+from raybench.report.code.starting import is_uneven, per_node
 from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
 
 TITLE = "Lightning"
@@ -14,6 +14,8 @@ def lightning_snippet(parts: Parts) -> Snippet:
     """prepare, make_loader, and a function that makes the Trainer."""
     if parts.strategy == "dp":
         return Snippet(TITLE, "python", "# Lightning 2 has no DataParallel")
+    if parts.is_fp16_on_cpus:
+        return Snippet(TITLE, "python", "# Lightning has no fp16 on CPUs: it takes bf16 instead")
     parts.imports.add("import lightning as L")
     blocks = ", block_class" if "activation_checkpointing" in parts.told else ""
     comments = [
@@ -45,6 +47,9 @@ def _trainer_lines(parts: Parts) -> list[str]:
         "accelerator": '"gpu"' if parts.device == "cuda" else '"cpu"',
         "devices": str(per_node(use)),
     }
+    if is_uneven(use):
+        size = use.config.world_size
+        comments.append(f"# {size} devices on {use.nodes} nodes: Lightning wants equally many on each")
     if use.nodes > 1 and per_node(use) != use.config.world_size:
         named["num_nodes"] = str(use.nodes)
     if parts.strategy == "ddp":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.recommendation import Basis, Framework, Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.report.code.accelerate import accelerate_snippet
@@ -16,6 +17,7 @@ from raybench.report.code.starting import variables_snippet
 from raybench.report.code.torch_loop import torch_snippet
 from raybench.report.code.torch_parts import Parts
 from raybench.report.code.transformers import transformers_snippet
+from raybench.report.tables.verification import measured_words
 from raybench.report.wording import percent
 
 SNIPPETS = {
@@ -60,7 +62,7 @@ def hint(results: StudyResults) -> str:
     use = results.recommendation
     if use is None:
         return ""
-    what = "the default" if use.is_default else results.best_label
+    what = "the default" if use.is_default else use.label
     return (
         f"Use it: {what} as code for a plain loop, Ray Train, Lightning, Accelerate and transformers: "
         "the end of the report"
@@ -69,15 +71,17 @@ def hint(results: StudyResults) -> str:
 
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain else ""
+    whose = "the default's" if use.is_default else f"{use.label}'s"
     words = {
         Basis.CONFIRMED: f"The winner, {results.best_label}, measured again against the default{gain}.",
+        Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, measured against the default{gain}.",
         Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
         Basis.UNCONFIRMED: f"The best, {results.best_label}, not measured again against the default.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
-        Basis.NO_GAIN: f"This is the default's code: {results.best_label}, measured again, is no gain{gain}.",
+        Basis.NO_GAIN: f"This is {whose} code: {results.best_label}, measured again, is no gain{gain}.",
         Basis.NO_CHOICE: "There was nothing to choose among: this is the code of what was measured.",
     }
-    told = [words[use.basis]]
+    told = [words[use.basis], *_also_confirmed(results, use)]
     if use.default_global_batch_size is not None:
         told.append(
             f"A step takes {use.config.global_batch_size:,} samples in place of "
@@ -89,3 +93,15 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         "what a framework has no argument for is said in a comment."
     )
     return told
+
+
+def _also_confirmed(results: StudyResults, use: Recommendation) -> list[str]:
+    """The confirmed changes of the diagnosis that this code has not."""
+    others = [
+        f"{each.label} ({measured_words(each)} samples/s)"
+        for each in results.verifications
+        if each.verdict is Verified.CONFIRMED and each.record and each.record.config != use.config
+    ]
+    return (
+        [f"Not in this code, and confirmed alone against the default: {'; '.join(others)}."] if others else []
+    )

@@ -8,10 +8,23 @@ from raybench.analysis.recommendation import Recommendation
 from raybench.report.code.base import Snippet
 
 
+def is_uneven(use: Recommendation) -> bool:
+    """Whether the nodes have not equally many of the devices."""
+    return use.config.world_size % use.nodes != 0
+
+
+def uneven_words(use: Recommendation) -> list[str]:
+    """What N of ``start_words`` stands for, where it is there."""
+    if not is_uneven(use) or start_words(use) == "python":
+        return []
+    size = use.config.world_size
+    return [f"N: the number of devices on this node, {size} on all {use.nodes} nodes together."]
+
+
 def per_node(use: Recommendation) -> int:
     """Devices of each node; nodes that have not equally many count as one."""
     size = use.config.world_size
-    return size if size % use.nodes else size // use.nodes
+    return size if is_uneven(use) else size // use.nodes
 
 
 def start_words(use: Recommendation) -> str:
@@ -19,10 +32,11 @@ def start_words(use: Recommendation) -> str:
     size = use.config.world_size
     if size == 1 or use.config.setting.strategy in ("single", "dp"):
         return "python"
-    if per_node(use) == size:
+    if use.nodes == 1:
         return f"torchrun --nproc-per-node={size}"
+    number = "N" if is_uneven(use) else per_node(use)
     return (
-        f"torchrun --nnodes={use.nodes} --nproc-per-node={per_node(use)} --rdzv-backend=c10d "
+        f"torchrun --nnodes={use.nodes} --nproc-per-node={number} --rdzv-backend=c10d "
         "--rdzv-endpoint=HOST:PORT"
     )
 
@@ -33,4 +47,5 @@ def variables_snippet(use: Recommendation) -> Snippet:
     if use.threads is not None and "OMP_NUM_THREADS" not in use.config.environment:
         lines.append(f"export OMP_NUM_THREADS={use.threads}")
     lines = lines or ["# none: the study set no variables"]
+    lines += [f"# {words}" for words in uneven_words(use)]
     return Snippet("Environment variables", "sh", "\n".join([*lines, f"{start_words(use)} train.py"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, program
-from raybench.report.code.starting import start_words
+from raybench.report.code.starting import start_words, uneven_words
 from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
 
 WORDS = "Threads, switches, and the model under its strategy."
@@ -18,6 +18,7 @@ def torch_snippet(parts: Parts) -> Snippet:
         "Yours: model, train_set, make_optimizer(parameters), and loss_of(model, batch), which also moves",
         "the batch to the model's device.",
     ]
+    comments += uneven_words(parts.use)
     if parts.needs_blocks:
         comments.append(f"{BLOCK_WORDS}.")
     body = [

@@ -56,6 +56,11 @@ class Parts:
         return self.use.config.setting.precision == "fp16"
 
     @property
+    def is_fp16_on_cpus(self) -> bool:
+        """What torch can, and what builds on it does not, or replaces."""
+        return self.device == "cpu" and self.scales
+
+    @property
     def needs_blocks(self) -> bool:
         """Whether the model's repeated blocks must be known."""
         return self.strategy == "fsdp" or "activation_checkpointing" in self.told

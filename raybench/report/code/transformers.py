@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybench.report.code.base import Snippet, call, function, inner_mapping, program
-from raybench.report.code.starting import start_words
-from raybench.report.code.torch_parts import NO_STATIC_GRAPH, Parts, in_python
+from raybench.report.code.starting import start_words, uneven_words
+from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts, in_python
 
 TITLE = "transformers"
 WITHOUT = ("gradient_compression", "gradient_as_bucket_view")  # the knobs that it has no argument for
@@ -23,17 +23,22 @@ NAMES = {
 
 def transformers_snippet(parts: Parts) -> Snippet:
     """prepare and TrainingArguments."""
+    if parts.is_fp16_on_cpus:
+        return Snippet(TITLE, "python", "# transformers has no fp16 on CPUs")
     parts.imports.add("from transformers import TrainingArguments")
+    blocks = "block_class" if parts.strategy == "fsdp" else ""
     comments = [
         f"Start: {start_words(parts.use)} train.py, with",
-        "Trainer(model=prepare(model), args=make_arguments(), train_dataset=train_set, ...).train()",
+        f"Trainer(model=prepare(model), args=make_arguments({blocks}), train_dataset=train_set, ...).train()",
+        *uneven_words(parts.use),
     ]
+    if blocks:
+        comments.append(f"{BLOCK_WORDS}.")
     prepare = [
         *parts.process_lines(tf32_too=False),
         *parts.model_lines(compiled=False, checkpointed=False),
         "return model",
     ]
-    blocks = "block_class" if parts.strategy == "fsdp" else ""
     body = [
         *function("prepare(model)", "Threads, switches, and the model's layout.", prepare),
         *function(f"make_arguments({blocks})", "The study's setting.", _argument_lines(parts)),

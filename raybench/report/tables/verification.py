@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.verifications import Verification, Verified
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.verifications import Verification, Verified, test_result
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.wording import percent
@@ -21,8 +25,9 @@ def verification_table(results: StudyResults) -> Table:
     caption = (
         "Each change in the same rounds as the setting without it, unless its processes are others; 95% "
         "intervals for all at once. Confirmed: more samples/s beyond the interval and by "
-        f"{results.study.search.minimum_gain:.0%} at least. Refuted: slower, or the whole interval below "
-        "what was predicted. They count for no curve and no choice."
+        f"{results.study.search.minimum_gain:.0%} at least; less than predicted where the whole interval is "
+        "below the prediction's. Refuted: slower, or not confirmed and the whole interval below what was "
+        "predicted. They count for no curve and no choice."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 
@@ -40,9 +45,34 @@ def measured_words(each: Verification) -> str:
     return percent(each.gain.gain, sign=True) + apart
 
 
+def verdict_words(each: Verification) -> str:
+    """The verdict, and whether it falls short of the prediction."""
+    return f"{each.verdict}, less than predicted" if each.less_than_predicted else str(each.verdict)
+
+
 def verdict_cell(each: Verification) -> str:
-    """The verdict, and why there is no number."""
-    return f"{each.verdict}: {' '.join(each.reason.split())}" if each.reason else str(each.verdict)
+    """The same, and why there is no number."""
+    return verdict_words(each) + (f": {' '.join(each.reason.split())}" if each.reason else "")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What follows from a finding: its next step, or what taking it has shown."""
+
+    label: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.words}"
+
+
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
+    """The finding's next step, under the verdict and with the measured gain where it was tried."""
+    test = test_result(finding, verified)
+    if test is None:
+        return Advice("Next step", finding.next_step)
+    measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"
+    return Advice(verdict_words(test).capitalize(), finding.next_step + measured)
 
 
 def verification_lines(results: StudyResults) -> list[str]:

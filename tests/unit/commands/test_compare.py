@@ -184,6 +184,26 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert (one / "trials.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["exists", "iterdir"])
+def test_an_output_that_cannot_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As in a directory of mode 000, which root reads all the same."""
+    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.020, seed=2)
+    out = tmp_path / "out"
+    out.mkdir()
+    real = getattr(Path, name)
+
+    def locked(path: Path) -> Any:
+        if path == out:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, name, locked)
+    with pytest.raises(RequestError, match=r"--output: .*ermission"):
+        printed(one, other, output=out)
+
+
 def alone(folder: Path, name: str, size: int, machine: Any) -> Path:
     """Results on so many devices, whose rounds have no step of one device to compare with."""
     spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [size]})

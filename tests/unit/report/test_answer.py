@@ -7,7 +7,7 @@ import re
 import pytest
 
 from raybench.analysis import analyse
-from raybench.report.answer import answer_of
+from raybench.report.answer import answer_box, answer_of
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import FULL, asked, failed, grid, request, searched, study, trained_study
@@ -142,6 +142,16 @@ def test_base_of_several_devices() -> None:
         analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0])
     )
     assert answer.startswith("4 devices: 2.00x [2.00, 2.00] over 2 devices at batch 64")
+
+
+def test_without_an_efficiency_what_to_change_is_not_known() -> None:
+    spec = study(scaling={"world_sizes": [2]}, knobs={"batch_size": [64]})
+    costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
+    results = analyse(spec, grid(spec, [2], FakeRunner(lambda request, setting: costs, QUIET))[0])
+    assert results.headline_scaling is not None
+    assert results.headline_scaling.efficiency is None
+    clauses = {each.question: each.words for each in answer_box(results)}
+    assert clauses["What to change"].startswith("not known: ")
 
 
 def test_oversubscribed_recommends_nothing() -> None:

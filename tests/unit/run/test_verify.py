@@ -16,6 +16,7 @@ from raybench.analysis.diagnosis.study import Diagnosis
 from raybench.analysis.diagnosis.verifications import Verified, verdict_of
 from raybench.analysis.estimates.efficiency import gain_of
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
@@ -28,10 +29,13 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report import write_report
+from raybench.report.answer import answer_box
+from raybench.report.code.section import hint, use_it
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import verification_lines, verification_table
 from raybench.report.terminal import print_summary
 from raybench.run import verify as verifying
+from raybench.run.session import Session
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
@@ -200,6 +204,11 @@ def test_the_winner_was_confirmed_already(propose: Any) -> None:
     found = verified(plan, store)
     assert found["bf16 compression"].record.request.role == "confirmation"
     assert found["bf16 compression"].verdict is Verified.CONFIRMED
+    results = analyse(plan.study, store.records)
+    assert found["bf16 compression"].gain == results.confirmations[0].gain  # one record says one thing
+    alone = analyse(plan.study, [each for each in store.records if each.request.role != "confirmation"])
+    placebo = next(each for each in alone.verifications if each.label == "static_graph")
+    assert found["static_graph"].gain == placebo.gain  # the confirmation is none of them
 
 
 def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:
@@ -223,6 +232,28 @@ def test_within_a_budget_as_many_as_there_is_time_for(propose: Any, monkeypatch:
         assert runner.now <= 1000.0 + seconds
         assert len(session.not_reached) == (expected < 5)
     assert session.not_reached == []
+
+
+def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
+    propose: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more: Proposed = [(BATCH, {"batch_size": size}, None) for size in (128, 256, 512)]
+    propose(*more)
+    plan, store = planned(), MemoryStore()
+    studied(plan, store=store)
+    missing = [each for each in store.records if each.config.setting.batch_size in (128, 512)]
+    store.records = [each for each in store.records if each not in missing]
+    fits = Session.in_time
+
+    def too_long_for_128(session: Session, rest: Any, **more: Any) -> Any:
+        is_128 = rest[0].config.setting.batch_size == 128
+        return None if is_128 else fits(session, rest, **more)
+
+    monkeypatch.setattr(Session, "in_time", too_long_for_128)
+    session, _, _ = studied(plan, store=store)
+    assert session.not_reached == ["the verification of 1 change: batch 128"]
+    assert session.watcher.stages[-1].startswith("Verifying 2 changes")
+    assert store.records[-1].config.setting.batch_size == 512
 
 
 def test_an_interrupt_costs_the_one_under_way_and_resume_measures_nothing_twice(propose: Any) -> None:
@@ -317,6 +348,87 @@ def test_report_and_terminal_say_by_how_much_beside_what_was_predicted(propose: 
     console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(results, console)
     assert "verified: communication-bound" in " ".join((tmp_path / "out").read_text().split())
+
+
+def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: Any, tmp_path: Path) -> None:
+    propose((BATCH, PLACEBO, ratio(1.2)), (COMMUNICATION, CURE, ratio(1.33)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    change = next(each.words for each in answer_box(results) if each.question == "What to change")
+    assert re.fullmatch(r"set a cable \(confirmed, \+\d\d% \[\d\d, \d\d\] samples/s\)", change)
+    write_report(tmp_path, results, {})
+    diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
+    assert "Try: `--set knobs.gradient_compression=bf16`" in diagnosis
+    assert "Try: `--set knobs.static_graph" not in diagnosis
+    assert "planted. Refuted: set a cable: " in diagnosis
+    assert "planted. Refuted: set a cable: " in (tmp_path / "report" / "report.md").read_text()
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "<b>Refuted:</b> set a cable: " in page
+    assert "<b>Confirmed:</b> set a cable: " in page
+
+    propose((BATCH, PLACEBO, ratio(1.2)))
+    _, store, _ = studied(plan)
+    clauses = {each.question: each.words for each in answer_box(analyse(plan.study, store.records))}
+    assert clauses["What to change"] == "nothing: what the findings propose was tried and is no gain"
+
+
+def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, None))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    use = results.recommendation
+    assert use is not None
+    assert (use.basis, use.is_default) == (Basis.VERIFIED, False)
+    assert use.config.setting.gradient_compression == "bf16"
+    section = use_it(results, {})
+    assert section is not None
+    assert re.match(
+        r"What the diagnosis proposes, bf16 compression, measured against the default \(\+",
+        section.sentences[0],
+    )
+    assert "Not in this code" not in " ".join(section.sentences)
+    assert "bf16_compress_hook" in section.snippets[0].text
+    assert hint(results).startswith("Use it: bf16 compression as code")
+
+
+def test_what_is_confirmed_and_not_in_the_code_is_named(propose: Any) -> None:
+    propose((COMMUNICATION, VARIABLE, None), (BATCH, CURE, None))
+    plan = planned(knobs={"batch_size": [64], "gradient_compression": ["none", "bf16"]})
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    use, section = results.recommendation, use_it(results, {})
+    assert use is not None
+    assert section is not None
+    assert use.basis is Basis.CONFIRMED
+    apart = next(each for each in results.verifications if not each.is_paired)
+    told = "Not in this code, and confirmed alone against the default: OMP_PROC_BIND=true (" in " ".join(
+        section.sentences
+    )
+    assert told == (apart.verdict is Verified.CONFIRMED)
+
+
+def test_a_gain_that_is_far_less_than_was_promised_is_said_to_be(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(6.0)), (BATCH, PLACEBO, ratio(6.0)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    assert [each.verdict for each in results.verifications] == [Verified.CONFIRMED, Verified.REFUTED]
+    assert [row[4] for row in verification_table(results).rows] == [
+        "confirmed, less than predicted",
+        "refuted",
+    ]
+    assert "bf16 compression: confirmed, less than predicted, +" in verification_lines(results)[0]
+
+
+def test_what_only_an_earlier_diagnosis_proposed_keeps_its_verdict(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    propose((SLOW, None, None))
+    found = verified(plan, store)
+    assert found["bf16 compression"].verdict is Verified.CONFIRMED
 
 
 def test_the_dry_run_says_it() -> None:

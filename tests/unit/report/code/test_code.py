@@ -161,6 +161,35 @@ def test_processes_are_started_with_the_variables_of_the_study() -> None:
     assert lines[:2] == ["export OMP_PROC_BIND='a b'", "export OMP_NUM_THREADS=1"]
 
 
+def test_nodes_that_have_not_equally_many_devices_are_started_together() -> None:
+    use = recommended(BASE, "cuda", world_size=3, nodes=2)
+    assert start_words(use).startswith("torchrun --nnodes=2 --nproc-per-node=N --rdzv-backend=c10d")
+    told = "# N: the number of devices on this node, 3 on all 2 nodes together."
+    assert told in variables_snippet(use).text
+    for framework in (Framework.TORCH, Framework.ACCELERATE, Framework.TRANSFORMERS):
+        assert told in text(BASE, framework, world_size=3, nodes=2)
+        assert told not in text(BASE, framework, world_size=4, nodes=2)
+    lightning = text(BASE, Framework.LIGHTNING, world_size=3, nodes=2)
+    assert "# 3 devices on 2 nodes: Lightning wants equally many" in lightning
+
+
+@pytest.mark.parametrize("framework", [Framework.LIGHTNING, Framework.ACCELERATE, Framework.TRANSFORMERS])
+def test_fp16_on_cpus_is_refused_where_a_framework_has_none(framework: Framework) -> None:
+    half = BASE.model_copy(update={"precision": "fp16"})
+    code = text(half, framework, "cpu")
+    assert code.startswith(f"# {framework} has no fp16 on CPUs")
+    assert "import" not in code
+    assert "import" in text(half, framework, "cuda")
+    assert "torch.float16" in text(half, Framework.TORCH, "cpu")
+
+
+def test_the_call_in_a_comment_is_that_of_the_function() -> None:
+    for strategy, argument in (("ddp", ""), ("fsdp", "block_class")):
+        code = text(BASE.model_copy(update={"strategy": strategy}), Framework.TRANSFORMERS)
+        assert f"args=make_arguments({argument})," in code
+        assert f"def make_arguments({argument}):" in code
+
+
 def test_the_section_says_why_and_what_else_changes() -> None:
     spec = study(knobs={"batch_size": [64, 256]}, search={"method": "optuna", "trials": 2})
     results = analyse(spec, searched(spec, (1, 2), Setting(batch_size=256)))
