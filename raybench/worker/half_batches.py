@@ -10,7 +10,7 @@ import torch
 
 from raybench.errors import InvalidBatchError
 from raybench.worker.batches import Batches
-from raybench.workloads.batch_counts import LONGEST_OF_PARTS, samples_of
+from raybench.workloads.batch_counts import MOST_PARTS, samples_of
 from raybench.workloads.protocol import Workload
 
 PLAIN = (str, bytes, int, float, bool)
@@ -57,7 +57,7 @@ def _first_half(batch: Any, size: int) -> Any:
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
         return type(batch)(*(_first_half(value, size) for value in batch))
     if isinstance(batch, list | tuple):
-        if len(batch) == size and (size > LONGEST_OF_PARTS or all(isinstance(each, PLAIN) for each in batch)):
+        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, PLAIN) for each in batch)):
             return batch[: size // 2]  # a list of samples, as they are counted
         return type(batch)(_first_half(value, size) for value in batch)
     return batch
