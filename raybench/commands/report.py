@@ -127,7 +127,7 @@ def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     on_a_node = devices_of_node(environment, study)
     results = analyse(study, records, on_a_node, Around(links, environment))
-    left_out = left_out_words(study, records)
+    left_out = left_out_words(study, records, len(environment.every_node))
     return _Report(
         answer_of(results),
         bool(results.complete),

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
+from raybench.analysis.largest_batch import largest_fits_of
 from raybench.errors import RequestError
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.space import SearchSpace
+from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.spec.study import Study
 
 
-def left_out_words(study: Study, records: Sequence[TrialRecord]) -> list[str]:
+def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int = 1) -> list[str]:
     """Counted and named in short: "5 of 18 trials of the curves (4 devices: 3, 2 devices: 2)".
 
-    ``study`` is resolved, as a results directory has it. Trials that were asked and failed are not left out.
+    ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured
+    it. Trials that were asked and failed are not left out, nor are suggestions beyond the points that fit.
     """
     if not records:
         return []
-    sizes = [record.config.world_size for record in records]
+    listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
+    wanted = max(*(record.config.world_size for record in records), *listed, 1)
+    devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
     device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
+    name = records[0].device_name or device
     try:
-        plan = make_plan(study, Resources(device, max(sizes), records[0].device_name or device))
-    except RequestError:
-        return []  # a study of another machine's devices: what it left out cannot be told from here
+        plan = make_plan(study, Resources(device, devices, name, num_nodes))
+    except RequestError as error:
+        return [f"not known: from its records the study cannot be planned again ({error})"]
     known, words = {record.trial_id for record in records}, []
     kinds: dict[str, Sequence[StudyRequest]] = {
         "trials of the curves": [] if study.knobs.has_max else [trial.request for trial in plan.trials()],
@@ -33,8 +41,9 @@ def left_out_words(study: Study, records: Sequence[TrialRecord]) -> list[str]:
     }
     if study.search.method == "optuna":
         tried = {record.suggestion for record in records if record.request.role == "search"}
-        missing = study.search.trials - len(tried - {None})
-        words += [f"{missing} of {study.search.trials} suggestions"] if missing > 0 else []
+        num_tried = len(tried - {None})
+        missing = _num_open(plan, records, study.search.trials - num_tried)
+        words += [f"{missing} of {num_tried + missing} suggestions"] if missing > 0 else []
         del kinds["trials of the curves"]  # of the default and of a winner that is not known before
     for name, requests in kinds.items():
         late = [each for each in requests if each.trial_id not in known]
@@ -45,3 +54,20 @@ def left_out_words(study: Study, records: Sequence[TrialRecord]) -> list[str]:
             )
             words.append(f"{len(late)} of {len(requests)} {name} ({named})")
     return words
+
+
+def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
+    """Points of the search's space that fit and were not tried; counted up to ``most``."""
+    fits = largest_fits_of(plan.study, records, plan.world_sizes)
+    if plan.study.knobs.has_max and any(each.batch_size for each in fits):
+        plan = replace(plan, fits=tuple(fits))
+    space, searched = SearchSpace(plan), [each for each in records if each.request.role == "search"]
+    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in searched}
+    found: set[object] = set()
+    for point in space.points_that_fit(searched):
+        if len(found) >= most:
+            break
+        key = space.key(point)
+        if key not in known:
+            found.add(key)
+    return len(found)

@@ -1,0 +1,49 @@
+"""What a study asks for and has no record of, in words."""
+
+from __future__ import annotations
+
+from raybench.machine.resources import Resources
+from raybench.plan.left_out import left_out_words
+from raybench.plan.resolve import make_plan
+from raybench.plan.space import SearchSpace
+from raybench.testing import FakeRunner, run_all
+from tests.unit.studies import grid, study
+
+
+def searched(trials: int, measured: int) -> list[str]:
+    """A space of six points, of which so many were measured."""
+    knobs = {"batch_size": [32, 64, 128], "static_graph": [False, True]}
+    spec = study(knobs=knobs, search={"method": "optuna", "trials": trials})
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    space = SearchSpace(plan)
+    asked = [plan.search(space.suggestion(n, each)) for n, each in enumerate(space.points())]
+    records = run_all(FakeRunner(), asked[:measured])[0]
+    numbered = [each.model_copy(update={"suggestion": n}) for n, each in enumerate(records)]
+    return left_out_words(plan.study, numbered)
+
+
+def test_no_suggestion_beyond_the_space_is_left_out() -> None:
+    assert searched(24, 6) == []
+    assert searched(24, 4) == ["2 of 6 suggestions"]
+    assert searched(4, 3) == ["1 of 4 suggestions"]
+    assert searched(4, 4) == []
+
+
+def test_world_sizes_that_were_not_reached_are_counted() -> None:
+    spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [64]}, search={"method": "grid"})
+    plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
+    records = grid(spec, [1, 2])[0]
+    words = left_out_words(plan.study, records)
+    assert words == ["1 of 3 trials of the curves (4 devices: 1)"]
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    spec = study(knobs={"batch_size": [64]}, search={"method": "grid"})
+    records = grid(spec, [1, 2])[0]
+    faulty = spec.model_copy(
+        update={"scaling": spec.scaling.model_copy(update={"target_world_size": 3, "world_sizes": (1, 2)})}
+    )
+    words = left_out_words(faulty, records)
+    assert len(words) == 1
+    assert words[0].startswith("not known: ")
+    assert "target_world_size" in words[0]
