@@ -590,6 +590,22 @@ def test_the_store_may_be_read_while_it_is_written(tmp_path: Path):
         run(plan, Reading(noise=QUIET_ENOUGH), store)
 
 
+def test_the_worst_suggestion_leaves_the_verification_its_time(monkeypatch):
+    executed, store, _ = run(planned())
+    store.records.pop()
+    runner = ClockRunner(monkeypatch)
+    asked = []
+    for verify in (False, True):
+        session = Session(
+            executed.plan, runner, store, Watched(), budget=Budget(runner.now + 1e6), verify=verify
+        )
+        monkeypatch.setattr(session, "start_cost_s", lambda request: 7.0)
+        monkeypatch.setattr(session, "in_time", lambda rest, **times: asked.append(times))
+        take_apart_worst(session)
+        assert asked[-1] == {"fixed_s": 7.0, "steps_s": session.verification_cost_s()}
+    assert asked[0]["steps_s"] == 0.0 < asked[1]["steps_s"]
+
+
 def test_without_time_for_it_the_worst_suggestion_is_not_taken_apart_and_nothing_is_missing(monkeypatch):
     executed, store, _ = run(planned())
     worst = store.records.pop()
