@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.diagnosis.verifications import Verified, test_result
+from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
@@ -88,7 +88,7 @@ def _to_change(results: StudyResults) -> list[str]:
     """What the first findings propose, each proposal once; of a study that loses little, nothing."""
     headline, scaling = results.headline, results.headline_scaling
     causes = [each for each in results.diagnosis if each.explains is not None]
-    tests = [test_result(each, results.verifications) for each in causes]
+    tests = [verification_of(each, results.verifications) for each in causes]
     left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     named = [one for one in left if one[0].change is not None] or left

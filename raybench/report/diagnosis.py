@@ -8,7 +8,7 @@ from typing import TypeAlias
 from raybench.analysis.attribution import Attribution
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.verifications import Verification, test_result
+from raybench.analysis.diagnosis.verifications import Verification, verification_of
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import changes_words, devices_words
@@ -90,7 +90,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         lines.append(
             f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."
         )
-        test = test_result(each, verified)
+        test = verification_of(each, verified)
         is_open = test is None or not test.ruled_out
         lines += [f"   Try: `{_options(each.change)}`"] if each.change and is_open else []
     return [*lines, ""]
@@ -168,7 +168,7 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
     if each.status is Status.EXCELLENT:
         return "Nothing to change."
     for own in (found for found in each.findings if found.change and found.explains):
-        test = test_result(own, verified)
+        test = verification_of(own, verified)
         if test is None:
             return f"What to change, predicted and not measured: {own.next_step}."
         if not test.ruled_out:

@@ -162,7 +162,7 @@ def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
     return dict(proposal.environment) == unchanged.environment
 
 
-def test_result(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
+def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
     """What trying the finding's change has shown; None: it was not tried."""
     for each in verified:
         if each.record is None:

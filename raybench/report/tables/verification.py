@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.verifications import Verification, Verified, test_result
+from raybench.analysis.diagnosis.verifications import Verification, Verified, verification_of
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.wording import percent
@@ -68,7 +68,7 @@ class Advice:
 
 def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
     """The finding's next step, under the verdict and with the measured gain where it was tried."""
-    test = test_result(finding, verified)
+    test = verification_of(finding, verified)
     if test is None:
         return Advice("Next step", finding.next_step)
     measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"

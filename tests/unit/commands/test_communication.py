@@ -163,4 +163,4 @@ def test_a_study_is_diagnosed_with_the_link_of_a_sweep(tmp_path: Path) -> None:
     assert re.search(r"(49|50|51)\S*% \[.*\] of what the sweep's largest messages reach", text)
     refused = CliRunner().invoke(app, [*report, str(directory)])
     assert isinstance(refused.exception, RequestError)
-    assert "--communication: the results directory of a sweep" in str(refused.exception)
+    assert "a study, not a sweep of collectives" in str(refused.exception)

@@ -24,6 +24,7 @@ WORDS = {  # functions that give words to a value
 FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points
     "asked_half_width",  # what a request asked
+    "verification_of",  # a look-up: what trying a change has shown
 }
 
 METHODS = {  # of values
