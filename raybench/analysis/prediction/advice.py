@@ -97,7 +97,7 @@ def _candidates(
         candidate
         for shape in sorted(shapes)
         for candidate in _at(shape, questions, points)
-        if (shape.workers, candidate.batch_size) not in measured
+        if (tuple(sorted(shape.workers)), candidate.batch_size) not in measured
     ]
 
 
