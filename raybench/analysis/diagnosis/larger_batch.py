@@ -9,6 +9,7 @@ the price of a further sample does not fall once a device is busy.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,14 +68,20 @@ def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch 
     if parts.ideal is None or case.samples not in computed:
         return None
     alone, bounds = computed[case.samples], _compute(case, k, computed)
-    least, most = bounds.low / alone.value, bounds.high / alone.value
-    worst = [_step(case, growth, worst=True) for growth in (least, most)]
-    best = [_step(case, growth, worst=False) for growth in (least, most)]
-    n = case.scaling.step_time_s.n
+    now, n = case.scaling.efficiency, case.scaling.step_time_s.n
+    assert now is not None  # it was looked at before
+    # a larger share of today's step that is ideal makes the efficiency better, and less there is to be won
+    steps = [
+        _step(case, ideal, growth / alone.value, worst=worst)
+        for ideal, growth, worst in itertools.product(
+            (now.low, min(now.high, 1.0)), (bounds.low, bounds.high), (True, False)
+        )
+    ]
+    efficiencies, ratios = [each.efficiency for each in steps], [k / each.over_now for each in steps]
     return LargerBatch(
         batch_size=k * config.setting.batch_size,
-        efficiency=_between(worst[0].efficiency, best[1].efficiency, n),
-        throughput_ratio=_between(k / worst[1].over_now, k / best[0].over_now, n),
+        efficiency=_between(min(efficiencies), max(efficiencies), n),
+        throughput_ratio=_between(min(ratios), max(ratios), n),
         basis=_basis(case, computed),
     )
 
@@ -110,16 +117,14 @@ class _Step:
     efficiency: float
 
 
-def _step(case: Case, growth: float, *, worst: bool) -> _Step:
-    """The step with ``growth`` times the compute.
+def _step(case: Case, ideal: float, growth: float, *, worst: bool) -> _Step:
+    """The step with ``growth`` times the compute; ``ideal`` is the share of today's that one device needs.
 
     In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow
     with compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best
     as little, and the further compute hides transfers, all but the smallest bucket.
     """
-    now, parts, over = case.scaling.efficiency, case.parts, 1 / case.step_s
-    assert now is not None  # it was looked at before
-    ideal = now.low if worst else min(now.high, 1.0)
+    parts, over = case.parts, 1 / case.step_s
     lost = max(1 - ideal, 0.0)
 
     def share(*named: Estimate | None) -> float:

@@ -69,7 +69,8 @@ def choice_words(chosen: BucketChoice) -> str:
     if not asked:
         return f"{head}: no buckets but the default's are asked for."
     caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)
-    return f"{head}: none of {caps} MiB is predicted to be faster than the default."
+    none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
+    return f"{head}: {none} predicted to be faster than the default."
 
 
 def point_words(row: Predicted) -> str:

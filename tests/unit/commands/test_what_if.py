@@ -143,7 +143,7 @@ def test_what_was_not_asked_is_not_denied() -> None:
     slower = replace(own, setting=own.setting.model_copy(update={"bucket_cap_mb": 1.0}))
     slower = replace(slower, step_time_s=own.step_time_s.scaled(2))
     words = choice_words(BucketChoice(replace(found, points=(own, slower))))
-    assert words == "what if, on 2 devices: none of 1 MiB is predicted to be faster than the default."
+    assert words == "what if, on 2 devices: 1 MiB is not predicted to be faster than the default."
 
 
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
