@@ -32,7 +32,7 @@ def test_it_runs_a_study_and_reads_it(
     for strategy in ("single", "ddp", "fsdp"):
         assert strategy in shown
     assert "speed-up" in shown
-    assert "bucket_cap_mb" in shown  # what if
+    assert "MiB buckets" in shown  # what if
     drawn = [
         o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})
     ]

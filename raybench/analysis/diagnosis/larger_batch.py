@@ -69,7 +69,8 @@ def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch 
         return None
     alone, bounds = computed[case.samples], _compute(case, k, computed)
     now, n = case.scaling.efficiency, case.scaling.step_time_s.n
-    assert now is not None  # it was looked at before
+    if now is None or min(now.low, bounds.low) <= 0:  # known so coarsely that it bounds nothing
+        return None
     # a larger share of today's step that is ideal makes the efficiency better, and less there is to be won
     steps = [
         _step(case, ideal, growth / alone.value, worst=worst)

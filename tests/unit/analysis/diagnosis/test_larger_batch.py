@@ -81,3 +81,15 @@ def test_no_larger_batch_is_proposed_where_it_would_not_help() -> None:
         HARDWARE[0], contention=0.3, latency_s=1e-6, fixed_s=1e-5, wrapper_s=1e-5, gradient_bytes=1024
     )
     assert predicted(contended, [64]) is None
+
+
+@pytest.mark.parametrize("low", [0.0, -0.2])
+def test_an_efficiency_that_may_be_nothing_bounds_nothing(low: float) -> None:
+    spec = study(knobs={"batch_size": [16, 32]}, measure={"half_width": 0.02})
+    records = grid(spec, [4], FakeRunner(HARDWARE[0].costs, STEADY, seed=3))[0]
+    first, found = records[0], scaling(records[0])
+    assert first.steps is not None
+    assert found.efficiency is not None
+    unsure = replace(found, efficiency=replace(found.efficiency, low=low))
+    case = Case(first, first.steps, unsure, waterfall(first), Beside.of(records))
+    assert larger_batch(case) is None
