@@ -9,7 +9,7 @@ from statistics import fmean
 from raybench.analysis.estimates.statistics import Estimate, geometric, student
 from raybench.analysis.trained_run import TrainedRun
 from raybench.records.requests import Configuration
-from raybench.records.trainings import Epoch
+from raybench.records.trainings import Epoch, Rung
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,23 @@ class TrainedGroup:
         return self.runs[0].result.global_batch_size
 
     @property
+    def stopped_by(self) -> Rung | None:
+        """What the first run to be stopped early did not reach; None: none was."""
+        return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
+
+    @property
     def num_epochs(self) -> int:
         """Epochs of each run."""
         return len(self.epochs)
 
 
 def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
-    """All that ``runs`` of one setting and world size say together."""
+    """All that ``runs`` of one setting and world size say together, after equally many epochs.
+
+    Where one of them was stopped early that is after its last one.
+    """
+    num_epochs = min(len(run.epochs) for run in runs)
+    runs = [run.until(num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
     totals_s = over_seeds(run.total_s for run in runs)
     assert totals_s is not None  # every run has one
@@ -98,7 +108,7 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
         mean_epoch_time_s=fmean(times_s),
         total_s=totals_s,
         to_target=None if runs[0].spec.target_accuracy is None else _to_target(runs),
-        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=False)),
+        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 
 from raybench.analysis.estimates.noise_scale import by_epoch
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch, TrainingResult
+from raybench.records.trainings import Epoch, Rung, TrainingResult
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
@@ -20,6 +20,11 @@ class TrainedRun:
     """One complete training trial."""
 
     record: TrialRecord
+    num_epochs: int | None = None  # that are looked at; None: all that were trained
+
+    def until(self, num_epochs: int) -> TrainedRun:
+        """The same as it was after its first ``num_epochs``."""
+        return replace(self, num_epochs=num_epochs)
 
     @property
     def seed(self) -> int:
@@ -40,8 +45,13 @@ class TrainedRun:
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
-        """All of them, the first one first."""
-        return self.result.epochs
+        """The first one first."""
+        return self.result.epochs[: self.num_epochs]
+
+    @property
+    def stopped_by(self) -> Rung | None:
+        """What it did not reach where it ended early; None: it was trained to its last epoch."""
+        return self.result.stopped_by
 
     @property
     def final_accuracy(self) -> float | None:

@@ -101,13 +101,13 @@ def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingRe
 
 
 def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
-    """``group`` against ``base``, paired by seed.
+    """``group`` against ``base``, paired by seed, after equally many epochs.
 
     The accuracy is the same where the whole interval of the difference lies within the tolerance, different
     where it lies outside, else it cannot be told; neither can it with one seed.
     """
     ones = {run.seed: run for run in base.runs}
-    pairs = [(run, ones[run.seed]) for run in group.runs if run.seed in ones]
+    pairs = [_alike(run, ones[run.seed]) for run in group.runs if run.seed in ones]
     tolerance = group.runs[0].spec.tolerance_points
     known = [
         (run.final_accuracy - one.final_accuracy) * POINTS
@@ -127,6 +127,12 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         epoch_speedup=ratio_over_seeds(epoch_speedups) if pairs else None,
         total_speedup=ratio_over_seeds(total_speedups) if pairs else None,
     )
+
+
+def _alike(run: TrainedRun, base: TrainedRun) -> tuple[TrainedRun, TrainedRun]:
+    """Both after equally many epochs: what was stopped early is compared by what it had."""
+    num_epochs = min(len(run.epochs), len(base.epochs))
+    return run.until(num_epochs), base.until(num_epochs)
 
 
 def parity(difference: Estimate | None, tolerance: float) -> Parity:

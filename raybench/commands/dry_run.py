@@ -29,6 +29,7 @@ def plan_lines(plan: Plan, *, verify: bool = False) -> Iterator[str]:
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
     for request in plan.training():
         yield f"training: {request.trial_id}  {trial_words(study, request)}"
+    yield from _more_trainings_lines(plan)
     if verify:
         yield _verify_words(plan)
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
@@ -59,6 +60,16 @@ def _verify_words(plan: Plan) -> str:
     limited = plan.study.time_budget_seconds is not None
     number = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
     return f"verification: the changes that the first findings propose, {number}, interleaved"
+
+
+def _more_trainings_lines(plan: Plan) -> Iterator[str]:
+    spec = plan.study.training
+    if spec is None or spec.settings == "default":
+        return
+    yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
+    if spec.rung_epochs:
+        after = " and ".join(map(str, spec.rung_epochs))
+        yield f"  after epoch {after} the best of {spec.reduction_factor} go on"
 
 
 def _search_lines(plan: Plan) -> Iterator[str]:

@@ -72,7 +72,9 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
         return _probe_words(probe_of(record))
     if record.training is not None:
         last = record.training.epochs[-1]
-        return f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
+        done = f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
+        rung = record.training.stopped_by
+        return done if rung is None else f"{done}; stopped: going on needed a {rung.words}"
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"

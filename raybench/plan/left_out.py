@@ -37,7 +37,7 @@ def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int 
     known, words = {record.trial_id for record in records}, []
     kinds: dict[str, Sequence[StudyRequest]] = {
         "trials of the curves": [] if study.knobs.has_max else [trial.request for trial in plan.trials()],
-        "trainings": [] if study.knobs.has_max else plan.training(),
+        "trainings": [] if study.knobs.has_max else plan.training(records),
     }
     if study.search.method == "optuna":
         tried = {record.suggestion for record in records if record.request.role == "search"}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raybench.analysis import choice
+from raybench.analysis.estimates.efficiency import throughput
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
@@ -260,22 +261,46 @@ class Plan:
             versus=unchanged.setting if paired else None,
         )
 
-    def training(self) -> list[TrainingRequest]:
+    def training(self, records: Sequence[TrialRecord] = ()) -> list[TrainingRequest]:
         """What is trained, with each seed on one device and on several: see ``_trained``.
 
         Seed by seed, so that a study that ends early has whole comparisons. Empty without ``[training]``.
+        With ``settings = "measured"`` what ``records`` say was measured too, at the target world size.
         """
         spec = self.study.training
         if spec is None:
             return []
         sizes = (1, *(size for size in self.world_sizes if size > 1))
+        trained = list(self._trained())
+        measured = self._measured(trained, records) if spec.settings == "measured" else []
         requests = [
             self._training(spec, suggestion, size, seed)
             for seed, size in itertools.product(spec.seeds, sizes)
-            for suggestion in self._trained()
+            for suggestion in (*trained, *(measured if size == self.target else ()))
             if size == 1 or suggestion.setting.strategy != "single"
         ]
         return list({request.trial_id: request for request in requests}.values())
+
+    def _measured(self, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
+        """Of the settings measured at the target that learn alike the fastest.
+
+        None that learns as one of ``trained``, and none that was stopped: it gets no further seed.
+        """
+        known = {each.setting.learning_key(self.target) for each in trained}
+        known |= {
+            each.config.setting.learning_key(self.target)
+            for each in records
+            if each.training is not None and each.training.stopped_by is not None
+        }
+        fastest: dict[object, TrialRecord] = {}
+        for record in choice.suggestions(self.study_in_numbers, records, self.target):
+            key = record.config.setting.learning_key(self.target)
+            if record.steps is None or record.config.oversubscribed or key in known:
+                continue
+            other = fastest.setdefault(key, record)
+            if throughput(record).value > throughput(other).value:
+                fastest[key] = record
+        return [self.suggestion_of(record) for record in fastest.values()]
 
     def _trained(self) -> Iterator[Suggestion]:
         """The default under each strategy; of an ablation that changes anything all changes together too."""

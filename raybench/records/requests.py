@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from raybench.records.base import Frozen
+from raybench.records.trainings import Rung
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec
@@ -169,12 +170,19 @@ class ProbeRequest(_Request):
 class TrainingRequest(_Request):
     """Whole epochs with evaluation, with one seed."""
 
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"training": {"timeout_seconds", "save_model"}}
+    NOT_ASKED: ClassVar[dict[str, Any]] = {
+        "training": {
+            *("timeout_seconds", "save_model"),
+            *("settings", "early_stopping", "grace_epochs", "reduction_factor"),
+        },
+        "rungs": True,
+    }
 
     config: Configuration
     kind: Literal["training"] = "training"
     role: Literal["training"] = "training"
     training: TrainingSpec
+    rungs: tuple[Rung, ...] = ()  # after which epochs it is stopped, if it learns too little
 
     @property
     def timeout_s(self) -> float:

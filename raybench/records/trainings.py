@@ -70,6 +70,33 @@ class Epoch(Frozen):
         return f"{words}, training loss {self.train_loss:.4g}"
 
 
+class Rung(Frozen):
+    """After which epoch a training that learns too little is stopped: one step of successive halving."""
+
+    epoch: Count
+    compared: Count  # trainings that had come so far, this one included
+    least_accuracy: Annotated[float, Field(ge=-1, le=1)] | None = None  # of the test samples
+    most_loss: Finite | None = None  # where the workload has no accuracy
+
+    def stops(self, epoch: Epoch) -> bool:
+        """Whether a training with this ``epoch`` goes no further."""
+        if epoch.epoch != self.epoch:
+            return False
+        if self.least_accuracy is not None:
+            return epoch.test_accuracy is not None and epoch.test_accuracy < self.least_accuracy
+        return self.most_loss is not None and epoch.test_loss is not None and epoch.test_loss > self.most_loss
+
+    @property
+    def words(self) -> str:
+        """What would have been needed: "test accuracy of 63.0%, by 4 trainings"."""
+        need = (
+            f"test loss of {self.most_loss:.4g}"
+            if self.least_accuracy is None
+            else f"test accuracy of {self.least_accuracy:.1%}"
+        )
+        return f"{need}, by {self.compared} trainings"
+
+
 class TrainingResult(Frozen):
     """What a complete training trial has."""
 
@@ -80,6 +107,7 @@ class TrainingResult(Frozen):
     peak_learning_rate: float  # after scaling and warm-up
     setup_s: float
     resumed_after: int = 0  # epochs that came from a checkpoint
+    stopped_by: Rung | None = None  # what it did not reach; None: all epochs were trained
     peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
     device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
     device_utilization: tuple[float | None, ...] = ()  # each rank, while training; CPUs: of its cores

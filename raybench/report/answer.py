@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
 MOST_CHANGES = 2  # proposals that the first screen has room for
+MOST_TRAINED = 2  # changed settings whose training it has room for
 
 
 def answer_of(results: StudyResults) -> str:
@@ -279,7 +280,12 @@ def _training(results: StudyResults) -> list[str]:
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
-        verdicts = [parity_words(most), *(changed_words(each) for each in changed)]
+        learned = [each for each in changed if each.group.stopped_by is None]
+        verdicts = [parity_words(most), *(changed_words(each) for each in learned[:MOST_TRAINED])]
+        if rest := len(changed) - min(len(learned), MOST_TRAINED):
+            stopped = len(changed) - len(learned)
+            early = f", {stopped} of them stopped early" if stopped else ""
+            verdicts.append(f"{rest} more settings in the table of trainings{early}")
         return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
@@ -294,7 +300,7 @@ def parity_words(comparison: Comparison) -> str:
 
 
 def changed_words(comparison: Comparison) -> str:
-    """The same of all changes together against the default."""
+    """The same of a changed setting against the default."""
     group = comparison.group
     return _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
 

@@ -256,7 +256,7 @@ class Session:
         left_s = self.budget.left_s
         if left_s is None:
             return 0.0
-        open_ = [each for each in self.plan.training() if self.is_open(each)]
+        open_ = [each for each in self.plan.training(self.records()) if self.is_open(each)]
         needed_s = self._side_by_side_s([self.training_cost_s(each) for each in open_], open_)
         return min(needed_s, left_s / 2)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from raybench.analysis.labels import trial_words
+from raybench.plan.halving import with_rungs
 from raybench.plan.trials import Trial
 from raybench.run.session import Session
 
 
 def train(session: Session) -> None:
     """Every training trial that there is time for; what is expected to take too long is named."""
-    requests = session.plan.training()
+    requests = session.plan.training(session.records())
     if any(session.is_open(request) for request in requests):
         session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
     late, at_once = list[str](), 0
@@ -17,11 +18,14 @@ def train(session: Session) -> None:
         if not session.is_open(request):
             continue
         session.make_room(request)
+        if request not in session.plan.training(session.records()):
+            continue  # its setting was stopped meanwhile: it gets no further seed
         if not session.budget.has(session.training_cost_s(request)):
             late.append(trial_words(session.study, request))
         else:
             with session.as_far_as_it_fits(trial_words(session.study, request)):
-                session.begin(Trial(request), done=done, total=len(requests))
+                asked = with_rungs(session.plan, request, session.records())
+                session.begin(Trial(asked), done=done, total=len(requests))
             at_once = max(at_once, session.num_under_way)
     session.finish()
     if at_once > 1:

@@ -127,6 +127,21 @@ class Setting(Model):
         asked = self.at(world_size)
         return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS)
 
+    # What changes what a model learns in equally many epochs; the other knobs change how fast it does.
+    LEARNING_KNOBS: ClassVar[tuple[str, ...]] = (
+        "strategy",
+        "batch_size",
+        "precision",
+        "gradient_accumulation",
+        "gradient_compression",
+        "broadcast_buffers",
+    )
+
+    def learning_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
+        """The knobs that change what is learned on so many devices, with their values."""
+        asked = self.at(world_size)
+        return tuple((name, getattr(asked, name)) for name in self.LEARNING_KNOBS)
+
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
         theirs = vars(other)

@@ -37,12 +37,15 @@ class FakeLearning:
         """All epochs of ``request``; a step takes what ``truth`` says."""
         config = request.config
         final = self._final_accuracy(config, random)
-        epochs = tuple(
-            self._epoch(number, request, final * (1 - math.exp(-number)), costs, noise, random)
-            for number in range(1, request.training.epochs + 1)
-        )
+        epochs, stopped_by = list[Epoch](), None
+        for number in range(1, request.training.epochs + 1):
+            epochs.append(self._epoch(number, request, final * (1 - math.exp(-number)), costs, noise, random))
+            stopped_by = next((rung for rung in request.rungs if rung.stops(epochs[-1])), None)
+            if stopped_by is not None:
+                break
         return TrainingResult(
-            epochs=epochs,
+            epochs=tuple(epochs),
+            stopped_by=stopped_by,
             global_batch_size=config.global_batch_size,
             reference_batch=request.reference_batch,
             peak_learning_rate=config.optimizer.learning_rate,

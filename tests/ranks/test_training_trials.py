@@ -11,7 +11,7 @@ from safetensors.torch import load_model
 from torch.utils.data import default_collate
 
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import TrainingResult
+from raybench.records.trainings import Rung, TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
@@ -55,6 +55,13 @@ def request_for(
     )
 
 
+def stopped_after(epoch: int, request: TrainingRequest) -> TrainingRequest:
+    """It learns enough for the first epochs, and not enough for this one."""
+    enough = [Rung(epoch=number, compared=3, least_accuracy=0.0) for number in range(1, epoch)]
+    rungs = (*enough, Rung(epoch=epoch, compared=3, least_accuracy=1.0))
+    return request.model_copy(update={"rungs": rungs})
+
+
 class StopError(Exception):
     """A trial that is ended after an epoch."""
 
@@ -73,6 +80,8 @@ ASKED: dict[str, TrainingRequest] = {
     "workers": request_for(2, 8, RANDOM, setting={"workers": 1}, epochs=2),
     "driven": request_for(2, 8, setting={"strategy": "dp"}, save_model=True),
     "driven random": request_for(2, 8, RANDOM, setting={"strategy": "dp"}, epochs=4),
+    "stopped": stopped_after(2, request_for(2, 8, epochs=5, save_model=True)),
+    "driven stopped": stopped_after(1, request_for(2, 8, setting={"strategy": "dp"}, epochs=5)),
     "half alone": request_for(1, 16, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False),
     "half together": request_for(
         2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False, save_model=True
@@ -307,7 +316,9 @@ def test_a_kept_model_is_the_one_that_was_trained(ranks, folder, name):
 
 def test_a_model_is_kept_where_it_was_asked_for(ranks, folder):
     kept = {path.name for path in (folder / "whole" / "models").iterdir()}
-    assert kept == {request.trial_id for request in ASKED.values() if request.training.save_model}
+    assert kept == {
+        request.trial_id for request in ASKED.values() if request.training.save_model and not request.rungs
+    }
     assert trained(ranks, "random").model is None
 
 
@@ -316,6 +327,20 @@ def test_a_model_that_cannot_be_written_costs_nothing_else(ranks):
     assert result.model is None
     assert "there is no results directory" in result.missing["model"]
     assert losses(result) == losses(trained(ranks, "together"))
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "epochs"), [("stopped", "together", 2), ("driven stopped", "driven", 1)]
+)
+def test_what_learns_too_little_is_stopped_on_every_rank(ranks, name, whole, epochs):
+    result = trained(ranks, name)
+    assert len(result.epochs) == epochs
+    assert losses(result) == losses(trained(ranks, whole))[:epochs]
+    assert result.stopped_by == ASKED[name].rungs[-1]
+    assert trained(ranks, whole).stopped_by is None
+    assert result.model is None
+    if ASKED[name].training.save_model:
+        assert result.missing["model"] == "training was stopped after epoch 2"
 
 
 def test_at_full_precision_no_step_is_left_out(ranks):

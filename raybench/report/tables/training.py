@@ -87,14 +87,28 @@ _CHANGE_COLUMNS: list[Column[Comparison]] = [
 ]
 
 
+_STOPPED: Column[Comparison] = Column("stopped", lambda each: _stopped_words(each.group))
+
+
+def _stopped_words(group: TrainedGroup) -> str:
+    rung = group.stopped_by
+    return "" if rung is None else f"after epoch {rung.epoch}, for want of a {rung.words}"
+
+
 def changes_table(results: StudyResults) -> Table:
-    """All changes together against the default, on equally many devices, after equally many epochs."""
+    """Each changed setting against the default, on equally many devices, after equally many epochs."""
     changed = results.training.changed if results.training else ()
+    together = results.training is None or results.training.spec.settings == "default"
+    title = "Training with all changes" if together else "Training with other settings"
+    who = "all changes together" if together else "the other settings"
     caption = (
-        "The default and all changes together, trained for equally many epochs on equally many devices: a "
+        f"The default and {who}, trained for equally many epochs on equally many devices: a "
         "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed."
     )
-    return make_table("Training with all changes", caption, _CHANGE_COLUMNS, changed)
+    stopped = [_STOPPED] if any(each.group.stopped_by for each in changed) else []
+    if stopped:
+        caption += " What was stopped early is compared after its last epoch; it got no further seed."
+    return make_table(title, caption, [*_CHANGE_COLUMNS, *stopped], changed)
 
 
 def _setting(group: TrainedGroup) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, TrainingResult
+from raybench.records.trainings import Epoch, Rung, TrainingResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.memory import all_known
@@ -46,6 +46,7 @@ def training_result(
     *,
     setup_s: float,
     resumed_after: int,
+    stopped_by: Rung | None,
     peak_learning_rate: float,
     missing: dict[str, str],
 ) -> TrainingResult:
@@ -66,6 +67,7 @@ def training_result(
         peak_learning_rate=peak_learning_rate,
         setup_s=setup_s,
         resumed_after=resumed_after,
+        stopped_by=stopped_by,
         peak_memory_bytes=reports[0].driven or all_known([rank.memory.torch for rank in reports]),
         device_memory_bytes=in_all,
         device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,7 +13,7 @@ from raybench.errors import CODE_FAILS
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.store import MODELS
-from raybench.records.trainings import Epoch, TrainingResult
+from raybench.records.trainings import Epoch, Rung, TrainingResult
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Alone, Team
 from raybench.worker.devices.base import Device, MemoryPeak
@@ -113,7 +114,8 @@ class TrainingTrial:
         setup_s, resumed_after = perf_counter() - began, len(epochs)
         self._device.reset_peak(self._driven)
         detach = self._passes.attach(stepper)
-        for number in range(resumed_after + 1, self._spec.epochs + 1):
+        last = resumed_after if self._stopped_by(epochs) else self._spec.epochs
+        for number in range(resumed_after + 1, last + 1):
             on_progress(Progress("train", f"epoch {number}/{self._spec.epochs}"))
             epoch = self._epoch(stepper, rates, number)
             epochs.append(epoch)
@@ -121,6 +123,8 @@ class TrainingTrial:
                 seconds = self._saved.save(stepper, epochs, number * epoch.steps)
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
             on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
+            if self._stopped_by(epochs) is not None:
+                break
         detach()
         result = training_result(
             self._request,
@@ -130,10 +134,21 @@ class TrainingTrial:
             TrainingRankReport.of(self._peaks, self._driven_peaks, self._passes.utilization()),
             setup_s=setup_s,
             resumed_after=resumed_after,
+            stopped_by=self._stopped_by(epochs),
             peak_learning_rate=rates.peak,
             missing=self._missing(),
         )
-        return self._with_model(result, stepper) if self._spec.save_model else result
+        if not self._spec.save_model:
+            return result
+        if result.stopped_by is not None:
+            missing = {**result.missing, "model": f"training was stopped after epoch {len(epochs)}"}
+            return result.model_copy(update={"missing": missing})
+        return self._with_model(result, stepper)
+
+    def _stopped_by(self, epochs: Sequence[Epoch]) -> Rung | None:
+        """The same on every rank, as the epochs are."""
+        reached = epochs[-1:]
+        return next((rung for rung in self._request.rungs for epoch in reached if rung.stops(epoch)), None)
 
     def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
         """``result`` with where the trained model is; ``missing`` says why there is none.
