@@ -9,6 +9,7 @@ from typing import Any
 from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.recommendation import Basis, Framework, Recommendation
 from raybench.analysis.results import StudyResults
+from raybench.report.answer import changed_words
 from raybench.report.code.accelerate import accelerate_snippet
 from raybench.report.code.base import Snippet
 from raybench.report.code.lightning import lightning_snippet
@@ -88,11 +89,24 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
             f"{use.default_global_batch_size:,}: that is a choice about speed, and the learning rate may "
             "have to follow."
         )
+    told += _as_trained(results, use)
     told.append(
         "Arguments that are left out are at the framework's own default, which is what was measured; "
         "what a framework has no argument for is said in a comment."
     )
     return told
+
+
+def _as_trained(results: StudyResults, use: Recommendation) -> list[str]:
+    """What training says of a setting that learns as the recommended one, where it was trained."""
+    size, changed = use.config.world_size, results.training.changed if results.training else ()
+    key = use.config.setting.learning_key(size)
+    like = (
+        each
+        for each in changed
+        if each.group.world_size == size and each.group.config.setting.learning_key(size) == key
+    )
+    return [f"Trained: {changed_words(each)}." for each in like]
 
 
 def _also_confirmed(results: StudyResults, use: Recommendation) -> list[str]:

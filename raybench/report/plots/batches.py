@@ -20,6 +20,7 @@ from raybench.report.plots.drawing import (
     make_figure,
     n_words,
     percent_axis,
+    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
@@ -138,11 +139,9 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
     right.axhline(1, color=GREY, linewidth=0.9)
     draw_lines(left, plot.throughput, log_x=True)
     draw_lines(right, plot.speedup, log_x=True)
-    values = [
-        end for line in plot.throughput for p in line.points for end in (p.estimate.low, p.estimate.high)
-    ]
-    log_y(left, [*values, *(per_device * sizes[-1] for per_device in plot.ideal)])
-    highest = max(sizes[-1], *(p.estimate.high for line in plot.speedup for p in line.points))
+    ends = shown_ends(point.estimate for line in plot.throughput for point in line.points)
+    log_y(left, [*ends, *(per_device * sizes[-1] for per_device in plot.ideal)])
+    highest = max(sizes[-1], *shown_ends(point.estimate for line in plot.speedup for point in line.points))
     right.set_ylim(0, highest * 1.05)
     for axes, label in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
         log2_axis(axes, plot.world_sizes)

@@ -18,6 +18,7 @@ from raybench.report.plots.drawing import (
     log_y,
     make_figure,
     n_words,
+    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
@@ -88,8 +89,7 @@ def draw_messages(plot: MessagesPlot) -> Figure:
     draw_lines(left, plot.times, scale=1e6, log_x=True)
     draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
     points = [point.estimate for line in plot.times for point in line.points]
-    ends = [end for each in points for end in (each.low, each.high)]
-    log_y(left, [end * 1e6 for end in (*ends, *(y for path in plot.fitted for _, y in path))])
+    log_y(left, [end * 1e6 for end in (*shown_ends(points), *(y for path in plot.fitted for _, y in path))])
     _bandwidth_axis(right, plot.bandwidths)
     left.set_ylabel("time (µs)")
     for axes in (left, right):
@@ -143,5 +143,6 @@ def _size_axis(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _bandwidth_axis(axes: Axes, lines: Sequence[Line]) -> None:
-    axes.set_ylim(0, 1.06e-9 * max(point.estimate.high for line in lines for point in line.points))
+    highest = max(shown_ends(point.estimate for line in lines for point in line.points))
+    axes.set_ylim(0, 1.06e-9 * highest)
     axes.set_ylabel("bus bandwidth (GB/s)")

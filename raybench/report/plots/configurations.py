@@ -18,6 +18,7 @@ from raybench.report.plots.drawing import (
     in_lines,
     make_figure,
     n_words,
+    shown_ends,
     write_title,
 )
 
@@ -84,7 +85,7 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
             panel.errorbar(value, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
         for place, line in enumerate(lines):
             panel.axvline(line, color=GREY, linestyle="--" if place == 0 else (0, (1, 2)), linewidth=1.2)
-        highest = max([each.high * scale for each in estimates] + list(lines))
+        highest = max([*(end * scale for end in shown_ends(estimates)), *lines])
         panel.set_xlim(0, highest * 1.06)
         panel.set_xlabel(label)
         panel.set_yticks(

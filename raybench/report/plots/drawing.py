@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.report.plots.lines import Line
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 GREY = "#555555"
+REACH = 3.0  # beyond the values, of an axis for their intervals
 _STYLE: Any = {  # the stubs want every key as a literal
     "font.size": 9.5,
     "axes.spines.top": False,
@@ -176,11 +178,23 @@ def few_numbers(axes: Axes) -> None:
 
 def percent_axis(axes: Axes, lines: Sequence[Line]) -> None:
     """An ordinate from 0 that has room for the lines, given as shares."""
-    from matplotlib.ticker import MultipleLocator
+    from matplotlib.ticker import MaxNLocator
 
-    highest = max((point.estimate.high for line in lines for point in line.points), default=1.0)
+    highest = max(shown_ends(point.estimate for line in lines for point in line.points), default=1.0)
     axes.set_ylim(0, 100 * max(1.08, highest * 1.04))
-    axes.yaxis.set_major_locator(MultipleLocator(20))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+
+
+def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
+    """The ends of the intervals as far as an axis shows them.
+
+    An interval may be wider than every value by orders of magnitude, where a few rounds were very noisy: it
+    leaves the picture, or nothing else could be seen in it.
+    """
+    known = list(estimates)
+    values = [each.value for each in known]
+    least, most = (min(values) / REACH, max(values) * REACH) if values else (0.0, 0.0)
+    return [min(max(end, least), most) for each in known for end in (each.low, each.high)]
 
 
 def draw_bar(axes: Axes, row: int, start_ms: float, width_ms: float, color: str, hatch: str) -> None:

@@ -21,6 +21,7 @@ from raybench.report.plots.drawing import (
     log_y,
     make_figure,
     percent_axis,
+    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import Line, make_line
@@ -90,7 +91,7 @@ def draw_prediction(plot: PredictionPlot) -> Figure:
     points = [
         point for line in plot.throughput for part in (line.measured, line.predicted) for point in part.points
     ]
-    log_y(left, [end for point in points for end in (point.estimate.low, point.estimate.high)])
+    log_y(left, shown_ends(point.estimate for point in points))
     percent_axis(right, [part for line in plot.efficiency for part in (line.measured, line.predicted)])
     left.set_ylabel("throughput (samples/s)")
     right.set_ylabel("scaling efficiency (%)")

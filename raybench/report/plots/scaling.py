@@ -17,6 +17,7 @@ from raybench.report.plots.drawing import (
     make_figure,
     n_words,
     percent_axis,
+    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
@@ -71,7 +72,7 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
     left.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
     draw_lines(left, plot.throughput, log_x=True)
     log2_axis(left, plot.world_sizes)
-    ends = [end for line in plot.throughput for p in line.points for end in (p.estimate.low, p.estimate.high)]
+    ends = shown_ends(point.estimate for line in plot.throughput for point in line.points)
     log_y(left, [*ends, *ideal_y])
     left.set_xlabel("world size (devices)")
     left.set_ylabel("throughput (samples/s)")

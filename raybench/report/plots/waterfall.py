@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.plots.drawing import (
+    REACH,
     draw_bar,
     draw_whisker,
     in_lines,
@@ -67,23 +68,25 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     """The parts of a step, one below the other, each from where the last one ended."""
     figure, (axes,) = make_figure(7.4, 1.6 + 0.42 * (len(plot.bars) + 1))
     labels = [bar.label for bar in plot.bars] + ["step time"]
+    ends_s = [bar.start_s + max(bar.part.value, 0) for bar in plot.bars]
+    most_s = REACH * max(plot.step_time_s.value, *ends_s)  # an interval that is wider leaves the picture
     for row, bar in enumerate(plot.bars):
         draw_bar(axes, row, bar.start_s * 1e3, bar.part.value * 1e3, *PART_LOOKS[bar.label])
         end_s = bar.start_s + bar.part.value
         draw_whisker(axes, row, bar.start_s + bar.part.low, end_s, bar.start_s + bar.part.high)
-        right_s = max(end_s, bar.start_s, bar.start_s + bar.part.high)
+        right_s = min(max(end_s, bar.start_s, bar.start_s + bar.part.high), most_s)
         share = bar.part.value / plot.step_time_s.value
         write_note(axes, right_s, row, f"{duration_words(bar.part.value)} ({share:.1%})")
     row, step_s = len(plot.bars), plot.step_time_s
     draw_bar(axes, row, 0, step_s.value * 1e3, "#bbbbbb", "")
     draw_whisker(axes, row, step_s.low, step_s.value, step_s.high)
-    write_note(axes, step_s.high, row, duration_words(step_s.value))
+    write_note(axes, min(step_s.high, most_s), row, duration_words(step_s.value))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
     furthest_s = max(step_s.high, *(bar.start_s + max(bar.part.high, 0) for bar in plot.bars))
-    axes.set_xlim(0, furthest_s * 1e3 * 1.3)  # room for the notes
+    axes.set_xlim(0, min(furthest_s, most_s) * 1e3 * 1.3)  # room for the notes
     axes.set_xlabel("time in a step (ms)")
     starts = "" if step_s.starts == 1 else f" in {step_s.starts} starts"
     words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds{starts}"

@@ -14,6 +14,7 @@ from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.report.answer import answer_of
+from raybench.report.code.section import use_it
 from raybench.report.tables.training import changes_table
 from raybench.spec.training import TrainingSpec
 from raybench.testing import FakeLearning, FakeRunner
@@ -145,6 +146,18 @@ def test_what_was_stopped_is_compared_after_equally_many_epochs():
     assert table.title == "Training with other settings"
     assert any("after epoch 1, for want of a test accuracy of" in cell for row in table.rows for cell in row)
     assert "2 of them stopped early" in answer_of(results)
+
+
+def test_code_to_paste_says_what_its_setting_learned():
+    plan = planned()
+    _, store, _ = run(plan, fake())
+    results = analyse(plan.study, store.records)
+    use = use_it(results, {})
+    assert use is not None
+    assert results.recommendation.config.setting.batch_size == 128  # the fastest, and it learns less
+    (trained_words,) = [line for line in use.sentences if line.startswith("Trained: ")]
+    assert "with batch 128" in trained_words
+    assert "points" in trained_words
 
 
 def test_the_plan_says_what_it_will_train():

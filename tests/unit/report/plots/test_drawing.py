@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.results import StudyResults
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
 from raybench.report.plots.drawing import far_apart, to_png
@@ -50,6 +54,19 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
         assert tight.y0 >= -0.02
         assert tight.x1 <= whole.width + 0.02
         assert tight.y1 <= whole.height + 0.02
+
+
+def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResults) -> None:
+    """A few rounds on a machine that others use: one of 4 rounds gave 25% [0, 31035]."""
+    plot = scaling_plot(results)
+    assert plot is not None
+    (line, *others), points = plot.efficiency, plot.efficiency[0].points
+    wild = replace(points[-1], estimate=Estimate(0.25, 1e-9, 3.75e6, 4))
+    figure = draw_scaling(replace(plot, efficiency=(replace(line, points=(*points[:-1], wild)), *others)))
+    right = figure.axes[1]
+    assert right.get_ylim()[1] <= 400
+    assert len(right.get_yticks()) < 20
+    assert to_png(figure).startswith(b"\x89PNG")
 
 
 def test_batches_too_near_for_labels_keep_the_largest() -> None:
