@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.prices import prices_of
@@ -38,6 +39,15 @@ def default_setting(study: Study, largest: LargestBatch | None = None) -> Settin
     ``largest`` says what "max" stands for; it must be given where that is the first batch. A study that is
     not resolved yet (``resources.device = "auto"``) is taken to run on GPUs.
     """
+    return _first_values(study) if largest is None else _first_values_of(study, largest)
+
+
+@remembered
+def _first_values(study: Study) -> Setting:
+    return _first_values_of(study, None)
+
+
+def _first_values_of(study: Study, largest: LargestBatch | None) -> Setting:
     device = "cpu" if study.resources.device == "cpu" else "cuda"
     setting: Setting = study.knobs.default(device, largest)
     return setting
@@ -152,7 +162,8 @@ def choose(
         scaled = (scalings or {}).get(record.trial_id)
         if scaled is None or scaled.baseline is None or not scaled.baseline.paired:
             scaled = None  # its baseline may be of trials that do not count here
-        candidates.append(candidate(study, record, related.of(record), scaled))
+        others = related.of(record) if scaled is None else ()
+        candidates.append(candidate(study, record, others, scaled))
     return winners(study, [each for each in candidates if each is not None])
 
 

@@ -15,7 +15,7 @@ from raybench.analysis.same_setting import (
     of_first_role,
     question_key,
     same_question,
-    whole_key,
+    whole_key_without_batch,
     without_batch,
 )
 from raybench.records.record import TrialRecord
@@ -170,8 +170,10 @@ def _points_by_setting(
         if found.efficiency is None or found.speedup is None:
             continue
         batch = record.config.setting.batch_size
-        alike = without_batch(record.config)
-        _, group = points.setdefault(whole_key(alike), (alike, {}))
+        key = whole_key_without_batch(record.config)
+        if key not in points:
+            points[key] = without_batch(record.config), {}
+        _, group = points[key]
         group[batch] = BatchPoint(batch, found.speedup, found.efficiency, record.trial_id)
     return list(points.values())
 

@@ -12,7 +12,7 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import one_of_each, question_key, without_batch
+from raybench.analysis.same_setting import batch_curve_key, one_of_each
 from raybench.records.record import TrialRecord
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
@@ -59,8 +59,7 @@ def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
     groups: dict[Hashable, list[TrialRecord]] = {}
     for record in results.tried:
         if record.config.world_size == size:
-            key = record.config.placement, question_key(without_batch(record.config))
-            groups.setdefault(key, []).append(record)
+            groups.setdefault(batch_curve_key(record.config), []).append(record)
     found = [_of_group(results, group) for group in groups.values() if len(group) > 1]
     first = label_without_batch(results.study, headline.config)
     return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
+from raybench.analysis.estimates.remembered import remembered
 from raybench.records.requests import Configuration, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
@@ -14,7 +15,7 @@ from raybench.spec.workloads import TextSpec
 
 def label(study: Study, config: Configuration) -> str:
     """The knobs and variables that the study explores, and the placement where it has several."""
-    knobs = list(study.knobs.explored()) or ["batch_size", "precision"]
+    knobs = _explored_knobs(study) or ["batch_size", "precision"]
     knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
     if len(study.scaling.placement) > 1 and config.world_size > 1:
@@ -24,7 +25,7 @@ def label(study: Study, config: Configuration) -> str:
 
 def label_without_batch(study: Study, config: Configuration) -> str:
     """The same but for the batch and the placement."""
-    knobs = [name for name in study.knobs.explored() if name != "batch_size"]
+    knobs = [name for name in _explored_knobs(study) if name != "batch_size"]
     knobs = shown_knobs(config.setting, knobs, config.world_size)
     return setting_words(config.setting, knobs, _explored_variables(study, config))
 
@@ -141,6 +142,11 @@ def weights_words(study: Study) -> str:
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
     return f"{number} device" if number == 1 else f"{number} devices"
+
+
+@remembered
+def _explored_knobs(study: Study) -> list[str]:
+    return list(study.knobs.explored())
 
 
 def _explored_memory_knobs(study: Study) -> list[str]:

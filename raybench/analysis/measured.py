@@ -9,12 +9,7 @@ from functools import cached_property
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.estimates.repeated import (
-    one_of_starts,
-    scaling_over_starts,
-    starts_of,
-    waterfall_over_starts,
-)
+from raybench.analysis.estimates.repeated import estimates_of_many, one_of_starts, starts_of
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
@@ -116,13 +111,7 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     headline = choice.headline(study, measured, target)
-    related = Related(everything)
-    scalings: dict[str, Scaling] = {}
-    waterfalls: dict[str, Waterfall | None] = {}
-    for record in measured:
-        bearing = related.of(record)
-        scalings[record.trial_id] = scaling_over_starts(record, bearing)
-        waterfalls[record.trial_id] = waterfall_over_starts(record, bearing)
+    scalings, waterfalls = estimates_of_many(measured, Related(everything))
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),

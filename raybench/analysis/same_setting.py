@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.remembered import remembered
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
+from raybench.spec.knobs import Setting
 
 _OF_A_QUESTION = ("workload", "optimizer", "environment", "scaling", "device", "data")
 _OF_WORK = (
@@ -66,6 +68,8 @@ def same_question(one: Configuration, other: Configuration) -> bool:
 
 def _hashable(value: Any) -> Hashable:
     """A value that is equal where ``value`` is, and can be a key."""
+    if isinstance(value, str | int) or value is None:
+        return value
     if isinstance(value, BaseModel):
         return _of_model(value)
     if isinstance(value, dict):
@@ -73,6 +77,22 @@ def _hashable(value: Any) -> Hashable:
     if isinstance(value, list | tuple):
         return tuple(_hashable(each) for each in value)
     return value  # type: ignore[no-any-return]
+
+
+def batch_curve_key(config: Configuration) -> Hashable:
+    """Equal for configurations that differ in nothing but the batch and world size, and in no placement."""
+    rest = (_hashable(getattr(config, name)) for name in _OF_A_QUESTION)
+    return config.placement, _but_for_batch(config.setting), *rest
+
+
+def whole_key_without_batch(config: Configuration) -> Hashable:
+    """``whole_key`` of ``without_batch``."""
+    rest = (_hashable(value) for name, value in vars(config).items() if name != "setting")
+    return _but_for_batch(config.setting), *rest
+
+
+def _but_for_batch(setting: Setting) -> Hashable:
+    return tuple(value for name, value in vars(setting).items() if name != "batch_size")
 
 
 @remembered
@@ -127,15 +147,28 @@ class Related:
     """Records by what they ask: those that bear on one trial are found without looking at all of them."""
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
-        self._of_question: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
-        self._on_one_device: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
-        for place, record in enumerate(records):
-            if record.steps is None:
-                continue
-            config = record.config
-            self._of_question.setdefault(question_key(config), []).append((place, record))
-            if config.world_size == 1:
-                self._on_one_device.setdefault(question_key(config, 1), []).append((place, record))
+        self._measured = tuple(record for record in records if record.steps is not None)
+
+    @cached_property
+    def has_starts(self) -> bool:
+        """Whether any trial was repeated in a further start of the workers."""
+        requests = (record.request for record in self._measured)
+        return any(request.kind == "steps" and request.start > 0 for request in requests)
+
+    @cached_property
+    def _of_question(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
+        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        for place, record in enumerate(self._measured):
+            found.setdefault(question_key(record.config), []).append((place, record))
+        return found
+
+    @cached_property
+    def _on_one_device(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
+        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        for place, record in enumerate(self._measured):
+            if record.config.world_size == 1:
+                found.setdefault(question_key(record.config, 1), []).append((place, record))
+        return found
 
     def of(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
         """The records with step times that hold its further starts, or its baseline, in their order.
@@ -144,5 +177,6 @@ class Related:
         """
         config = record.config
         found = dict(self._of_question.get(question_key(config), ()))
-        found |= dict(self._on_one_device.get(question_key(config, 1), ()))
+        if self._on_one_device:
+            found |= dict(self._on_one_device.get(question_key(config, 1), ()))
         return tuple(found[place] for place in sorted(found))

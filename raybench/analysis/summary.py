@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.epochs import restart_time
@@ -28,6 +28,7 @@ from raybench.spec.workloads import WorkloadSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+Values = dict[str, Any]  # of fields of a ``TrialSummary``
 VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
 
 
@@ -130,16 +131,17 @@ def summarize(
     for record in records:
         if record.state == "complete" and record.trial_id not in trials:
             continue
-        scaled, divided = None, None
+        scaled, divided, wall_time_s = None, None, record.wall_time_s
         if record.steps is not None:
             scaled = known_scalings.get(record.trial_id) or scaling_over_starts(record, related.of(record))
             if record.trial_id in known_waterfalls:
                 divided = known_waterfalls[record.trial_id]
             else:
                 divided = waterfall_over_starts(record, related.of(record))
-        row = _summary(record, names, scaled, divided)
-        together = starts_of(record, related.of(record)) if record.steps is not None else (record,)
-        rows.append(replace(row, wall_time_s=sum(each.wall_time_s for each in together)))
+            if related.has_starts:
+                wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
+        values = _asked(record, names) | _answered(record, scaled, divided) | {"wall_time_s": wall_time_s}
+        rows.append(TrialSummary(**values))
     return rows
 
 
@@ -179,139 +181,133 @@ def _varying(records: Sequence[TrialRecord]) -> list[str]:
     return found
 
 
-def _summary(
-    record: TrialRecord, names: list[str], scaled: Scaling | None, divided: Waterfall | None
-) -> TrialSummary:
-    summary = _asked(record, names)
+def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | None) -> Values:
+    """What came of a record."""
     if record.training is not None:
-        return _with_training(summary, TrainedRun(record))
+        return _of_training(TrainedRun(record))
     if record.probe is not None:
-        return _with_memory(summary, record.probe)
+        return _of_memory(record.probe)
     if record.steps is None or scaled is None:
-        return summary
-    summary = _with_memory(_with_speed(summary, scaled), record.steps)
-    summary = _with_parts(summary, divided)
-    summary = _with_phases(summary, phase_times(record, divided), restart_time(record))
-    return _with_devices(summary, record.steps, scaled)
+        return {}
+    phases = phase_times(record, divided) if record.steps.phases else {}
+    return {
+        **_of_speed(scaled),
+        **_of_memory(record.steps),
+        **_of_parts(divided),
+        **_of_phases(phases, restart_time(record)),
+        **_of_devices(record.steps, scaled),
+    }
 
 
-def _asked(record: TrialRecord, names: list[str]) -> TrialSummary:
+def _asked(record: TrialRecord, names: list[str]) -> Values:
     """What is known of a record whatever came of it."""
     config, setting = record.config, record.config.setting
-    return TrialSummary(
-        study=record.study,
-        model=model_name(record),
-        device_name=record.device_name,
-        input=config.workload.input,
-        trial_id=record.trial_id,
-        role=record.request.role,
-        state=record.state,
-        strategy=setting.strategy,
-        scaling=config.scaling,
-        world_size=config.world_size,
-        nodes=record.nodes,
-        placement=placement_text(config.placement),
-        batch_size=config.batch_size,
-        global_batch_size=config.global_batch_size,
-        bucket_cap_mb=setting.bucket_cap_mb,
-        precision=setting.precision,
-        gradient_accumulation=setting.gradient_accumulation,
-        gradient_compression=setting.gradient_compression,
-        oversubscribed=config.oversubscribed,
-        wall_time_s=record.wall_time_s,
-        varying={
+    return {
+        "study": record.study,
+        "model": model_name(record),
+        "device_name": record.device_name,
+        "input": config.workload.input,
+        "trial_id": record.trial_id,
+        "role": record.request.role,
+        "state": record.state,
+        "strategy": setting.strategy,
+        "scaling": config.scaling,
+        "world_size": config.world_size,
+        "nodes": record.nodes,
+        "placement": placement_text(config.placement),
+        "batch_size": config.batch_size,
+        "global_batch_size": config.global_batch_size,
+        "bucket_cap_mb": setting.bucket_cap_mb,
+        "precision": setting.precision,
+        "gradient_accumulation": setting.gradient_accumulation,
+        "gradient_compression": setting.gradient_compression,
+        "oversubscribed": config.oversubscribed,
+        "wall_time_s": record.wall_time_s,
+        "varying": {
             name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
-    )
+    }
 
 
-def _with_training(summary: TrialSummary, run: TrainedRun) -> TrialSummary:
+def _of_training(run: TrainedRun) -> Values:
     result = run.result
-    return replace(
-        summary,
-        epoch_time_s=run.epoch_time_s,
-        accuracy=run.final_accuracy,
-        time_to_target_s=run.time_to_target_s,
-        peak_memory_bytes=max(result.peak_memory_bytes or (), default=None),
-        device_memory_bytes=max(result.device_memory_bytes or (), default=None),
-        device_utilization=_mean_known(result.device_utilization),
-    )
+    return {
+        "epoch_time_s": run.epoch_time_s,
+        "accuracy": run.final_accuracy,
+        "time_to_target_s": run.time_to_target_s,
+        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
+        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
+        "device_utilization": _mean_known(result.device_utilization),
+    }
 
 
-def _with_memory(summary: TrialSummary, result: StepsResult | ProbeResult) -> TrialSummary:
-    return replace(
-        summary,
-        peak_memory_bytes=max(result.peak_memory_bytes or (), default=None),
-        device_memory_bytes=max(result.device_memory_bytes or (), default=None),
-    )
+def _of_memory(result: StepsResult | ProbeResult) -> Values:
+    return {
+        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
+        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
+    }
 
 
-def _with_speed(summary: TrialSummary, scaled: Scaling) -> TrialSummary:
+def _of_speed(scaled: Scaling) -> Values:
     baseline, efficiency = scaled.baseline, scaled.efficiency
-    return replace(
-        summary,
-        status=str(scaled.status) if scaled.status else None,
-        step_time_s=scaled.step_time_s.value,
-        step_time_low_s=scaled.step_time_s.low,
-        step_time_high_s=scaled.step_time_s.high,
-        throughput_samples_per_s=scaled.throughput_samples_per_s.value,
-        throughput_tokens_per_s=_value(scaled.throughput_tokens_per_s),
-        baseline_world_size=baseline.world_size if baseline else None,
-        baseline_strategy=baseline.strategy if baseline else None,
-        baseline_step_time_s=baseline.step_time_s.value if baseline else None,
-        speedup=_value(scaled.speedup),
-        efficiency=_value(efficiency),
-        efficiency_low=efficiency.low if efficiency else None,
-        efficiency_high=efficiency.high if efficiency else None,
-        rounds=scaled.step_time_s.n,
-        starts=scaled.step_time_s.starts,
-    )
+    return {
+        "status": str(scaled.status) if scaled.status else None,
+        "step_time_s": scaled.step_time_s.value,
+        "step_time_low_s": scaled.step_time_s.low,
+        "step_time_high_s": scaled.step_time_s.high,
+        "throughput_samples_per_s": scaled.throughput_samples_per_s.value,
+        "throughput_tokens_per_s": _value(scaled.throughput_tokens_per_s),
+        "baseline_world_size": baseline.world_size if baseline else None,
+        "baseline_strategy": baseline.strategy if baseline else None,
+        "baseline_step_time_s": baseline.step_time_s.value if baseline else None,
+        "speedup": _value(scaled.speedup),
+        "efficiency": _value(efficiency),
+        "efficiency_low": efficiency.low if efficiency else None,
+        "efficiency_high": efficiency.high if efficiency else None,
+        "rounds": scaled.step_time_s.n,
+        "starts": scaled.step_time_s.starts,
+    }
 
 
-def _with_parts(summary: TrialSummary, divided: Waterfall | None) -> TrialSummary:
+def _of_parts(divided: Waterfall | None) -> Values:
     if divided is None:
-        return summary
+        return {}
     parts = divided.parts
-    return replace(
-        summary,
-        ideal_s=_value(parts.ideal),
-        small_batch_s=_value(parts.small_batch),
-        contention_s=_value(parts.contention),
-        wrapper_s=_value(parts.wrapper),
-        skew_s=_value(parts.skew),
-        exposed_communication_s=_value(parts.exposed_communication),
-        hidden_communication_s=_value(divided.hidden_communication_s),
-        communication_fraction=_value(divided.communication_fraction),
-        bus_bandwidth_bytes_per_s=_value(divided.bus_bandwidth_bytes_per_s),
-    )
+    return {
+        "ideal_s": _value(parts.ideal),
+        "small_batch_s": _value(parts.small_batch),
+        "contention_s": _value(parts.contention),
+        "wrapper_s": _value(parts.wrapper),
+        "skew_s": _value(parts.skew),
+        "exposed_communication_s": _value(parts.exposed_communication),
+        "hidden_communication_s": _value(divided.hidden_communication_s),
+        "communication_fraction": _value(divided.communication_fraction),
+        "bus_bandwidth_bytes_per_s": _value(divided.bus_bandwidth_bytes_per_s),
+    }
 
 
-def _with_phases(
-    summary: TrialSummary, phases: Mapping[Phase, Estimate], restart_s: Estimate | None
-) -> TrialSummary:
-    return replace(
-        summary,
-        data_s=_value(phases.get("data")),
-        forward_s=_value(phases.get("forward")),
-        backward_s=_value(phases.get("backward")),
-        optimizer_s=_value(phases.get("optimizer")),
-        other_s=_value(phases.get("other")),
-        restart_s=_value(restart_s),
-    )
+def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> Values:
+    return {
+        "data_s": _value(phases.get("data")),
+        "forward_s": _value(phases.get("forward")),
+        "backward_s": _value(phases.get("backward")),
+        "optimizer_s": _value(phases.get("optimizer")),
+        "other_s": _value(phases.get("other")),
+        "restart_s": _value(restart_s),
+    }
 
 
-def _with_devices(summary: TrialSummary, result: StepsResult, scaled: Scaling) -> TrialSummary:
+def _of_devices(result: StepsResult, scaled: Scaling) -> Values:
     """What the devices sent, computed and used."""
     flops = result.flops_per_step
-    return replace(
-        summary,
-        gradient_bytes=result.gradient_bytes,
-        flops_per_s=flops / scaled.step_time_s.value if flops else None,
-        device_utilization=_mean_known(result.device_utilization),
-        energy_joules=result.energy_joules,
-        plain_energy_joules=result.plain_energy_joules,
-    )
+    return {
+        "gradient_bytes": result.gradient_bytes,
+        "flops_per_s": flops / scaled.step_time_s.value if flops else None,
+        "device_utilization": _mean_known(result.device_utilization),
+        "energy_joules": result.energy_joules,
+        "plain_energy_joules": result.plain_energy_joules,
+    }
 
 
 def _value(estimate: Estimate | None) -> float | None:

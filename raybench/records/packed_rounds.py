@@ -14,12 +14,17 @@ from pydantic import BaseModel
 
 from raybench.records.measurements import Block, Round
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Variant
 
 Model = TypeVar("Model", bound=BaseModel)
 
 _SET = object.__setattr__
 _BLOCK, _ROUND = (tuple(model.model_fields) for model in (Block, Round))
 _BLOCK_SET, _ROUND_SET = set(_BLOCK), set(_ROUND)
+PlainBlock = tuple[Variant, tuple[int, ...], tuple[float, ...], float, int]
+PlainRound = tuple[
+    tuple[PlainBlock, ...], float, tuple[float | None, ...], tuple[float | None, ...], tuple[bool | None, ...]
+]
 
 
 class PackedRounds(Sequence[Round]):
@@ -31,11 +36,13 @@ class PackedRounds(Sequence[Round]):
     )
 
     def __init__(self, rounds: Sequence[Round]) -> None:
-        plain = tuple(
-            (tuple(tuple(vars(block).values()) for block in each.blocks), *tuple(vars(each).values())[1:])
-            for each in rounds
-        )
+        plain = plain_rounds(rounds)
         self._number, self._packed = len(plain), marshal.dumps(plain)
+
+    def plain(self) -> tuple[PlainRound, ...]:
+        """The values alone, without their models."""
+        found: tuple[PlainRound, ...] = marshal.loads(self._packed)
+        return found
 
     def _rounds(self) -> tuple[Round, ...]:
         if PackedRounds._open is None or PackedRounds._open[0] is not self:
@@ -46,7 +53,7 @@ class PackedRounds(Sequence[Round]):
                     _ROUND_SET,
                     (tuple(_made(Block, _BLOCK, _BLOCK_SET, b) for b in blocks), *rest),
                 )
-                for blocks, *rest in marshal.loads(self._packed)
+                for blocks, *rest in self.plain()
             )
             PackedRounds._open = (self, rounds)
         return PackedRounds._open[1]
@@ -69,6 +76,16 @@ class PackedRounds(Sequence[Round]):
 
     def __hash__(self) -> int:
         return hash(self._packed)
+
+
+def plain_rounds(rounds: Sequence[Round]) -> tuple[PlainRound, ...]:
+    """The values of rounds, in the order of the models' fields: made of them, or as they were packed."""
+    if isinstance(rounds, PackedRounds):
+        return rounds.plain()
+    return tuple(
+        (tuple(tuple(vars(block).values()) for block in each.blocks), *tuple(vars(each).values())[1:])
+        for each in rounds
+    )
 
 
 def _made(model: type[Model], names: tuple[str, ...], given: set[str], values: Sequence[Any]) -> Model:

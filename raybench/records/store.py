@@ -1,14 +1,6 @@
-"""A results directory: one line a record, on disk as soon as it is known; one process at a time.
+"""A results directory that is written: a line a record, on disk once it is known; one process at a time.
 
-study.toml       the resolved study; of a sweep of collectives sweep.toml
-environment.json the machine, when the study began
-trials.jsonl     the records, one JSON line each
-samples/         step times, one parquet file a record
-epochs.csv       training trials: one row an epoch and seed, made of the records
-checkpoints/     of training trials, one directory a trial
-models/          trained models, one directory a trial, where the study keeps them
-traces/          of profiled trials: one directory a trial, with files of every rank
-.lock, .lock-owner  who is writing here
+What is in it: ``records.reading``.
 """
 
 from __future__ import annotations
@@ -16,24 +8,44 @@ from __future__ import annotations
 import errno
 import json
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from filelock import FileLock
 
 from raybench.errors import StoreError
 from raybench.machine.comparing import differences, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
-from raybench.records.packed_rounds import Packer
+from raybench.records.reading import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    EPOCHS,
+    MODELS,
+    OPTUNA_JOURNAL,
+    SAMPLES,
+    STUDY,
+    SWEEP,
+    TRACES,
+    TRIALS,
+    Asked,
+    StoredResults,
+    foreign,
+    refuse_foreign,
+)
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
-from raybench.spec.load import load_study, read_toml
-from raybench.spec.study import Study
+from raybench.records.whole_files import (
+    LOCK,
+    OWNER,
+    cannot,
+    lock_directory,
+    replace_whole,
+    unlock_directory,
+    write_synced,
+)
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 
@@ -43,35 +55,18 @@ if TYPE_CHECKING:
         RankFile,
     )  # brings numpy, which reading does not need
 
-STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
-    "study.toml", "sweep.toml", "environment.json", "trials.jsonl", "samples",
-)  # fmt: skip
-EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
-TRACES = "traces"
-PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
-_LOCK, _OWNER = ".lock", ".lock-owner"
-
-Asked = Study | Sweep  # what a results directory answers
+__all__ = ["CHECKPOINTS", "MODELS", "OPTUNA_JOURNAL", "TRACES", "Asked", "ResultsDirectory", "cannot"]
 
 
-class DamagedLineError(StoreError):
-    """A line that is no record; whoever only reads can do without it."""
-
-
-class ResultsDirectory:
+class ResultsDirectory(StoredResults):
     """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
 
     A context manager: leaving it releases the lock, which the kernel also does when the process dies.
-    ``warnings`` has a line for each thing that was survived, such as a torn last line.
     """
 
-    def __init__(self, path: Path, lock: FileLock | None) -> None:
-        self.path = path
-        self.torn: str | None = None
-        self.warnings: list[str] = []
+    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
+        super().__init__(path)
         self._lock = lock
-        self._records: list[TrialRecord] = []
-        self._good_end = 0  # bytes of trials.jsonl that hold whole records
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
@@ -84,20 +79,20 @@ class ResultsDirectory:
         try:
             if path.exists() and not path.is_dir():
                 raise StoreError(f"{path}: a file, not a directory")
-            if path.is_dir() and any(entry.name not in (_LOCK, _OWNER) for entry in path.iterdir()):
+            if path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir()):
                 ours = "--resume goes on in it, or name another --output"
-                raise StoreError(f"{path}: not empty: {_foreign(path) or ours}")
+                raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
             path.mkdir(parents=True, exist_ok=True)
-            directory = cls(path, _locked(path))
+            directory = cls(path, lock_directory(path))
         except OSError as error:
             raise StoreError(cannot(path, "be written", error)) from None
         try:
             if not isinstance(asked, Sweep):  # which has no steps
                 (path / SAMPLES).mkdir(exist_ok=True)
             described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-            _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            _write(path / _file_of(asked), to_toml(asked))
-            _write(path / TRIALS, "")
+            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+            write_synced(path / _file_of(asked), to_toml(asked))
+            write_synced(path / TRIALS, "")
         except BaseException as error:
             for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
                 (path / name).unlink(missing_ok=True)
@@ -117,26 +112,18 @@ class ResultsDirectory:
             StoreError: not raybench's, of a newer schema, damaged, not writable or in use.
         """
         path = path.absolute()
-        _refuse_foreign(path)
+        refuse_foreign(path)
         try:
-            directory = cls(path, _locked(path))
+            directory = cls(path, lock_directory(path))
         except OSError as error:
             raise StoreError(cannot(path, "be written", error)) from None
         try:
-            directory._read()
+            # what is gone would be measured again: that is for the user to decide
+            directory._read(without_damaged=False)
             directory._write_epochs()
         except BaseException:
             directory.close()
             raise
-        return directory
-
-    @classmethod
-    def open_readonly(cls, path: Path) -> Self:
-        """A directory to read from, also while a study writes to it; raises ``StoreError`` as ``resume``."""
-        path = path.absolute()
-        _refuse_foreign(path)
-        directory = cls(path, None)
-        directory._read()
         return directory
 
     def __enter__(self) -> Self:
@@ -149,72 +136,16 @@ class ResultsDirectory:
 
     def close(self) -> None:
         """Release the lock. May be called twice."""
-        if self._lock is not None and self._lock.is_locked:
-            (self.path / _OWNER).unlink(missing_ok=True)
-            self._lock.release()
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the records are still where they were written: a directory may be deleted at any time."""
-        return (self.path / TRIALS).is_file()
-
-    @property
-    def is_sweep(self) -> bool:
-        """Whether these are results of a sweep of collectives, and not of a study."""
-        return (self.path / SWEEP).is_file()
-
-    @property
-    def study_file(self) -> Path:
-        """Where the study is written; raises ``StoreError`` where there is none."""
-        if self.is_sweep:
-            raise StoreError(f"{self.path}: a sweep of collectives (communication), not a study")
-        return self.path / STUDY
-
-    def study(self) -> Study:
-        """The study as it was resolved; raises ``RequestError`` where there is none, or it was damaged."""
-        return load_study(self.study_file)
-
-    def sweep(self) -> Sweep:
-        """The sweep as it was resolved; raises ``RequestError`` where there is none, or it was damaged."""
-        if not self.is_sweep:
-            raise StoreError(f"{self.path}: a study, not a sweep of collectives (communication)")
-        path = self.path / SWEEP
-        try:
-            return Sweep.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise StoreError(f"{path}: damaged: {_first_fault(error)}") from None
+        if self._lock is not None:
+            unlock_directory(self.path, self._lock)
 
     def write_asked(self, asked: Asked) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
         path = self.path / _file_of(asked)
         try:
-            _replace(path, to_toml(asked))
+            replace_whole(path, to_toml(asked))
         except OSError as error:
             raise StoreError(cannot(path, "be written", error)) from None
-
-    def environment(self) -> Environment:
-        """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
-        path = self.path / ENVIRONMENT
-        try:
-            data = json.loads(path.read_bytes())
-            _refuse_other_version(path, data.pop("schema_version", None))
-            return Environment.model_validate(data)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, OSError):
-                raise StoreError(cannot(path, "be read", error)) from None
-            raise StoreError(f"{path}: damaged, no description of a machine") from None
-
-    def records(self) -> list[TrialRecord]:
-        """Every whole record, oldest first."""
-        return list(self._records)
-
-    def latest(self) -> dict[str, TrialRecord]:
-        """The record that counts for each trial: of several with one id (a retry), the last."""
-        return {record.trial_id: record for record in self._records}
-
-    def samples_path(self, trial_id: str) -> Path:
-        """Where the step times of a trial are, if it has any."""
-        return self.path / SAMPLES / f"{trial_id}.parquet"
 
     def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Write one record, then its step times; when this returns they are on the disk.
@@ -253,7 +184,7 @@ class ResultsDirectory:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for file in files:
-                _replace(folder / file.name, file.content)
+                replace_whole(folder / file.name, file.content)
         except OSError as error:
             raise StoreError(
                 f"{cannot(folder, 'be written', error)}: "
@@ -267,7 +198,7 @@ class ResultsDirectory:
             if not text:
                 path.unlink(missing_ok=True)
                 return
-            _replace(path, text)
+            replace_whole(path, text)
         except OSError as error:
             raise StoreError(f"{cannot(path, 'be written', error)}: the records are kept") from None
 
@@ -290,33 +221,6 @@ class ResultsDirectory:
         finally:
             os.close(descriptor)
         self._good_end += len(line)
-
-    def _read(self) -> None:
-        path = self.path / TRIALS
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise StoreError(cannot(path, "be read", error)) from None
-        *lines, last = content.split(b"\n")
-        packer = Packer() if len(content) > PACKED_FROM_BYTES else None
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = _record(path, number, line)
-            except DamagedLineError as error:
-                if self._lock is not None:
-                    raise  # what is gone would be measured again: that is for the user to decide
-                self.warnings.append(f"{error.problems[0]}; it is left out")
-                continue
-            self._records.append(packer.pack(record) if packer else record)
-        if lines and not self._records:
-            raise StoreError(*self.warnings[:3], f"{path}: no whole record")
-        self._good_end = len(content) - len(last)
-        if last:
-            self.torn = last.decode(errors="replace")
-            self.warnings.append(
-                f"{path}: line {len(lines) + 1} was cut off while it was written and is left out; "
-                f"{len(lines)} whole records"
-            )
 
     def check_same(self, asked: Asked, environment: Environment) -> None:
         """Whether ``asked`` on this machine goes on with what is here.
@@ -342,107 +246,5 @@ class ResultsDirectory:
             self.warnings.append(f"{self.path}: goes on, though not as it began: {line}")
 
 
-def _record(path: Path, number: int, line: bytes) -> TrialRecord:
-    try:
-        record = TrialRecord.from_line(line)
-    except ValueError:
-        record = _looked_at(path, number, line)  # which says what is wrong with it
-    if record.lacks_rounds:
-        raise DamagedLineError(f"{path}: line {number} is damaged: {record.lacks_rounds}")
-    return record
-
-
-def _looked_at(path: Path, number: int, line: bytes) -> TrialRecord:
-    try:
-        data = json.loads(line)
-        version = data["schema_version"]
-    except (ValueError, KeyError, TypeError):
-        raise DamagedLineError(f"{path}: line {number} is damaged, no record") from None
-    _refuse_other_version(path, version)
-    try:
-        return TrialRecord.from_json(data)
-    except ValidationError as error:
-        raise DamagedLineError(f"{path}: line {number} is damaged: {_first_fault(error)}") from None
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
-
-
 def _file_of(asked: Asked) -> str:
     return SWEEP if isinstance(asked, Sweep) else STUDY
-
-
-def _refuse_other_version(path: Path, version: Any) -> None:
-    if isinstance(version, int) and version < SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: schema_version {version}, of an older raybench; this one reads {SCHEMA_VERSION}: "
-            "measure again, or use the raybench that wrote it"
-        )
-    if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}; "
-            "use the raybench that wrote it, or a newer one"
-        )
-
-
-def _refuse_foreign(path: Path) -> None:
-    if not path.exists():
-        raise StoreError(f"{path}: no such directory")
-    if not path.is_dir():
-        raise StoreError(f"{path}: a file, not a results directory")
-    if reason := _foreign(path):
-        raise StoreError(f"{path}: {reason}")
-
-
-def _foreign(path: Path) -> str | None:
-    """Why a directory is not one of raybench's, or None."""
-    names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
-    absent = [name for name in names if not (path / name).is_file()]
-    return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
-
-
-def _locked(path: Path) -> FileLock:
-    lock = FileLock(path / _LOCK, thread_local=False)  # any thread may close the directory
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        try:
-            owner = (path / _OWNER).read_text().strip()
-        except OSError:
-            owner = ""
-        raise StoreError(f"{path}: in use by {f'process {owner}' if owner else 'another process'}") from None
-    try:
-        (path / _OWNER).write_text(f"{os.getpid()}@{socket.gethostname()}\n")
-    except OSError:
-        lock.release()
-        raise
-    return lock
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace(path: Path, content: str | bytes) -> None:
-    """Whole, or as it was."""
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        _write(unfinished, content)
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def cannot(path: Path, what: str, error: OSError) -> str:
-    """Why something cannot be done with a path: "results/x: cannot be written: the disk is full"."""
-    reason = (
-        "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-    )
-    return f"{path}: cannot {what}: {reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Severity
@@ -91,8 +92,9 @@ class Beside:
 
 def _but_for_batch(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""
-    setting = config.setting.at(1).model_copy(update={"batch_size": 1, "gradient_accumulation": 1})
-    return tuple(setting.model_dump().items()), tuple(config.environment.items())
+    values = vars(config.setting.at(1)).items()
+    setting = tuple(value for name, value in values if name not in ("batch_size", "gradient_accumulation"))
+    return setting, tuple(config.environment.items())
 
 
 def _sent(config: Configuration, steps: StepsResult) -> Hashable:
@@ -152,12 +154,12 @@ class Case:
         """Samples of one device in an optimizer step."""
         return self.config.batch_size * self.config.setting.gradient_accumulation
 
-    @property
+    @cached_property
     def alone(self) -> Mapping[int, Timed]:
         """The step of one device alone by its samples in a step, as far as it was measured."""
         return self.beside.alone.get(_but_for_batch(self.config), {})
 
-    @property
+    @cached_property
     def alone_s(self) -> Mapping[int, Estimate]:
         """The same, in s."""
         return {samples: each.time_s for samples, each in self.alone.items()}

@@ -6,10 +6,11 @@ simultaneous, so that what is best by chance alone is named in 5% of studies at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.rivals import Rivals
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
@@ -19,8 +20,8 @@ from raybench.analysis.same_setting import between_starts, change_key, one_of_ea
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
-MANY = 300  # settings, whose pairs are all compared
-FEW = 40  # of more than those, at either end
+MANY = 300  # settings, that are all compared with all
+FEW = 40  # of more than those, at either end, that are
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,27 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
 def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
     """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
 
-    Every pair of many settings would take minutes: of more than ``MANY`` the headline, the most and the least
-    efficient are advised, by the most efficient ones.
+    Every pair of many settings would take hours: of more than ``MANY`` the headline, the most and the least
+    efficient are compared with all others, and the rest are not.
     """
     distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
-    advised, candidates = distinct, distinct
-    if len(distinct) > MANY:
+    advised, number = distinct, len(distinct)
+    if number > MANY:
         headline = [record for record in distinct if record is results.headline]
-        advised, candidates = [*headline, *distinct[:FEW], *distinct[-FEW:]], distinct[:MANY]
+        advised = [*headline, *distinct[:FEW], *distinct[-FEW:]]
+    rivals = Rivals(results, distinct, number * (number - 1) // 2)
     found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
-    return found | {each.trial_id: _better(results, each, candidates, len(distinct)) for each in advised}
+    return found | {each.trial_id: _better(results, each, rivals, number) for each in advised}
+
+
+def not_compared_words(number: int) -> str:
+    """What is to be said where of so many settings not all were compared with all; else empty."""
+    if number <= MANY:
+        return ""
+    return (
+        f"What is better was looked for among all {number:,} settings for the headline, the {FEW} most and "
+        f"the {FEW} least efficient; the other settings were not compared with each other."
+    )
 
 
 def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
@@ -123,11 +135,12 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
-def _better(
-    results: MeasuredStudy, record: TrialRecord, candidates: Sequence[TrialRecord], number: int
-) -> tuple[Change, ...]:
-    """The candidates that are better, as so many settings were compared in pairs."""
-    found = [_change(results, record, other, number) for other in candidates if other is not record]
+def _better(results: MeasuredStudy, record: TrialRecord, rivals: Rivals, number: int) -> tuple[Change, ...]:
+    """The settings that are better, as so many were compared in pairs; of each set of knobs the best."""
+    changes = (
+        (_change(results, record, other, number) for other in group) for group in rivals.ahead_of(record)
+    )
+    found = [next(filter(None, group), None) for group in changes]
     nearest: dict[frozenset[str], Change] = {}
     for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
         nearest.setdefault(frozenset(each.changes), each)

@@ -17,6 +17,8 @@ from raybench.analysis.loss_parity import loss_parity
 from raybench.records.measurements import Beside
 from raybench.records.record import TrialRecord
 
+_BESIDE: tuple[Beside, ...] = get_args(Beside)
+
 
 def findings(record: TrialRecord) -> list[Finding]:
     """The findings on a record by itself; nothing for one that is not complete."""
@@ -67,7 +69,7 @@ def _losses(case: Case) -> Finding | None:
 def _not_all(case: Case) -> Finding | None:
     """What failed when the rounds were done: they stand, and what belongs beside them is not there."""
     missing = case.steps.missing
-    reasons = {name: missing[name] for name in get_args(Beside) if name in missing}
+    reasons = {name: missing[name] for name in _BESIDE if name in missing}
     if not reasons:
         return None
     return Finding(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.diagnosis.advice import advised
-from raybench.analysis.diagnosis.case import Around, Beside, Case
+from raybench.analysis.diagnosis.case import Around, Beside, Case, Check
 from raybench.analysis.diagnosis.configurations import (
     Change,
     DiagnosedConfiguration,
@@ -16,6 +16,7 @@ from raybench.analysis.diagnosis.configurations import (
     diagnose_configurations,
 )
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity, ranked
+from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
 from raybench.analysis.diagnosis.words import factor, pct
 from raybench.analysis.estimates.efficiency import Verdict
@@ -46,8 +47,10 @@ def diagnose_study(results: MeasuredStudy, confirmed: Sequence[Confirmation], ar
     """The findings of every trial, the headline's ranked, and every configuration with its own."""
     better = better_settings(results)
     beside = _beside(results)
+    nothing = without_findings(results.records)
     of_trial = {
-        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.records
+        record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
+        for record in results.records
     }
     for finding in _precisions(results):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
@@ -66,6 +69,7 @@ def _of_trial(
     better: Mapping[str, tuple[Change, ...]],
     beside: Mapping[_Where, Beside],
     around: Around,
+    nothing: Sequence[Check],
 ) -> tuple[Finding, ...]:
     if record.steps is None:
         return ()
@@ -79,6 +83,7 @@ def _of_trial(
         results.waterfalls[record.trial_id],
         beside.get(_where(record), Beside()),
         around,
+        {check.__name__: None for check in nothing},
     )
     return ranked(advised(case, diagnose(case), better.get(record.trial_id, ())))
 

@@ -24,10 +24,10 @@ from raybench.analysis.estimates.statistics import (
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:
     """A positive estimate over rounds or starts as one of so many."""
-    degrees = _degrees(estimate)
+    degrees = degrees_of(estimate)
     if among <= 1 or degrees < 1 or estimate.low <= 0:
         return estimate
-    wider = _widening(degrees, among)
+    wider = widening(degrees, among)
     logs = (wider * math.log(end / estimate.value) for end in (estimate.low, estimate.high))
     low, high = (estimate.value * exponential(log) for log in logs)
     return Estimate(estimate.value, low, high, estimate.n, estimate.starts)
@@ -35,10 +35,10 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
 
 def simultaneous_difference(estimate: Estimate, among: int) -> Estimate:
     """An estimate that may be 0 or negative, such as a part of a step, as one of so many."""
-    degrees = _degrees(estimate)
+    degrees = degrees_of(estimate)
     if among <= 1 or degrees < 1 or estimate.half_width == 0 or not math.isfinite(estimate.half_width):
         return estimate
-    half = estimate.half_width * _widening(degrees, among)
+    half = estimate.half_width * widening(degrees, among)
     return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.starts)
 
 
@@ -54,23 +54,23 @@ def simultaneous_ratio(
     if between_starts and min(numerator.starts, denominator.starts) < 2:
         return simultaneous(ratio_of_starts([numerator], [denominator], between_starts), among)
     ratio, sides = unpaired_ratio(numerator, denominator), (numerator, denominator)
-    degrees = [_degrees(each) for each in sides]
+    degrees = [degrees_of(each) for each in sides]
     if among <= 1 or ratio.half_width == 0 or min(degrees) < 1:
         return ratio
     halves = [each.log_half_width for each in sides]
     squares = [(half / t_quantile(own)) ** 2 for half, own in zip(halves, degrees, strict=True)]
     welch = sum(squares) ** 2 / sum(each**2 / own for each, own in zip(squares, degrees, strict=True))
-    half_width = ratio.log_half_width * _widening(welch, among)
+    half_width = ratio.log_half_width * widening(welch, among)
     return of_log(math.log(ratio.value), half_width, ratio.n, ratio.starts)
 
 
-def _degrees(estimate: Estimate) -> int:
+def degrees_of(estimate: Estimate) -> int:
     """The degrees of freedom: of the starts where there are several, else of the rounds' trimmed mean."""
     if estimate.starts > 1:
         return estimate.starts - 1
     return estimate.n - 2 * num_trimmed(estimate.n) - 1
 
 
-def _widening(degrees: float, among: int) -> float:
+def widening(degrees: float, among: int) -> float:
     """By what an interval is wider for being one of so many."""
     return t_quantile(degrees, CONFIDENCE ** (1 / among)) / t_quantile(degrees)

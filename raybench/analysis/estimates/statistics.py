@@ -137,7 +137,8 @@ def relative_half_width(ratios: Sequence[float], devices: Sequence[int] | None =
 def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]:
     """By what to multiply each round's ratio, so that a slow device is no noise of the rounds.
 
-    ``ratios`` (above 0) and ``devices`` have shape ``(n,)``: the one device of each round changes in turn.
+    ``ratios`` (above 0) has shape ``(n,)``, or ``(trials, n)``, ``devices`` shape ``(n,)``: the one device of
+    each round changes in turn.
     Where devices differ (F test of a one-way layout over values Winsorized within each device), each
     device's own mean is taken out and the mean over devices put back, and the rest is stretched by
     (n - 1)/(n - d) for the d means that were fitted: its root for the variance, the same again for what the
@@ -146,29 +147,27 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
     of each: the interval covers 93.4 to 96.4% (benchmarks/coverage.py); without this up to 100%, at up to
     three times the rounds.
     """
-    logs = [math.log(ratio) for ratio in _floats(ratios)]
-    groups: dict[int, list[float]] = {}
-    names = [int(name) for name in np.asarray(devices).tolist()]
-    for name, log in zip(names, logs, strict=True):
-        groups.setdefault(name, []).append(log)
-    n, d = len(logs), len(groups)
-    if d < 2 or min(map(len, groups.values())) < LEAST_PER_DEVICE:
-        return np.ones(n)
-    means, scatter = dict[int, float](), 0.0
-    for name, group in groups.items():
-        inner, size = sorted(group)[1:-1], len(group)
-        mean = means[name] = math.fsum(inner) / len(inner)
+    logs = np.log(np.asarray(ratios, dtype=np.float64))
+    names, turns = np.unique(np.asarray(devices), return_inverse=True)
+    n, d, counts = logs.shape[-1], len(names), np.bincount(turns)
+    if d < 2 or counts.min() < LEAST_PER_DEVICE:
+        return np.ones(logs.shape)
+    means, scatter = np.empty((*logs.shape[:-1], d)), np.zeros(logs.shape[:-1])
+    for device, size in enumerate(counts.tolist()):
+        group = np.sort(logs[..., turns == device], axis=-1)
+        inner = group[..., 1:-1]
+        means[..., device] = inner.mean(axis=-1)
         # what Winsorizing one value at each end takes out is put back by its degrees of freedom
-        clipped = (min(max(log, inner[0]), inner[-1]) for log in group)
-        scatter += math.fsum((log - mean) ** 2 for log in clipped) * size / (size - 2)
-    within, middle = scatter / (n - d), math.fsum(means.values()) / d
-    between = math.fsum(len(groups[name]) * (mean - middle) ** 2 for name, mean in means.items()) / (d - 1)
-    if within > 0 and float(fdtrc(d - 1, n - d, between / within)) > DEVICES_DIFFER:
-        return np.ones(n)
-    level = np.array([log - (means[name] - middle) for name, log in zip(names, logs, strict=True)])
-    centre = np.median(level)
+        clipped = np.clip(group, inner[..., :1], inner[..., -1:])
+        scatter += ((clipped - means[..., device, None]) ** 2).sum(axis=-1) * size / (size - 2)
+    within, apart = scatter / (n - d), means - means.mean(axis=-1, keepdims=True)
+    between = (counts * apart**2).sum(axis=-1) / (d - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # rounds without any noise
+        alike = (within > 0) & (fdtrc(d - 1, n - d, between / within) > DEVICES_DIFFER)
+    level = logs - apart[..., turns]
+    centre = np.median(level, axis=-1, keepdims=True)
     level = centre + (level - centre) * (n - 1) / (n - d)
-    factors: NDArray[np.float64] = np.exp(level - np.array(logs))
+    factors: NDArray[np.float64] = np.where(alike[..., None], 1.0, np.exp(level - logs))
     return factors
 
 

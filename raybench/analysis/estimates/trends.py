@@ -32,10 +32,14 @@ def mann_kendall(values: Series) -> float:
     """
     n = len(values)
     later = np.sign(values[None, :] - values[:, None])[np.triu_indices(n, 1)]
-    score = float(later.sum())
+    return float(mann_kendall_of_score(later.sum(), n))
+
+
+def mann_kendall_of_score(score: Series | float, n: int) -> Series:
+    """The significance of scores, each how many of all pairs of ``n`` values rise, less those that fall."""
     deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    z = (abs(score) - 1) / deviation if score else 0.0
-    return float(2 * ndtr(-max(z, 0.0)))
+    found: Series = 2 * ndtr(-np.maximum((np.abs(score) - 1) / deviation, 0.0))
+    return found
 
 
 def theil_sen(at: Series, values: Series) -> float:

@@ -8,17 +8,22 @@ differences of consecutive levels, add up to T exactly.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
-from raybench.analysis.estimates.efficiency import scaling, step_time
-from raybench.analysis.estimates.rounds import Series, level, mean_rank_s, paired, series, slowest_step_s
-from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
-from raybench.records.measurements import Beside, Block, StepsResult
+from raybench.analysis.estimates.efficiency import step_time
+from raybench.analysis.estimates.in_rounds import beside_one_device, step_times
+from raybench.analysis.estimates.many import Estimates, Floats, geometrics, measured, trimmed_means
+from raybench.analysis.estimates.stacked import Stacked, Value, stacked
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.records.measurements import Beside
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
+
+Number = TypeVar("Number", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Waterfall:
 @dataclass(frozen=True)
 class _Level:
     part: str  # what ends at this level
-    ratio: Series  # to synced, one value a round, NaN where the round has none
+    ratio: Floats  # to synced, shape ``(trials, rounds)``, NaN where the round has none
 
 
 def waterfall(record: TrialRecord) -> Waterfall | None:
@@ -81,41 +86,76 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     McLaughlin, ``statistics.trimmed_mean``) times T, around the difference of the levels.
     Raises ``ValueError`` for a record that is not complete.
     """
-    step_s, measurement = step_time(record), record.steps
-    assert measurement is not None  # step_time has seen to it
-    if record.config.world_size == 1:
-        return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
-    synced = series(measurement, "synced")
-    levels, notes = _levels(record, measurement)
-    if synced is None or len(levels) < 2:
-        return None
-    parts = Parts(**_parts(levels, step_s))
-    exposed = parts.exposed_communication
-    replay = _over(series(measurement, "replay"), synced)
-    hidden = None
-    if replay is not None and exposed is not None:
-        hidden = _part(replay - (1 - levels[-2].ratio), _rho(replay) - (1 - _rho(levels[-2].ratio)), step_s)
-    crowd = _over(series(measurement, "crowd"), synced)
-    lowest = levels[0].ratio
+    step_time(record)  # which raises
+    assert record.steps is not None
+    ((_, rows),) = stacked([record.steps])
+    return waterfalls([record], rows)[0]
+
+
+def waterfalls(records: Sequence[TrialRecord], rows: Stacked) -> list[Waterfall | None]:
+    """``waterfall`` of complete records whose rounds are alike, a row each."""
+    found: list[Waterfall | None] = [None] * len(records)
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for place, record in enumerate(records):
+        config = record.config
+        kinds.setdefault((config.world_size > 1, config.scaling == "strong"), []).append(place)
+    for (several, strong), places in kinds.items():
+        some, own = [records[place] for place in places], rows.rows(places)
+        made = _on_several(some, own, strong) if several else _on_one(own)
+        for place, each in zip(places, made, strict=True):
+            found[place] = each
+    return found
+
+
+def _on_one(rows: Stacked) -> list[Waterfall]:
+    steps_s = step_times(rows, several=False).each()
+    return [Waterfall(world_size=1, step_time_s=each, parts=Parts(ideal=each)) for each in steps_s]
+
+
+def _on_several(records: Sequence[TrialRecord], rows: Stacked, strong: bool) -> Sequence[Waterfall | None]:
+    """Of trials on several devices, all under strong scaling or all under weak."""
+    synced, sizes = rows.series("synced"), np.array([float(record.config.world_size) for record in records])
+    if synced is None:
+        return [None] * len(records)
+    levels, has = _levels(rows, synced, sizes, strong)
+    if len(levels) < 2:
+        return [None] * len(records)
+    step_s = step_times(rows, several=True)
+    parts = _parts(levels, step_s)
+    exposed, below, lowest = parts.get("exposed_communication"), levels[-2].ratio, levels[0].ratio
+    replay, crowd = _over(rows.series("replay"), synced), _over(rows.series("crowd"), synced)
     t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
-    return Waterfall(
-        world_size=record.config.world_size,
-        step_time_s=step_s,
-        parts=parts,
-        notes=tuple(notes),
-        replay_s=geometric(replay[np.isfinite(replay)]).scaled(step_s.value) if replay is not None else None,
-        hidden_communication_s=hidden,
-        bus_bandwidth_bytes_per_s=_bus_bandwidth(record, measurement),
-        t_comm_s=t_comm,
-        t_comm_fraction=t_comm.scaled(1 / step_s.value),
-        serial_fraction=_serial_fraction(record),
-        communication_fraction=exposed.scaled(1 / step_s.value) if exposed else None,
-        compute_to_communication=_ratio(crowd, replay),
-        ddp_logger=_logger_check(measurement, exposed),
-    )
+    others = {
+        "t_comm_s": t_comm,
+        "t_comm_fraction": t_comm.scaled(1 / step_s.value),
+        "serial_fraction": _serial_fractions(rows, sizes, strong),
+    }
+    if exposed is not None:
+        others["communication_fraction"] = exposed.scaled(1 / step_s.value)
+    if replay is not None:
+        others["replay_s"] = geometrics(measured(replay)).scaled(step_s.value)
+        others["compute_to_communication"] = _ratios(crowd, replay)
+        if exposed is not None:
+            value = _rho(replay) - (1 - _rho(below))
+            others["hidden_communication_s"] = _part(replay - (1 - below), value, step_s)
+    rates = _bus_bandwidths(records, rows)
+    own_others = _of_each(others, len(records))
+    every = zip(records, step_s.each(), _of_each(parts, len(records)), own_others, rates, strict=True)
+    return [
+        Waterfall(
+            world_size=record.config.world_size,
+            step_time_s=own_step_s,
+            parts=Parts(**own_parts),
+            notes=_notes(record, has),
+            bus_bandwidth_bytes_per_s=rate,
+            ddp_logger=_logger_check(record, own_parts.get("exposed_communication")),
+            **own,
+        )
+        for record, own_step_s, own_parts, own, rate in every
+    ]
 
 
-def karp_flatt(speedup: float, world_size: int) -> float:
+def karp_flatt(speedup: Number, world_size: Number) -> Number:
     """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
 
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
@@ -123,108 +163,118 @@ def karp_flatt(speedup: float, world_size: int) -> float:
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
 
 
-def _levels(record: TrialRecord, measurement: StepsResult) -> tuple[list[_Level], list[str]]:
-    """The levels that were measured, lowest first, and what to say of those that were not."""
-    synced = series(measurement, "synced")
-    if synced is None:
-        return [], []
-    reason = measurement.missing
-    strong = record.config.scaling == "strong"
-    notes: list[str] = []
+def _levels(rows: Stacked, synced: Floats, sizes: Floats, strong: bool) -> tuple[list[_Level], set[Variant]]:
+    """The levels that were measured, lowest first, and of which variants there are any."""
     levels: list[_Level] = []
+    has: set[Variant] = set()
 
-    def add(part: str, variant: Variant, value: Callable[[Block], float], over: int = 1) -> bool:
-        values = _over(series(measurement, variant, value), synced)
+    def add(part: str, variant: Variant, value: Value, over: Floats | int = 1) -> bool:
+        values = _over(rows.series(variant, value), synced)
         if values is not None:
             levels.append(_Level(part, values / over))
+            has.add(variant)
         return values is not None
 
-    has_base = strong and add("ideal", "base", slowest_step_s, record.config.world_size)
-    if strong and not has_base:
-        notes.append(f"no step at the global batch on one device{_why(reason, 'base')}: no small batch part")
-    has_plain = add("small_batch" if has_base else "ideal", "plain", slowest_step_s)
+    has_base = strong and add("ideal", "base", "slowest_step", sizes[:, None])
+    has_plain = add("small_batch" if has_base else "ideal", "plain", "slowest_step")
     if not has_plain and not has_base:
-        return [], notes
-    has_crowd = add("contention" if has_plain else "undivided", "crowd", mean_rank_s)
-    has_local = add("wrapper" if has_crowd else "undivided", "local", mean_rank_s)
+        return [], has
+    has_crowd = add("contention" if has_plain else "undivided", "crowd", "mean_rank")
+    has_local = add("wrapper" if has_crowd else "undivided", "local", "mean_rank")
     if has_local:
-        add("skew", "local", slowest_step_s)
+        add("skew", "local", "slowest_step")
     levels.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
-    strategy = record.config.setting.strategy
+    return levels, has
+
+
+def _notes(record: TrialRecord, has: Collection[Variant]) -> tuple[str, ...]:
+    """What to say of the levels that were not measured."""
+    reason, strategy = record.steps.missing if record.steps else {}, record.config.setting.strategy
+    notes = []
+    if record.config.scaling == "strong" and "base" not in has:
+        notes.append(f"no step at the global batch on one device{_why(reason, 'base')}: no small batch part")
     if strategy in ("dp", "fsdp"):
         notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
-    elif not has_crowd and not has_local:
+    elif "crowd" not in has and "local" not in has:
         notes.append("only the whole loss was measured, not its parts")
-    elif not has_crowd:
+    elif "crowd" not in has:
         notes.append(f"no crowd blocks{_why(reason, 'crowd')}: contention and wrapper are not told apart")
-    elif not has_local:
+    elif "local" not in has:
         notes.append(
             f"no local blocks{_why(reason, 'local')}: wrapper and skew are within exposed communication"
         )
-    return levels, notes
+    return tuple(notes)
 
 
 def _why(missing: Mapping[Variant | Beside, str], variant: Variant) -> str:
     return f" ({missing[variant]})" if variant in missing else ""
 
 
-def _parts(levels: list[_Level], step_s: Estimate) -> dict[str, Estimate]:
+def _parts(levels: list[_Level], step_s: Estimates) -> dict[str, Estimates]:
     """Consecutive differences; the first level is the ideal part as it is."""
-    parts = {levels[0].part: _part(levels[0].ratio, _rho(levels[0].ratio), step_s)}
-    for below, above in itertools.pairwise(levels):
-        difference = above.ratio - below.ratio
-        parts[above.part] = _part(difference, _rho(above.ratio) - _rho(below.ratio), step_s)
+    rhos = [_rho(level.ratio) for level in levels]
+    parts = {levels[0].part: _part(levels[0].ratio, rhos[0], step_s)}
+    for (below, rho_below), (above, rho) in itertools.pairwise(zip(levels, rhos, strict=True)):
+        parts[above.part] = _part(above.ratio - below.ratio, rho - rho_below, step_s)
     return parts
 
 
-def _part(per_round: Series, value: float, step_s: Estimate) -> Estimate:
+def _part(per_round: Floats, value: Floats, step_s: Estimates) -> Estimates:
     """``value`` (a share of the step) in s, with the half-width of what the rounds say."""
-    finite = per_round[np.isfinite(per_round)]
-    half = trimmed_mean(finite).half_width if len(finite) >= 2 else float("inf")
-    low, high = (value - half) * step_s.value, (value + half) * step_s.value
-    return Estimate(value * step_s.value, low, high, len(finite))
+    rounds = measured(per_round)
+    n = rounds.shape[1]
+    half = trimmed_means(rounds).half_width if n >= 2 else np.full(len(value), np.inf)
+    return Estimates(value * step_s.value, (value - half) * step_s.value, (value + half) * step_s.value, n)
 
 
-def _rho(ratio: Series) -> float:
-    return level(ratio).value
+def _rho(ratio: Floats) -> Floats:
+    return geometrics(measured(ratio)).value
 
 
-def _over(values: Series | None, synced: Series) -> Series | None:
+def _over(values: Floats | None, synced: Floats) -> Floats | None:
     """Ratios to synced, or None where fewer than two rounds have both."""
-    if values is None or paired(values, synced) is None:
-        return None
-    return values / synced
+    ratios = None if values is None else values / synced
+    return ratios if ratios is not None and measured(ratios).shape[1] >= 2 else None
 
 
-def _ratio(numerator: Series | None, denominator: Series | None) -> Estimate | None:
-    ratios = None if numerator is None or denominator is None else paired(numerator, denominator)
-    return None if ratios is None else geometric(ratios)
+def _ratios(numerator: Floats | None, denominator: Floats | None) -> Estimates | None:
+    ratios = None if numerator is None or denominator is None else _over(numerator, denominator)
+    return None if ratios is None else geometrics(measured(ratios))
 
 
-def _bus_bandwidth(record: TrialRecord, measurement: StepsResult) -> Estimate | None:
+def _of_each(estimates: Mapping[str, Estimates | None], number: int) -> list[dict[str, Estimate]]:
+    """The estimates that there are by trial."""
+    known = {name: each.each() for name, each in estimates.items() if each is not None}
+    return [{name: values[place] for name, values in known.items()} for place in range(number)]
+
+
+def _bus_bandwidths(records: Sequence[TrialRecord], rows: Stacked) -> list[Estimate | None]:
     """Bytes that each link carries in a ring all-reduce, 2(n-1)/n of the gradients, over the replay.
 
     The factor is that of nccl-tests, doc/PERFORMANCE.md.
     """
-    replay, n = series(measurement, "replay"), record.config.world_size
-    if replay is None or not measurement.gradient_bytes:
+    replay = rows.series("replay")
+    if replay is None:
+        return [None] * len(records)
+    sizes = [record.config.world_size for record in records]
+    sent = [(record.steps.gradient_bytes if record.steps else None) or 0 for record in records]
+    carried = np.array([each * 2 * (n - 1) / n for each, n in zip(sent, sizes, strict=True)])
+    rates = geometrics(measured(replay)).rates(carried)
+    return [rate if each else None for rate, each in zip(rates.each(), sent, strict=True)]
+
+
+def _serial_fractions(rows: Stacked, sizes: Floats, strong: bool) -> Estimates | None:
+    """Amdahl's f; None where the speed-up is not over one device in the same rounds."""
+    beside = beside_one_device(rows, sizes, strong=strong)
+    if beside is None:
         return None
-    carried, time_s = measurement.gradient_bytes * 2 * (n - 1) / n, level(replay)
-    return Estimate(carried / time_s.value, carried / time_s.high, carried / time_s.low, time_s.n)
+    found = beside.speedups
+    value, low, high = (karp_flatt(each, sizes) for each in (found.value, found.high, found.low))
+    return Estimates(value, low, high, found.n)
 
 
-def _serial_fraction(record: TrialRecord) -> Estimate | None:
-    """Amdahl's f; None where the speed-up is not over one device."""
-    world_size, scaled = record.config.world_size, scaling(record)
-    speedup, baseline = scaled.speedup, scaled.baseline
-    if speedup is None or baseline is None or baseline.world_size != 1:
-        return None
-    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n)
-
-
-def _logger_check(measurement: StepsResult, exposed: Estimate | None) -> LoggerCheck | None:
-    times = measurement.ddp_logger or {}
+def _logger_check(record: TrialRecord, exposed: Estimate | None) -> LoggerCheck | None:
+    times = (record.steps.ddp_logger if record.steps else None) or {}
     communication_s, overlap_s = times.get("avg_backward_comm_s"), times.get("avg_overlap_s")
     if communication_s is None or overlap_s is None:
         return None

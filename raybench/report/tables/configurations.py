@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
+from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, not_compared_words
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
@@ -10,6 +10,7 @@ from raybench.report.tables.base import Column, Table, empty_table, known, make_
 from raybench.report.wording import UNPAIRED, count, percent, times
 
 TITLE = "Configurations"
+MOST_ROWS = 200  # in a document
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [
     Column("configuration", lambda each: each.label),
     Column("status", lambda each: str(each.status) if each.status else "no baseline"),
@@ -31,4 +32,9 @@ def configurations_table(results: StudyResults) -> Table:
         f"{EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower than one device. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
     )
-    return make_table(TITLE, caption, _COLUMNS, configurations)
+    number, left_out = len(configurations), not_compared_words(len(configurations))
+    if left_out:
+        caption += f" {left_out}"
+    if number > MOST_ROWS:
+        caption += f" The first {MOST_ROWS:,} of {number:,} rows; all are in summary.csv."
+    return make_table(TITLE, caption, _COLUMNS, configurations[:MOST_ROWS])

@@ -1,0 +1,48 @@
+"""Of many settings those that are better are found as by looking at every pair."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+from raybench.analysis.diagnosis import configurations
+from raybench.analysis.diagnosis.configurations import better_settings, compared, not_compared_words
+from raybench.analysis.measured import measured_study
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, Noise, run_all
+from tests.unit.studies import asked, study
+
+KNOBS: dict[str, list[Any]] = {
+    "batch_size": [32, 64, 128, 256, 512],
+    "bucket_cap_mb": ["default", 1, 5],
+    "gradient_accumulation": [1, 2, 4],
+    "gradient_as_bucket_view": [False, True],
+}
+SPEC = study(knobs=KNOBS, search={"method": "optuna", "trials": 90})
+
+
+def test_what_is_better_is_found_as_by_every_pair() -> None:
+    settings = [Setting(**dict(zip(KNOBS, v, strict=True))) for v in itertools.product(*KNOBS.values())]
+    requests = [asked(SPEC, "search", setting, 2) for setting in settings]
+    records, _ = run_all(FakeRunner(noise=Noise(block=0.02), seed=2), requests, SPEC.name)
+    draw = random.Random(3)
+    records = [each.model_copy(update={"group": draw.choice([1, 1, 2])}) for each in records]
+    results = measured_study(SPEC, records)
+    found, number = better_settings(results), len(settings)
+    assert sum(map(len, found.values())) > 100
+    for record in compared(results):
+        others = [other for other in records if other.trial_id != record.trial_id]
+        every = [configurations._change(results, record, other, number) for other in others]
+        best: dict[frozenset[str], float] = {}
+        for change in every:
+            if change is not None:
+                names = frozenset(change.changes)
+                best[names] = max(best.get(names, 0.0), change.efficiency_ratio.value)
+        told = {frozenset(each.changes): each.efficiency_ratio.value for each in found[record.trial_id]}
+        assert told == best
+
+
+def test_what_was_not_compared_is_said() -> None:
+    assert not not_compared_words(configurations.MANY)
+    assert "301" in not_compared_words(301)
