@@ -20,8 +20,11 @@ from raybench.report.wording import (
     epochs_words,
     interval,
     objectives_words,
+    over_few,
+    passages_words,
     percent,
     rounded_batch,
+    seeds_words,
     times,
     times_over_seeds,
 )
@@ -223,6 +226,15 @@ def _crossover_of(curve: BatchCurve) -> str:
     passage = curve.crossover
     if passage is not None:
         with_what = "" if curve.is_headline else f", with {curve.label}"
+        several = passages_words(passage)
+        if several:
+            return f"{several}{with_what}"
+        if not passage.is_slower:
+            return (
+                "no slower than one beyond the intervals, 1 is passed about batch "
+                f"{rounded_batch(passage.batch)} "
+                f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
+            )
         return (
             f"slower than one below about batch {rounded_batch(passage.batch)} "
             f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
@@ -301,15 +313,15 @@ def changed_words(comparison: Comparison) -> str:
 
 def _parity_of(comparison: Comparison, who: str) -> str:
     difference = comparison.difference_points
-    seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
     speedup = comparison.epoch_speedup
     speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
     if difference is None:
         return f"there are no accuracies to compare {who}{speed}"
-    numbers = f"{difference.value:+.2f}"
-    if difference.n > 1:
-        numbers += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    numbers += f" points, {seeds}"
+    value = f"{difference.value:+.2f}"
+    numbers = over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
+    tested = comparison.group.num_test_samples
+    numbers += f" points, {seeds_words(comparison.num_seeds)}"
+    numbers += f", {tested:,} test samples" if tested else ""
     width = f"±{comparison.tolerance_points:g} points"
     words = {
         Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",

@@ -85,7 +85,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         "",
     ]
     for number, each in enumerate(causes[:MOST_CAUSES], 1):
-        share = each.explains.scaled(1 / step_s.value) if each.explains else None
+        share = each.explains.scaled(1 / step_s.value).as_share if each.explains else None
         told = f" ({percent(share)} of the step)" if share else ""
         lines.append(
             f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."

@@ -11,7 +11,7 @@ from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
+from raybench.report.wording import MEBIBYTE, figures, interval, over_few, times_over_seeds
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def changes_table(results: StudyResults) -> Table:
     changed = results.training.changed if results.training else ()
     caption = (
         "The default and all changes together, trained for equally many epochs on equally many devices: a "
-        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed."
+        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed; "
+        "fewer than three have none."
     )
     return make_table("Training with all changes", caption, _CHANGE_COLUMNS, changed)
 
@@ -105,7 +106,8 @@ def _training_caption(training: TrainingResults) -> str:
     spec = training.spec
     words = [
         "Accuracy after the last epoch, difference to one device paired by seed, 95% Student intervals over "
-        f"seeds; the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
+        "three seeds or more, on a scale that keeps them within bounds (logit, logarithm), none over fewer; "
+        f"the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
         "time is training without evaluation, each run's first left out; all epochs: with evaluation. "
         f"Converged: the first epoch within {spec.tolerance_points:g} points of the best."
     ]
@@ -212,17 +214,17 @@ def _utilization(run: TrainedRun, rank: int) -> str:
 
 
 def _value(estimate: Estimate) -> str:
-    return interval(estimate) if estimate.n > 1 else figures(estimate.value)
+    return over_few(estimate, interval, figures(estimate.value))
 
 
 def _percent(estimate: Estimate) -> str:
     value = f"{100 * estimate.value:.2f}%"
-    return value if estimate.n < 2 else f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
+    return over_few(estimate, lambda each: f"{value} [{100 * each.low:.2f}, {100 * each.high:.2f}]", value)
 
 
 def _points(estimate: Estimate) -> str:
     value = f"{estimate.value:+.2f}"
-    return value if estimate.n < 2 else f"{value} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
+    return over_few(estimate, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
 
 
 def _range(epochs: tuple[int, int]) -> str:

@@ -10,7 +10,15 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import PART_WORDS, count, interval, milliseconds, percent
+from raybench.report.wording import (
+    PART_WORDS,
+    count,
+    interval,
+    lost_milliseconds,
+    milliseconds,
+    serial_fraction_words,
+    share_of_step,
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class _Part:
 
 _PART_COLUMNS: list[Column[_Part]] = [
     Column("part", lambda part: part.name),
-    Column("ms", lambda part: milliseconds(part.time_s), right=True),
+    Column("ms", lambda part: lost_milliseconds(part.time_s), right=True),
     Column("share", lambda part: part.share, right=True),
     Column("n", lambda part: count(part.time_s), right=True),
 ]
@@ -38,7 +46,8 @@ def waterfall_table(results: StudyResults) -> Table:
     caption = " ".join(
         [
             f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}): mean with 95% "
-            "interval over n rounds. The parts add up to the step time.",
+            "interval over n rounds. The parts add up to the step time; what is lost is no less than 0, "
+            "a part below it a difference that was measured so.",
             *(f"Note: {note}." for note in waterfall.notes),
         ]
     )
@@ -80,12 +89,12 @@ def communication_table(results: StudyResults) -> Table:
 def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
     bandwidth = waterfall.bus_bandwidth_bytes_per_s
     estimates = (
-        ("T_comm = T(n) - T(1), ms", waterfall.t_comm_s, milliseconds),
+        ("T_comm = T(n) - T(1), ms", waterfall.t_comm_s, lost_milliseconds),
         ("all-reduces alone, ms", waterfall.replay_s, milliseconds),
         ("hidden by overlap (alone - exposed), ms", waterfall.hidden_communication_s, milliseconds),
-        ("T_comm / T(n)", waterfall.t_comm_fraction, percent),
-        ("exposed communication / T(n)", waterfall.communication_fraction, percent),
-        ("Amdahl's serial fraction f", waterfall.serial_fraction, percent),
+        ("T_comm / T(n)", waterfall.t_comm_fraction, share_of_step),
+        ("exposed communication / T(n)", waterfall.communication_fraction, share_of_step),
+        ("Amdahl's serial fraction f", waterfall.serial_fraction, serial_fraction_words),
         ("compute / communication", waterfall.compute_to_communication, interval),
         (
             "bus bandwidth of the all-reduces alone, GB/s",

@@ -173,7 +173,7 @@ def test_training_with_one_seed_has_no_verdict() -> None:
     clause = answer_of(results).split("; ")[-1]
     assert clause.startswith("trained 3 epochs: whether accuracy on 2 devices (ddp) and one is the same")
     assert "cannot be told" in clause
-    assert "1 seed)" in clause
+    assert "1 seed, too few for an interval, 10,000 test samples)" in clause
 
 
 @pytest.mark.parametrize(
