@@ -13,6 +13,7 @@ from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
+from raybench.report.cure_words import cure_words, larger_batch_words
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.verification import measured_words, verdict_cell
 from raybench.report.wording import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
+SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
 
 
@@ -52,7 +54,8 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    steps = [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
+    cured = [each.words for each in _cure_clauses(results)]
+    steps = [*cured, *_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *trained])
 
 
@@ -72,7 +75,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     late = [Clause("Left out", "; ".join(left_out))] if left_out else []
     if not results.records or not results.complete:
         return [Clause("Result", answer_of(results)), *late]
-    clauses = []
+    clauses = _cure_clauses(results)
     if results.headline is not None:
         scales = [*_missing_target(results), _speed(results), *_crossover(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
@@ -87,6 +90,14 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     return [*clauses, *late] or [Clause("Result", answer_of(results))]
 
 
+def _cure_clauses(results: StudyResults) -> list[Clause]:
+    """What an ablation was asked: it comes first."""
+    if results.cure is None:
+        return []
+    batch = larger_batch_words(results.cure)
+    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+
+
 def _to_change(results: StudyResults) -> list[str]:
     """What the first findings propose, each proposal once; of a study that loses little, nothing."""
     headline, scaling = results.headline, results.headline_scaling
@@ -97,7 +108,7 @@ def _to_change(results: StudyResults) -> list[str]:
     named = [one for one in left if one[0].change is not None] or left
     steps = list(dict.fromkeys(_change_words(each, test) for each, test in named))
     if steps:
-        return ["; ".join(steps[:MOST_CHANGES])]
+        return ["; ".join(_without_repeats(steps[:MOST_CHANGES]))]
     if headline is None or headline.config.world_size == 1:
         return []
     if causes:
@@ -105,6 +116,16 @@ def _to_change(results: StudyResults) -> list[str]:
     if scaling is None or scaling.efficiency is None:
         return ["not known: without an efficiency no loss can be told"]
     return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _without_repeats(steps: Sequence[str]) -> list[str]:
+    """Each sentence where it is said first: two causes may have one larger batch as their next step."""
+    said, kept = set[str](), []
+    for step in steps:
+        sentences = [each for each in step.split(SENTENCES_APART) if each not in said]
+        said.update(sentences)
+        kept += [SENTENCES_APART.join(sentences)] if sentences else []
+    return kept
 
 
 def _change_words(finding: Finding, test: Verification | None) -> str:
@@ -290,7 +311,12 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
+        told = results.cure.trained if results.cure else None  # with the cure
+        changed = [
+            each
+            for each in training.changed
+            if each.group.world_size == most.group.world_size and each is not told
+        ]
         verdicts = [parity_words(most), *(changed_words(each) for each in changed)]
         return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
     group = training.groups[0]
