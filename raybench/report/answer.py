@@ -11,23 +11,20 @@ from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
 from raybench.report.cure_words import cure_words, larger_batch_words
 from raybench.report.losses import certain, shares_of_step
+from raybench.report.parity_words import changed_words, parity_words
 from raybench.report.tables.verification import measured_words, verdict_cell
 from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
     interval,
     objectives_words,
-    over_few,
     passages_words,
     percent,
     rounded_batch,
-    seeds_words,
     times,
-    times_over_seeds,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.analysis.diagnosis.verifications import Verification
     from raybench.analysis.results import StudyResults
-    from raybench.analysis.training import Comparison
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -323,38 +319,6 @@ def _training(results: StudyResults) -> list[str]:
     accuracy = group.final_accuracy
     words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
-
-
-def parity_words(comparison: Comparison) -> str:
-    """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
-    group = comparison.group
-    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy}) and one")
-
-
-def changed_words(comparison: Comparison) -> str:
-    """The same of all changes together against the default."""
-    group = comparison.group
-    return _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
-
-
-def _parity_of(comparison: Comparison, who: str) -> str:
-    difference = comparison.difference_points
-    speedup = comparison.epoch_speedup
-    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
-    if difference is None:
-        return f"there are no accuracies to compare {who}{speed}"
-    value = f"{difference.value:+.2f}"
-    numbers = over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
-    tested = comparison.group.num_test_samples
-    numbers += f" points, {seeds_words(comparison.num_seeds)}"
-    numbers += f", {tested:,} test samples" if tested else ""
-    width = f"±{comparison.tolerance_points:g} points"
-    words = {
-        Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",
-        Parity.DIFFERENT: f"accuracy {who} differs by more than {width} ({numbers})",
-        Parity.UNKNOWN: f"whether accuracy {who} is the same within {width} cannot be told ({numbers})",
-    }
-    return words[comparison.parity] + speed
 
 
 def _confirmed(confirmation: Confirmation, study: Study) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from raybench.analysis.cure import Cure, CureShare
 from raybench.analysis.labels import changes_words, devices_words
+from raybench.report.parity_words import points_words, seen_words
 from raybench.report.wording import (
     epochs_words,
     factor,
-    over_few,
     percent,
     plain_times,
-    seeds_words,
     times,
 )
 
@@ -64,10 +63,7 @@ def _accuracy_words(cure: Cure) -> str:
     if trained is None or trained.difference_points is None:
         return "accuracy with all changes was not measured"
     difference, group = trained.difference_points, trained.group
-    value = f"{difference.value:+.2f}"
-    numbers = over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
-    tested = f", {group.num_test_samples:,} test samples" if group.num_test_samples else ""
     return (
-        f"{numbers} points of accuracy after {epochs_words(group.num_epochs)} "
-        f"({seeds_words(trained.num_seeds)}{tested})"
+        f"{points_words(difference)} points of accuracy after {epochs_words(group.num_epochs)} "
+        f"({seen_words(trained.num_seeds, group)})"
     )

@@ -20,7 +20,7 @@ PART_WORDS = {
     "contention": "contention",
     "wrapper": "DDP wrapper",
     "skew": "skew",
-    "exposed_communication": "exposed communication",
+    "exposed_communication": "communication",
     "undivided": "not taken apart",
 }
 
@@ -136,6 +136,16 @@ def mebibytes(amount_bytes: int | None) -> str:
 def timing(estimate: Estimate) -> str:
     """A time in s with its interval, in the unit that suits it: "61.3 µs [60.9, 61.8]"."""
     unit, factor = time_unit(estimate.value)
+    return interval(estimate.scaled(factor), f" {unit}")
+
+
+def lasting(estimate: Estimate) -> str:
+    """A run's time in s, with its interval, in the unit that suits it: "2.21 h [1.94, 2.51]"."""
+    size = abs(estimate.value)
+    unit, unit_s = duration_unit(size)
+    if size >= 1 or size == 0:
+        return interval(estimate.scaled(1 / unit_s), f" {unit}")
+    unit, factor = time_unit(size)
     return interval(estimate.scaled(factor), f" {unit}")
 
 

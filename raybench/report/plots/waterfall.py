@@ -27,7 +27,7 @@ PART_LOOKS = {  # colour and hatch
     "contention": ("#E69F00", "///"),
     "DDP wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
-    "exposed communication": ("#56B4E9", "---"),
+    "communication": ("#56B4E9", "---"),
     "not taken apart": ("#999999", "++"),
 }
 
@@ -56,8 +56,8 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
     if waterfall is None or waterfall.world_size == 1:
         return None
     bars, end_s = [], 0.0
-    for name, part in waterfall.parts.present().items():
-        bars.append(Bar(PART_WORDS[name], end_s, part))
+    for each, part in waterfall.parts.present().items():
+        bars.append(Bar(PART_WORDS[each], end_s, part))
         end_s += part.value
     title = f"{name}: {headline_title(results)}" if name else headline_title(results)
     return WaterfallPlot(title, tuple(bars), waterfall.step_time_s)

@@ -10,7 +10,7 @@ from raybench.analysis.published_pairs import Measured, Pair
 from raybench.analysis.published_settings import Departure
 from raybench.analysis.published_values import BY_STEPS, BY_STEPS_AND_RESTARTS, OF_TRAINING
 from raybench.analysis.results import StudyResults
-from raybench.analysis.summary import model_name_of
+from raybench.analysis.summary import model_name
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.tables.published_rows import PublishedRow, first_and_further, published_words
 from raybench.report.wording import HOUR_S, MINUTE_S, aligned, duration_unit, epochs_words, figures, time_unit
@@ -172,7 +172,7 @@ def _on_what_words(results: StudyResults, pair: Pair, model: str) -> str:
 def _model_here(results: StudyResults) -> str:
     """Its name and what makes it as large as it is."""
     workload = results.study.workload
-    name = model_name_of(workload)
+    name = model_name(results.complete[0]) if results.complete else NONE
     if isinstance(workload, MLPSpec):
         sizes = f"{workload.input_dim}-{workload.hidden_dim}-{workload.output_dim}"
         return f"MLP {sizes}, {workload.num_layers} layers"

@@ -92,8 +92,9 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
     ]
     caption = (
-        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; the exposed "
-        "part is the transfers alone. f is the serial fraction that Amdahl's law needs for the measured "
+        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; communication "
+        "is the transfers that no compute hides, a difference of two steps: below 0 nothing is to be seen of "
+        "it. f is the serial fraction that Amdahl's law needs for the measured "
         "speed-up (Karp and Flatt 1990): where it grows with the devices, it is overhead and not serial "
         "work. Mean with 95% interval over n rounds."
     )
@@ -108,12 +109,14 @@ _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
     ),
     Column("T_comm / T(n)", lambda row: known(row.waterfall.t_comm_fraction, share_of_step), right=True),
     Column(
-        "exposed communication, ms",
+        "communication, ms",
         lambda row: known(row.waterfall.parts.exposed_communication, lost_milliseconds),
         right=True,
     ),
     Column(
-        "exposed / T(n)", lambda row: known(row.waterfall.communication_fraction, share_of_step), right=True
+        "communication / T(n)",
+        lambda row: known(row.waterfall.communication_fraction, share_of_step),
+        right=True,
     ),
     Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True),
     Column("n", lambda row: count(row.waterfall.step_time_s), right=True),
