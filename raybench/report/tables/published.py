@@ -60,11 +60,10 @@ def _columns(results: StudyResults) -> list[Column[PublishedRow]]:
     return [
         Column("quantity", lambda row: _quantity_words(row.low)),
         Column("published", published_words, right=True),
-        Column("there", lambda row: _there_words(row.low), stays=True),
         Column("measured here", lambda row: _here_words(row.pair)),
-        Column("here", lambda row: _on_what_words(results, row.pair, model), stays=True),
         Column("n", lambda row: _count_words(row.pair), right=True),
-        Column("strategy", lambda row: row.low.strategy or UNKNOWN),
+        Column("there", lambda row: _there_words(row.low), stays=True),
+        Column("here", lambda row: _on_what_words(results, row.pair, model), stays=True),
         Column("which was", lambda row: _origin_words(row.low)),
     ]
 
@@ -155,7 +154,8 @@ def _there_words(figure: Figure) -> str:
     """On which devices, with which batch and model."""
     batch = f"batch {figure.batch_size:,} per device" if figure.batch_size else f"batch {UNKNOWN}"
     devices = figure.hardware or f"{devices_words(figure.world_size or 1)} of which kind is {UNKNOWN}"
-    return f"{devices}; {batch}; {figure.model or f'model {UNKNOWN}'}"
+    strategy = figure.strategy or f"strategy {UNKNOWN}"
+    return f"{strategy} on {devices}; {batch}; {figure.model or f'model {UNKNOWN}'}"
 
 
 def _on_what_words(results: StudyResults, pair: Pair, model: str) -> str:

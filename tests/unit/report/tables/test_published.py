@@ -63,14 +63,14 @@ def test_another_batch_is_named() -> None:
 
 def test_another_world_size_is_named() -> None:
     row = named(published_table(measured("transformer_imdb", 4096)), "speed-up")[0]
-    assert (row["there"][:6], row["here"][:13]) == ("4 GPUs", "2 CPU workers")
+    assert (row["there"][:13], row["here"][:13]) == ("ddp on 4 GPUs", "2 CPU workers")
 
 
 def test_where_it_was_measured_stays_in_the_row_though_it_is_the_same_in_all() -> None:
     table = without_constant(published_table(measured("mlp_scaling", 256)))
     assert {"there", "here"} <= {column.heading for column in table.columns}
     (row,) = named(table, "speed-up of throughput")
-    assert row["there"] == "2x NVIDIA V100-PCIE-16GB; batch 256 per device; MLP 4096-4096-2048"
+    assert row["there"] == "ddp on 2x NVIDIA V100-PCIE-16GB; batch 256 per device; MLP 4096-4096-2048"
     assert row["here"] == "2 CPU workers; batch 256 per device; MLP 1024-1024-512, 3 layers"
 
 
