@@ -250,7 +250,9 @@ def _scaled_part(name: str) -> Callable[[TrialRecord, MeasuredStudy], Estimate |
     def find(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
         found = results.waterfalls[record.trial_id]
         value = getattr(found, name) if found else None
-        return value if isinstance(value, Estimate) else None
+        if not isinstance(value, Estimate):
+            return None
+        return value.as_share if name.endswith("fraction") else value
 
     return find
 

@@ -276,7 +276,7 @@ def _lost(results: StudyResults) -> list[str]:
         return ["nothing lost that could be measured"]
     rest = total - sum(share.value for _, share in sure)
     if not sure:
-        return [f"lost: {total:.0%} of the step, in parts too small to tell from 0"]
+        return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0"]
     words = [f"{share.value:.0%} {name}" for name, share in sure]
     if abs(rest) >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart")

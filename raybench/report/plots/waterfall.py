@@ -70,7 +70,8 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     for row, bar in enumerate(plot.bars):
         draw_bar(axes, row, bar.start_s * 1e3, bar.part.value * 1e3, *PART_LOOKS[bar.label])
         end_s = bar.start_s + bar.part.value
-        draw_whisker(axes, row, bar.start_s + bar.part.low, end_s, bar.start_s + bar.part.high)
+        low_s = bar.start_s + bar.part.not_negative.low
+        draw_whisker(axes, row, low_s, end_s, bar.start_s + bar.part.high)
         right_s = max(end_s, bar.start_s, bar.start_s + bar.part.high)
         share = bar.part.value / plot.step_time_s.value
         write_note(axes, right_s, row, f"{duration_words(bar.part.value)} ({share:.1%})")
