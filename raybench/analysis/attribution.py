@@ -78,7 +78,7 @@ def attribution(results: MeasuredStudy) -> Attribution | None:
     singles = [each for each in effects if len(each.changes) == 1]
     alone: dict[Factor, list[Effect]] = {}
     for each in singles:
-        alone.setdefault(next(iter(_factors(each))), []).append(each)
+        alone.setdefault(next(iter(factors_of(each))), []).append(each)
     together = [
         _with_interaction(each, alone, base, len(effects)) for each in effects if len(each.changes) > 1
     ]
@@ -176,7 +176,7 @@ def _with_interaction(
 
     ``alone``: the effects of one change, by that.
     """
-    factors = _factors(effect)
+    factors = factors_of(effect)
     parts = [single for item in factors for single in alone.get(item, ())]
     if len(parts) != len(factors):
         return effect
@@ -185,7 +185,7 @@ def _with_interaction(
     return replace(effect, interaction=simultaneous(_log_sum(terms, signs), among))
 
 
-def _factors(effect: Effect) -> set[Factor]:
+def factors_of(effect: Effect) -> set[Factor]:
     """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
     passes = effect.record.config.samples_per_pass
     return {(name, passes if name == "batch_size" else value) for name, value in effect.changes.items()}

@@ -18,6 +18,8 @@ class Crossover:
     high: float | None  # where the lower ends do; None: above it
     below: int  # the measured neighbours
     above: int
+    brackets: tuple[tuple[int, int], ...]  # every two neighbours on both sides of 1, whichever way
+    is_slower: bool  # at a batch below, with the whole interval
 
 
 def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
@@ -28,8 +30,8 @@ def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
     None where no two neighbours lie on both sides of 1.
     """
     ordered = sorted(points, key=lambda point: point[0])
-    batches = [batch for batch, _ in ordered]
-    found = _passage(batches, [speedup.value for _, speedup in ordered])
+    batches, values = [batch for batch, _ in ordered], [speedup.value for _, speedup in ordered]
+    found = _passage(batches, values)
     if found is None:
         return None
     batch, index = found
@@ -41,6 +43,12 @@ def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
         pessimistic[0] if pessimistic else None,
         batches[index],
         batches[index + 1],
+        tuple(
+            (batches[place], batches[place + 1])
+            for place in range(len(batches) - 1)
+            if (values[place] < 1) != (values[place + 1] < 1)
+        ),
+        any(speedup.high < 1 for _, speedup in ordered[: index + 1]),
     )
 
 

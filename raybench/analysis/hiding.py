@@ -17,7 +17,7 @@ from raybench.records.record import TrialRecord
 
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 
-Measure = Literal["exposed communication", "T_comm"]
+Measure = Literal["communication", "T_comm"]  # transfers that nothing hides; all that devices add
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
 
 
 def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:
-    measure: Measure = "exposed communication"
+    measure: Measure = "communication"
     points = _points(results, group, measure)
     if len(points) < 2:  # a search measures only what the whole loss needs
         measure = "T_comm"
@@ -118,7 +118,7 @@ def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> Hid
     waterfall = results.waterfalls[record.trial_id]
     if waterfall is None:
         return None
-    exposed = measure == "exposed communication"
+    exposed = measure == "communication"
     fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
     if fraction is None:
         return None

@@ -99,7 +99,10 @@ def published_path(study: str) -> Path | None:
 class Source:
     """A write-up, and when it was made; None where it does not say."""
 
-    name: str
+    name: str  # as figures have it
+    title: str
+    author: str | None
+    place: str | None  # where it stands, or was made
     date: str | None
     remark: str
 
@@ -108,7 +111,17 @@ class Source:
 def sources() -> dict[str, Source]:
     """Every write-up by its name, as figures have it: rows of ``published/sources.csv``."""
     rows = rows_of("sources")
-    return {row["source"]: Source(row["source"], row["date"] or None, row["remark"]) for row in rows}
+    return {
+        row["source"]: Source(
+            row["source"],
+            row["title"],
+            row["author"] or None,
+            row["place"] or None,
+            row["date"] or None,
+            row["remark"],
+        )
+        for row in rows
+    }
 
 
 @dataclass(frozen=True)

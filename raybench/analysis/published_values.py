@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raybench.analysis.cost import energy_ratio, less
+from raybench.analysis.estimates.bounded import LEAST_VALUES, POSITIVE, SHARE
 from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -109,7 +110,8 @@ class Values:
             return Found(None, why_not=NOT_TRAINED)
         if figure.epoch is not None and figure.epoch > group.num_epochs:
             return Found(None, why_not=f"{group.num_epochs} epochs were trained")
-        value = _of_seeds(over_seeds(_learned_in(run, figure) for run in group.runs))
+        bounds = SHARE if figure.quantity.endswith("accuracy") else POSITIVE
+        value = _of_seeds(over_seeds((_learned_in(run, figure) for run in group.runs), bounds))
         derived = OF_TRAINING if figure.quantity == "loss" else ""
         return Found(value, derived, "it was not evaluated")
 
@@ -181,7 +183,7 @@ class Values:
         if speedup is None:
             return Found(None, why_not="not measured on one device")
         saved = less(speedup, 1.0).scaled(value.value * runs)
-        return Found(saved if speedup.n > 1 else _bare(saved.value), derived)
+        return Found(saved if speedup.low < speedup.high else _bare(saved.value), derived)
 
     def _phase(self, figure: Figure, record: TrialRecord) -> Found:
         several = record if record.config.world_size > 1 else self._results.headline
@@ -228,8 +230,8 @@ def _learned_in(run: TrainedRun, figure: Figure) -> float | None:
 
 
 def _of_seeds(estimate: Estimate | None) -> Estimate | None:
-    """Without an interval where there is one seed."""
-    return _bare(estimate.value) if estimate is not None and estimate.n < 2 else estimate
+    """Without an interval where there are too few seeds."""
+    return _bare(estimate.value) if estimate is not None and estimate.n < LEAST_VALUES else estimate
 
 
 def _bare(value: float) -> Estimate:
@@ -248,7 +250,9 @@ def _scaled_part(name: str) -> Callable[[TrialRecord, MeasuredStudy], Estimate |
     def find(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
         found = results.waterfalls[record.trial_id]
         value = getattr(found, name) if found else None
-        return value if isinstance(value, Estimate) else None
+        if not isinstance(value, Estimate):
+            return None
+        return value.as_share if name.endswith("fraction") else value
 
     return find
 

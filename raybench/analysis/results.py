@@ -11,6 +11,7 @@ from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
+from raybench.analysis.cure import Cure, cure
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.findings import Finding
@@ -53,6 +54,7 @@ class StudyResults(MeasuredStudy):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
+    cure: Cure | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     hiding: tuple[Hiding, ...]
@@ -92,7 +94,7 @@ def analyse(
     summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
     training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
-    hidden = hiding(base)
+    hidden, attributed = hiding(base), attribution(base)
     confirmed = tuple(confirmations(base, chosen))
     diagnosis = diagnose_study(base, confirmed, around or Around())
     verified = verifications(base, diagnosis.first, confirmed)
@@ -109,7 +111,8 @@ def analyse(
         diagnosis=diagnosis.first,
         verifications=verified,
         configurations=diagnosis.configurations,
-        attribution=attribution(base),
+        attribution=attributed,
+        cure=cure(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
         hiding=hidden,

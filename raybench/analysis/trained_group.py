@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
+from raybench.analysis.estimates.bounded import ANYWHERE, LEAST_VALUES, POSITIVE, SHARE, Bounds, within
 from raybench.analysis.estimates.statistics import Estimate, geometric, student
 from raybench.analysis.trained_run import TrainedRun
 from raybench.records.requests import Configuration
@@ -43,7 +44,7 @@ class ToTarget:
 class TrainedGroup:
     """The runs of one setting and world size, by seed; estimates are means over the seeds.
 
-    With one seed an estimate has no interval, n = 1.
+    With fewer than three seeds an estimate has no interval; n counts the seeds.
     """
 
     runs: tuple[TrainedRun, ...]
@@ -83,6 +84,11 @@ class TrainedGroup:
         return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
 
     @property
+    def num_test_samples(self) -> int | None:
+        """By which the accuracy after the last epoch was found; None: it was not evaluated."""
+        return self.runs[0].epochs[-1].test_samples
+
+    @property
     def num_epochs(self) -> int:
         """Epochs of each run."""
         return len(self.epochs)
@@ -96,12 +102,12 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     num_epochs = min(len(run.epochs) for run in runs)
     runs = [run.until(num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
-    totals_s = over_seeds(run.total_s for run in runs)
+    totals_s = over_seeds((run.total_s for run in runs), POSITIVE)
     assert totals_s is not None  # every run has one
     return TrainedGroup(
         runs=tuple(runs),
         changes=changes,
-        final_accuracy=over_seeds(run.final_accuracy for run in runs),
+        final_accuracy=over_seeds((run.final_accuracy for run in runs), SHARE),
         best_epochs=_first_and_last(run.best_epoch for run in runs),
         converged_epochs=_first_and_last(run.converged_epoch for run in runs),
         epoch_time_s=ratio_over_seeds(times_s),
@@ -126,30 +132,40 @@ def _to_target(runs: Sequence[TrainedRun]) -> ToTarget:
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
     """``epochs``: the same one of every seed."""
 
-    def mean(name: str) -> Estimate | None:
-        return over_seeds(getattr(epoch, name) for epoch in epochs)
+    def mean(name: str, bounds: Bounds = POSITIVE) -> Estimate | None:
+        return over_seeds((getattr(epoch, name) for epoch in epochs), bounds)
 
     return EpochMeans(
         epoch=epochs[0].epoch,
         learning_rate=epochs[0].learning_rate,
         num_seeds=len(epochs),
         train_loss=mean("train_loss"),
-        train_accuracy=mean("train_accuracy"),
+        train_accuracy=mean("train_accuracy", SHARE),
         test_loss=mean("test_loss"),
-        test_accuracy=mean("test_accuracy"),
+        test_accuracy=mean("test_accuracy", SHARE),
         train_s=mean("train_s"),
         evaluation_s=mean("evaluation_s"),
     )
 
 
-def over_seeds(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and Student's interval of the values that there are; of a single one no interval, n = 1."""
+def over_seeds(values: Iterable[float | None], bounds: Bounds = ANYWHERE) -> Estimate | None:
+    """Mean of the values that there are, with Student's interval within ``bounds``; n counts the values.
+
+    Fewer than ``LEAST_VALUES`` have no interval. Where a value lies beyond the bounds there are none.
+    """
     known = [value for value in values if value is not None]
     if not known:
         return None
-    return student(known) if len(known) > 1 else Estimate(known[0], known[0], known[0], 1)
+    if len(known) < LEAST_VALUES:
+        return _alone(fmean(known), len(known))
+    lives_there = bounds[0] <= min(known) and max(known) <= bounds[1]
+    return within(student(known), bounds if lives_there else ANYWHERE)
 
 
 def ratio_over_seeds(values: Sequence[float]) -> Estimate:
-    """The geometric mean of times or their ratios, one for each seed; of a single one no interval, n = 1."""
-    return geometric(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
+    """The geometric mean of times or their ratios, one for each seed; of fewer than 3 without interval."""
+    return geometric(values) if len(values) >= LEAST_VALUES else _alone(geometric_mean(values), len(values))
+
+
+def _alone(value: float, n: int) -> Estimate:
+    return Estimate(value, value, value, n)

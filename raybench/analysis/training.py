@@ -8,6 +8,7 @@ from enum import StrEnum
 from statistics import fmean
 
 from raybench.analysis.choice import default_setting, is_default
+from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.goodput import Goodput, goodput_of
 from raybench.analysis.labels import difference_words
@@ -36,10 +37,10 @@ class Comparison:
     group: TrainedGroup
     base: TrainedGroup
     num_seeds: int  # that both have
-    difference_points: Estimate | None  # of accuracy, group less base; n = 1: without an interval
+    difference_points: Estimate | None  # of accuracy, group less base; fewer than 3 seeds: no interval
     tolerance_points: float
     parity: Parity
-    # Paired by seed; None: no seed in common, n = 1: without an interval.
+    # Paired by seed; None: no seed in common; fewer than three have no interval.
     epoch_speedup: Estimate | None  # of the runs' mean epoch times
     total_speedup: Estimate | None
 
@@ -87,8 +88,8 @@ def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingRe
     defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
     changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
     # a changed setting may have another batch: the scale is told of one
-    scales = [run.noise_scales for group in groups if not group.changes for run in group.runs]
-    scales = [each for each in scales if each]
+    told = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
+    scales = [run.noise_scales for run in told]
     ends = (fmean(each[0] for each in scales), fmean(each[-1] for each in scales)) if scales else None
     return TrainingResults(
         groups=tuple(groups),
@@ -96,7 +97,7 @@ def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingRe
         changed=tuple(compare(group, base) for group, base in changed if base),
         noise_scale=ends,
         reference_batch=runs[0].result.reference_batch,
-        goodput=tuple(goodput_of(records, runs[0].result.reference_batch, scales)),
+        goodput=tuple(goodput_of(records, runs[0].result.reference_batch, [run.epochs for run in told])),
     )
 
 
@@ -104,7 +105,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     """``group`` against ``base``, paired by seed, after equally many epochs.
 
     The accuracy is the same where the whole interval of the difference lies within the tolerance, different
-    where it lies outside, else it cannot be told; neither can it with one seed.
+    where it lies outside, else it cannot be told; neither can it with fewer than three seeds.
     """
     ones = {run.seed: run for run in base.runs}
     pairs = [_alike(run, ones[run.seed]) for run in group.runs if run.seed in ones]
@@ -114,7 +115,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         for run, one in pairs
         if run.final_accuracy is not None and one.final_accuracy is not None
     ]
-    difference = over_seeds(known)
+    difference = over_seeds(known, (-POINTS, POINTS))
     epoch_speedups = [one.epoch_time_s / run.epoch_time_s for run, one in pairs]
     total_speedups = [one.total_s / run.total_s for run, one in pairs]
     return Comparison(
@@ -137,7 +138,7 @@ def _alike(run: TrainedRun, base: TrainedRun) -> tuple[TrainedRun, TrainedRun]:
 
 def parity(difference: Estimate | None, tolerance: float) -> Parity:
     """What a difference with its interval says, all in percentage points."""
-    if difference is None or difference.n < 2:
+    if difference is None or difference.n < LEAST_VALUES:
         return Parity.UNKNOWN
     if -tolerance <= difference.low and difference.high <= tolerance:
         return Parity.SAME

@@ -11,19 +11,20 @@ from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.training import Parity
 from raybench.records.record import TrialRecord
+from raybench.report.cure_words import cure_words, larger_batch_words
 from raybench.report.losses import certain, shares_of_step
+from raybench.report.parity_words import changed_words, parity_words
 from raybench.report.tables.verification import measured_words, verdict_cell
 from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
     interval,
     objectives_words,
+    passages_words,
     percent,
     rounded_batch,
     times,
-    times_over_seeds,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.analysis.diagnosis.verifications import Verification
     from raybench.analysis.results import StudyResults
-    from raybench.analysis.training import Comparison
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 LONGEST_REASON = 70  # characters
+SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
 MOST_TRAINED = 2  # changed settings whose training it has room for
 
@@ -50,7 +51,8 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    steps = [*_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
+    cured = [each.words for each in _cure_clauses(results)]
+    steps = [*cured, *_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *trained])
 
 
@@ -70,7 +72,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     late = [Clause("Left out", "; ".join(left_out))] if left_out else []
     if not results.records or not results.complete:
         return [Clause("Result", answer_of(results)), *late]
-    clauses = []
+    clauses = _cure_clauses(results)
     if results.headline is not None:
         scales = [*_missing_target(results), _speed(results), *_crossover(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
@@ -85,6 +87,14 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     return [*clauses, *late] or [Clause("Result", answer_of(results))]
 
 
+def _cure_clauses(results: StudyResults) -> list[Clause]:
+    """What an ablation was asked: it comes first."""
+    if results.cure is None:
+        return []
+    batch = larger_batch_words(results.cure)
+    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+
+
 def _to_change(results: StudyResults) -> list[str]:
     """What the first findings propose, each proposal once; of a study that loses little, nothing."""
     headline, scaling = results.headline, results.headline_scaling
@@ -95,7 +105,7 @@ def _to_change(results: StudyResults) -> list[str]:
     named = [one for one in left if one[0].change is not None] or left
     steps = list(dict.fromkeys(_change_words(each, test) for each, test in named))
     if steps:
-        return ["; ".join(steps[:MOST_CHANGES])]
+        return ["; ".join(_without_repeats(steps[:MOST_CHANGES]))]
     if headline is None or headline.config.world_size == 1:
         return []
     if causes:
@@ -103,6 +113,16 @@ def _to_change(results: StudyResults) -> list[str]:
     if scaling is None or scaling.efficiency is None:
         return ["not known: without an efficiency no loss can be told"]
     return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _without_repeats(steps: Sequence[str]) -> list[str]:
+    """Each sentence where it is said first: two causes may have one larger batch as their next step."""
+    said, kept = set[str](), []
+    for step in steps:
+        sentences = [each for each in step.split(SENTENCES_APART) if each not in said]
+        said.update(sentences)
+        kept += [SENTENCES_APART.join(sentences)] if sentences else []
+    return kept
 
 
 def _change_words(finding: Finding, test: Verification | None) -> str:
@@ -224,6 +244,15 @@ def _crossover_of(curve: BatchCurve) -> str:
     passage = curve.crossover
     if passage is not None:
         with_what = "" if curve.is_headline else f", with {curve.label}"
+        several = passages_words(passage)
+        if several:
+            return f"{several}{with_what}"
+        if not passage.is_slower:
+            return (
+                "no slower than one beyond the intervals, 1 is passed about batch "
+                f"{rounded_batch(passage.batch)} "
+                f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
+            )
         return (
             f"slower than one below about batch {rounded_batch(passage.batch)} "
             f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
@@ -248,7 +277,7 @@ def _lost(results: StudyResults) -> list[str]:
         return ["nothing lost that could be measured"]
     rest = total - sum(share.value for _, share in sure)
     if not sure:
-        return [f"lost: {total:.0%} of the step, in parts too small to tell from 0"]
+        return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0"]
     words = [f"{share.value:.0%} {name}" for name, share in sure]
     if abs(rest) >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart")
@@ -279,7 +308,12 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
+        told = results.cure.trained if results.cure else None  # with the cure
+        changed = [
+            each
+            for each in training.changed
+            if each.group.world_size == most.group.world_size and each is not told
+        ]
         learned = [each for each in changed if each.group.stopped_by is None]
         verdicts = [parity_words(most), *(changed_words(each) for each in learned[:MOST_TRAINED])]
         if rest := len(changed) - min(len(learned), MOST_TRAINED):
@@ -291,38 +325,6 @@ def _training(results: StudyResults) -> list[str]:
     accuracy = group.final_accuracy
     words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
-
-
-def parity_words(comparison: Comparison) -> str:
-    """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
-    group = comparison.group
-    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy}) and one")
-
-
-def changed_words(comparison: Comparison) -> str:
-    """The same of a changed setting against the default."""
-    group = comparison.group
-    return _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
-
-
-def _parity_of(comparison: Comparison, who: str) -> str:
-    difference = comparison.difference_points
-    seeds = f"{comparison.num_seeds} seed" + ("" if comparison.num_seeds == 1 else "s")
-    speedup = comparison.epoch_speedup
-    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
-    if difference is None:
-        return f"there are no accuracies to compare {who}{speed}"
-    numbers = f"{difference.value:+.2f}"
-    if difference.n > 1:
-        numbers += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    numbers += f" points, {seeds}"
-    width = f"±{comparison.tolerance_points:g} points"
-    words = {
-        Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",
-        Parity.DIFFERENT: f"accuracy {who} differs by more than {width} ({numbers})",
-        Parity.UNKNOWN: f"whether accuracy {who} is the same within {width} cannot be told ({numbers})",
-    }
-    return words[comparison.parity] + speed
 
 
 def _confirmed(confirmation: Confirmation, study: Study) -> str:

@@ -27,7 +27,12 @@ from raybench.report.tables.hiding import hiding_table
 from raybench.report.tables.overlap import overlap_table
 from raybench.report.tables.phases import phases_table
 from raybench.report.tables.prediction import prediction_table, tradeoff_table
-from raybench.report.tables.published import contradictions_table, departures_table, published_table
+from raybench.report.tables.published import (
+    contradictions_table,
+    departures_table,
+    further_published_table,
+    published_table,
+)
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
@@ -113,7 +118,11 @@ def make_tables(results: StudyResults) -> ReportTables:
         "published": Place(
             "Published beside measured",
             tables=(published_table(results),),
-            folded=(departures_table(results), contradictions_table(results)),
+            folded=(
+                further_published_table(results),
+                departures_table(results),
+                contradictions_table(results),
+            ),
         ),
         "steps": Place("Step times", ("step_times",)),
     }

@@ -17,7 +17,7 @@ from raybench.report import formats
 from raybench.report.contents import ReportTables
 from raybench.report.formats import markdown_text as _text
 from raybench.report.losses import certain, shares_of_step
-from raybench.report.tables.base import Table
+from raybench.report.tables.base import Table, without_constant
 from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
 from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
@@ -37,7 +37,7 @@ def diagnosis_markdown(
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
     lines += _status_lines(verification_table(results))
-    lines += _status_lines(tables.configurations)
+    lines += _status_lines(without_constant(tables.configurations))
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each, results.verifications)
     lines += _ranking_lines(results.attribution)
@@ -85,7 +85,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         "",
     ]
     for number, each in enumerate(causes[:MOST_CAUSES], 1):
-        share = each.explains.scaled(1 / step_s.value) if each.explains else None
+        share = each.explains.scaled(1 / step_s.value).as_share if each.explains else None
         told = f" ({percent(share)} of the step)" if share else ""
         lines.append(
             f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."

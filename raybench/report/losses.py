@@ -10,7 +10,9 @@ from raybench.report.wording import PART_WORDS
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
     """The parts that were measured, by their names in words, the ideal one among them."""
     step_s = waterfall.step_time_s.value
-    return {PART_WORDS[name]: part.scaled(1 / step_s) for name, part in waterfall.parts.present().items()}
+    return {
+        PART_WORDS[name]: part.scaled(1 / step_s).as_share for name, part in waterfall.parts.present().items()
+    }
 
 
 def certain(shares: dict[str, Estimate], least: float) -> list[tuple[str, Estimate]]:

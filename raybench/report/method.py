@@ -9,7 +9,7 @@ from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.records.measurements import StepsResult, StopReason
-from raybench.report.wording import interval, share
+from raybench.report.wording import restart_words, share
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -99,7 +99,8 @@ def _input_words(results: StudyResults) -> list[str]:
     if headline is not None and restart_s is not None:
         many = devices_words(headline.config.world_size)
         words += (
-            f" In training it starts again in each epoch, which adds {interval(restart_s)} s to the epoch's "
+            " In training it starts again in each epoch, which adds "
+            f"{restart_words(restart_s)} to the epoch's "
             f"steps on {many} ({results.headline_label}), measured apart; n = {restart_s.n}."
         )
     return [words]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.report.wording import percent, rounded_batch, times
+from raybench.report.wording import passages_words, percent, rounded_batch, times
 
 
 def when_to_use(results: StudyResults) -> str:
@@ -30,7 +30,11 @@ def _batch_words(results: StudyResults, many: str) -> str:
     if curve is None or curve.crossover is None:
         return ""
     passage = curve.crossover
-    setting = "" if curve.is_headline else f" ({curve.label})"
+    setting, several = "" if curve.is_headline else f" ({curve.label})", passages_words(passage)
+    if several:
+        return f" Over the batch{setting} {several}."
+    if not passage.is_slower:
+        return ""
     return (
         f" Below about batch {rounded_batch(passage.batch)}{setting} one device is both faster and cheaper "
         f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from raybench.analysis.crossover import Crossover
+from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, LargestFit
 
@@ -18,7 +20,7 @@ PART_WORDS = {
     "contention": "contention",
     "wrapper": "DDP wrapper",
     "skew": "skew",
-    "exposed_communication": "exposed communication",
+    "exposed_communication": "communication",
     "undivided": "not taken apart",
 }
 
@@ -79,14 +81,46 @@ def _factor_digits(estimate: Estimate) -> int:
 
 
 def times_over_seeds(estimate: Estimate) -> str:
-    """A speed-up over seeds; of a single one without an interval: it has none."""
-    return times(estimate) if estimate.n > 1 else factor(estimate)
+    """A speed-up over seeds; of fewer than three without an interval: they have none."""
+    return over_few(estimate, times, factor(estimate))
+
+
+def over_few(estimate: Estimate, words: Callable[[Estimate], str], value: str) -> str:
+    """An estimate over seeds in ``words``, or its ``value`` alone: fewer than three have no interval."""
+    return value if estimate.n < LEAST_VALUES else words(estimate)
 
 
 def interval(estimate: Estimate, suffix: str = "") -> str:
     """A value with its interval, all with the digits that the interval's width leaves meaningful."""
     value, low, high = aligned(estimate.value, estimate.low, estimate.high)
     return f"{value}{suffix} [{low}, {high}]"
+
+
+def lost_milliseconds(estimate: Estimate) -> str:
+    """A time in s that is lost, or was taken from another, as ms: no less than 0."""
+    return milliseconds(estimate.not_negative)
+
+
+def share_of_step(estimate: Estimate) -> str:
+    """A part of a step in percent, with its interval: no less than nothing of it, no more than all."""
+    return percent(estimate.as_share)
+
+
+def serial_fraction_words(estimate: Estimate) -> str:
+    """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
+    if estimate.value > 1:
+        return "none: slower than one"
+    if estimate.value < 0:
+        return "none: faster than ideal"
+    return percent(estimate.as_share)
+
+
+def passages_words(passage: Crossover) -> str:
+    """Where a speed-up passes 1 more than once; empty where it does once."""
+    if len(passage.brackets) < 2:
+        return ""
+    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
+    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"
 
 
 def milliseconds(estimate: Estimate) -> str:
@@ -102,6 +136,16 @@ def mebibytes(amount_bytes: int | None) -> str:
 def timing(estimate: Estimate) -> str:
     """A time in s with its interval, in the unit that suits it: "61.3 µs [60.9, 61.8]"."""
     unit, factor = time_unit(estimate.value)
+    return interval(estimate.scaled(factor), f" {unit}")
+
+
+def lasting(estimate: Estimate) -> str:
+    """A run's time in s, with its interval, in the unit that suits it: "2.21 h [1.94, 2.51]"."""
+    size = abs(estimate.value)
+    unit, unit_s = duration_unit(size)
+    if size >= 1 or size == 0:
+        return interval(estimate.scaled(1 / unit_s), f" {unit}")
+    unit, factor = time_unit(size)
     return interval(estimate.scaled(factor), f" {unit}")
 
 
@@ -185,6 +229,17 @@ def count(estimate: Estimate) -> str:
 
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
+
+
+def restart_words(estimate: Estimate) -> str:
+    """What a restart of the loader costs an epoch, a time in s, with its unit."""
+    return over_few(estimate, lambda each: timing(each.not_negative), duration_words(estimate.value))
+
+
+def seeds_words(number: int) -> str:
+    """3 seeds; of fewer that they have no interval."""
+    words = f"{number} seed" if number == 1 else f"{number} seeds"
+    return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
 
 
 def epochs_words(number: int) -> str:

@@ -154,10 +154,13 @@ def _scaling(
 
 
 def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
-    """The word for an efficiency, as docs/contract.md has it; None without one."""
+    """The word for an efficiency, as docs/contract.md has it; None without one.
+
+    Negative only where the whole interval of the speed-up lies below 1, as findings have it.
+    """
     if speedup is None or efficiency is None:
         return None
-    if speedup.value < 1:
+    if speedup.high < 1:
         return Status.NEGATIVE
     if efficiency.value >= EXCELLENT:
         return Status.EXCELLENT

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from raybench.analysis.estimates.bounded import POSITIVE, SHARE, within
 from raybench.analysis.estimates.efficiency import scaling, step_time
 from raybench.analysis.estimates.repeated import scaling_over_starts, waterfall_over_starts
 from raybench.analysis.estimates.rounds import level, mean_rank_s, series
@@ -154,7 +155,7 @@ def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
         for name in PHASES
     }
     whole = sum(share.value for share in found.values())
-    return {name: share.scaled(1 / whole) for name, share in found.items()}
+    return {name: within(share.scaled(1 / whole), SHARE) for name, share in found.items()}
 
 
 def _gain(
@@ -182,8 +183,8 @@ def _row(
         many,
         _ratio(one, many),
         _share_of_gain(one, many, totals, gain),
-        one.scaled(1 / totals[0].value) if one else None,
-        many.scaled(1 / totals[1].value) if many else None,
+        one.scaled(1 / totals[0].value).as_share if one else None,
+        many.scaled(1 / totals[1].value).as_share if many else None,
     )
 
 
@@ -211,4 +212,4 @@ def _ratio(one: Estimate | None, many: Estimate | None) -> Estimate | None:
 def _times(share: Estimate, whole_s: Estimate) -> Estimate:
     value = share.value * whole_s.value
     half = math.hypot(share.half_width * whole_s.value, share.value * whole_s.half_width)
-    return Estimate(value, value - half, value + half, min(share.n, whole_s.n))
+    return within(Estimate(value, value - half, value + half, min(share.n, whole_s.n)), POSITIVE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -49,6 +49,21 @@ class Estimate:
     def log_half_width(self) -> float:
         """Half the interval of the logarithm; the whole interval must be above 0."""
         return math.log(self.high / self.low) / 2
+
+    @property
+    def not_negative(self) -> Estimate:
+        """The same of what cannot be below 0, such as what is lost: that part of the interval is left out.
+
+        A difference of two measurements has 0 among what it may be, so no logarithm; what cannot be takes
+        nothing from the interval's confidence. A value below 0 was measured, and keeps its interval.
+        """
+        return self if self.value < 0 else replace(self, low=max(self.low, 0.0))
+
+    @property
+    def as_share(self) -> Estimate:
+        """The same of a part of a whole, between 0 and 1."""
+        found = self.not_negative
+        return found if found.value > 1 else replace(found, high=min(found.high, 1.0))
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate in another unit."""
@@ -181,6 +196,12 @@ def sum_of(one: Estimate, other: Estimate) -> Estimate:
     half = math.hypot(one.half_width, other.half_width)
     value = one.value + other.value
     return Estimate(value, value - half, value + half, min(one.n, other.n), min(one.starts, other.starts))
+
+
+def product(one: Estimate, other: Estimate) -> Estimate:
+    """Of two positive estimates that are independent of each other; n and starts are the first one's."""
+    half = math.hypot(one.log_half_width, other.log_half_width)
+    return of_log(math.log(one.value * other.value), half, one.n, one.starts)
 
 
 def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:

@@ -9,7 +9,6 @@ from typing import Any
 from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.recommendation import Basis, Framework, Recommendation
 from raybench.analysis.results import StudyResults
-from raybench.report.answer import changed_words
 from raybench.report.code.accelerate import accelerate_snippet
 from raybench.report.code.base import Snippet
 from raybench.report.code.lightning import lightning_snippet
@@ -18,6 +17,7 @@ from raybench.report.code.starting import variables_snippet
 from raybench.report.code.torch_loop import torch_snippet
 from raybench.report.code.torch_parts import Parts
 from raybench.report.code.transformers import transformers_snippet
+from raybench.report.parity_words import changed_words
 from raybench.report.tables.verification import measured_words
 from raybench.report.wording import percent
 

@@ -37,7 +37,8 @@ class BatchPlot:
     world_size: int
     strong: bool
     lines: tuple[Line, ...]
-    crossover: float | None  # of the first line, interpolated
+    crossover: float | None  # of the first line, interpolated; None: it passes 1 never, or more than once
+    brackets: int  # times that the first line passes 1
     rounds: tuple[int, int]
 
     @property
@@ -54,8 +55,9 @@ def batch_plot(results: StudyResults) -> BatchPlot | None:
     lines = tuple(make_line(c.label, [(p.batch_size, p.efficiency) for p in c.points]) for c in curves)
     passage = curves[0].crossover
     strong = results.study.scaling.mode == "strong"
-    batch = passage.batch if passage else None
-    return BatchPlot(curves[0].world_size, strong, lines, batch, fewest_and_most(lines))
+    brackets = len(passage.brackets) if passage else 0
+    batch = passage.batch if passage and brackets == 1 else None
+    return BatchPlot(curves[0].world_size, strong, lines, batch, brackets, fewest_and_most(lines))
 
 
 def draw_batches(plot: BatchPlot) -> Figure:
@@ -73,6 +75,7 @@ def draw_batches(plot: BatchPlot) -> Figure:
     axes.set_xlabel("global batch (samples)" if plot.strong else "batch per device (samples)")
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
     where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
+    where = f" (passed {plot.brackets} times)" if plot.brackets > 1 else where
     words = f"Efficiency against batch: mean and 95% interval, {n_words(plot.rounds)}"
     write_title(figure, f"{words}\nshaded: slower than one device{where}")
     if len(plot.lines) > 1:

@@ -78,8 +78,8 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
     for index, (panel, estimates, scale, label, lines) in enumerate(panels):
         for row, estimate in enumerate(estimates):
             value = estimate.value * scale
-            color = COLORS[1] if plot.speedup[row].value < 1 else COLORS[0]
-            hatch = "///" if plot.speedup[row].value < 1 else ""
+            is_slower = plot.speedup[row].high < 1
+            color, hatch = (COLORS[1], "///") if is_slower else (COLORS[0], "")
             draw_bar(panel, row, 0, value, color, hatch)
             error = np.array([[value - estimate.low * scale], [estimate.high * scale - value]])
             panel.errorbar(value, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
@@ -102,6 +102,7 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
     )
     write_title(
         figure,
-        f"{words}\ndashed: as fast as one device, good ({GOOD:.0%}); dotted: ideal; hatched: slower than one",
+        f"{words}\ndashed: as fast as one device, good ({GOOD:.0%}); dotted: ideal; "
+        "hatched: slower than one beyond the interval",
     )
     return figure

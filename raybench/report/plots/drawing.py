@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.report.plots.lines import Line
 
@@ -255,10 +256,11 @@ def in_lines(text: str, width: int) -> str:
 
 
 def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:
-    """The number behind each point; of a single one there is no interval to speak of."""
+    """The number behind each point; of one or two seeds there is no interval to speak of."""
     few, many = rounds
-    if many == 1 and interval:
-        return f"n = 1 {unit}, no interval"
+    if many < LEAST_VALUES and interval:
+        several = "" if many == 1 else "s"
+        return f"n = {many} {unit}{several}, no interval"
     return interval + (f"n = {few} {unit}s" if few == many else f"n = {few} to {many} {unit}s")
 
 

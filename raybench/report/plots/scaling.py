@@ -40,14 +40,15 @@ class ScalingPlot:
 
 def scaling_plot(results: StudyResults) -> ScalingPlot | None:
     """The scaling curves, the default's and the fastest ones first; None where all have one world size."""
-    if not any(len({point.world_size for point in curve.points}) > 1 for curve in results.curves):
+    drawable = [curve for curve in results.curves if len({point.world_size for point in curve.points}) > 1]
+    if not drawable:
         return None
 
     def speed(curve: Curve) -> tuple[bool, int, float]:
         last = curve.points[-1]
         return curve.is_default, last.world_size, last.throughput_samples_per_s.value
 
-    shown = sorted(results.curves, key=speed, reverse=True)[:MOST_CURVES]
+    shown = sorted(drawable, key=speed, reverse=True)[:MOST_CURVES]
     throughput = tuple(
         make_line(c.label, [(p.world_size, p.throughput_samples_per_s) for p in c.points]) for c in shown
     )
@@ -58,7 +59,7 @@ def scaling_plot(results: StudyResults) -> ScalingPlot | None:
     return ScalingPlot(
         world_sizes=sizes,
         throughput=throughput,
-        efficiency=tuple(line for line in efficiency if line.points),
+        efficiency=tuple(line for line in efficiency if len(line.points) > 1),
         ideal=tuple((size, per_device * size) for size in sizes),
         num_left_out=len(results.curves) - len(shown),
         rounds=fewest_and_most(throughput),
@@ -66,8 +67,14 @@ def scaling_plot(results: StudyResults) -> ScalingPlot | None:
 
 
 def draw_scaling(plot: ScalingPlot) -> Figure:
-    """Throughput and efficiency over the world size, side by side, with the ideal lines."""
-    figure, (left, right) = make_figure(9.0, 3.7 + legend_height(9.0, plot.throughput), columns=2)
+    """Throughput and efficiency over the world size, side by side, with the ideal lines.
+
+    The throughput alone where no efficiency is known of two world sizes.
+    """
+    columns = 2 if plot.efficiency else 1
+    width = 4.5 * columns if columns > 1 else 6.4
+    figure, panels = make_figure(width, 3.7 + legend_height(width, plot.throughput), columns=columns)
+    left = panels[0]
     ideal_x, ideal_y = zip(*plot.ideal, strict=True)
     left.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
     draw_lines(left, plot.throughput, log_x=True)
@@ -76,12 +83,13 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
     log_y(left, [*ends, *ideal_y])
     left.set_xlabel("world size (devices)")
     left.set_ylabel("throughput (samples/s)")
-    right.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    draw_lines(right, plot.efficiency, scale=100, log_x=True, styles_of=plot.throughput)
-    log2_axis(right, plot.world_sizes)
-    percent_axis(right, plot.efficiency)
-    right.set_xlabel("world size (devices)")
-    right.set_ylabel("scaling efficiency (%)")
+    for right in panels[1:]:
+        right.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+        draw_lines(right, plot.efficiency, scale=100, log_x=True, styles_of=plot.throughput)
+        log2_axis(right, plot.world_sizes)
+        percent_axis(right, plot.efficiency)
+        right.set_xlabel("world size (devices)")
+        right.set_ylabel("scaling efficiency (%)")
     note = f" · {plot.num_left_out} settings more in the tables" if plot.num_left_out else ""
     write_title(figure, f"Scaling: mean and 95% interval, {n_words(plot.rounds)}{note}")
     legend_below(figure, left)

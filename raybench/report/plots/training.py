@@ -44,10 +44,11 @@ def training_plot(results: StudyResults) -> TrainingPlot | None:
         return None
     groups = training.groups[:MOST_CURVES]
     loss = tuple(_by_epoch(group, lambda means: means.test_loss) for group in groups)
-    if all(len(line.points) < 2 for line in loss):
+    loss = tuple(line for line in loss if len(line.points) > 1)
+    if not loss:
         return None
     accuracy = (_by_epoch(group, lambda means: means.test_accuracy) for group in groups)
-    known_accuracy = tuple(line for line in accuracy if line.points)
+    known_accuracy = tuple(line for line in accuracy if len(line.points) > 1)
     return TrainingPlot(known_accuracy, loss, fewest_and_most(loss), training.spec.target_accuracy)
 
 

@@ -28,7 +28,7 @@ PART_LOOKS = {  # colour and hatch
     "contention": ("#E69F00", "///"),
     "DDP wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
-    "exposed communication": ("#56B4E9", "---"),
+    "communication": ("#56B4E9", "---"),
     "not taken apart": ("#999999", "++"),
 }
 
@@ -57,8 +57,8 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
     if waterfall is None or waterfall.world_size == 1:
         return None
     bars, end_s = [], 0.0
-    for name, part in waterfall.parts.present().items():
-        bars.append(Bar(PART_WORDS[name], end_s, part))
+    for each, part in waterfall.parts.present().items():
+        bars.append(Bar(PART_WORDS[each], end_s, part))
         end_s += part.value
     title = f"{name}: {headline_title(results)}" if name else headline_title(results)
     return WaterfallPlot(title, tuple(bars), waterfall.step_time_s)
@@ -73,7 +73,8 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     for row, bar in enumerate(plot.bars):
         draw_bar(axes, row, bar.start_s * 1e3, bar.part.value * 1e3, *PART_LOOKS[bar.label])
         end_s = bar.start_s + bar.part.value
-        draw_whisker(axes, row, bar.start_s + bar.part.low, end_s, bar.start_s + bar.part.high)
+        low_s = bar.start_s + bar.part.not_negative.low
+        draw_whisker(axes, row, low_s, end_s, bar.start_s + bar.part.high)
         right_s = min(max(end_s, bar.start_s, bar.start_s + bar.part.high), most_s)
         share = bar.part.value / plot.step_time_s.value
         write_note(axes, right_s, row, f"{duration_words(bar.part.value)} ({share:.1%})")

@@ -44,7 +44,7 @@ def attribution_table(results: StudyResults) -> Table:
         f"Exploratory: {UNPAIRED} Interaction: what the knobs do together over the product of what each does "
         "alone, where each was measured alone. Accumulation alone leaves the batch of a pass as it is. "
         "The workload is one within a study: how much a larger model "
-        "does, two results directories tell (raybench.analysis.attribution.between)."
+        "does, the command compare tells of two results directories."
     )
     rows = [_Row(effect, "one knob") for effect in attribution.singles]
     rows += [_Row(effect, f"{len(effect.changes)} knobs together") for effect in attribution.together]

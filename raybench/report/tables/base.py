@@ -21,14 +21,16 @@ class Column(Generic[Row]):
     heading: str
     cell: Callable[[Row], str]
     right: bool = False
+    stays: bool = False  # in its row, where it is the same in all
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands over a column of a table that is made, and on which side its cells stand."""
+    """What stands over a column of a table that is made, on which side its cells stand, whether it stays."""
 
     heading: str
     right: bool = False
+    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
     return Table(
         title,
         caption,
-        tuple(Heading(column.heading, column.right) for column in columns),
+        tuple(Heading(column.heading, column.right, column.stays) for column in columns),
         tuple(tuple(column.cell(row) for column in columns) for row in rows),
     )
 
@@ -61,7 +63,7 @@ def without_constant(table: Table) -> Table:
     said, kept = [], []
     for place, column in enumerate(table.columns):
         values = {row[place] for row in table.rows}
-        if len(values) > 1:
+        if len(values) > 1 or column.stays:
             kept.append(place)
         elif not values & {"", NONE}:
             said.append(f"{column.heading}{' = ' if column.heading == 'n' else ' '}{values.pop()}")

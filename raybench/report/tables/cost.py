@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
@@ -10,7 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import NONE, Column, Table, devices, known, make_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import duration_unit, figures, interval, times
+from raybench.report.wording import figures, interval, lasting, times
 
 
 @dataclass(frozen=True)
@@ -74,27 +73,18 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
         Column("energy, kJ", lambda row: _kilojoules(row.cost.energy_joules), right=True),
     ]
     saved_money: list[Column[_Row]] = [
-        Column(f"{runs} runs save", lambda row: known(row.saved_money, interval), right=True),
+        Column(f"{runs} runs save, money", lambda row: known(row.saved_money, interval), right=True),
     ]
-    unit, unit_s = duration_unit(_longest_s([cost.time_s for point in results.costs for cost in point.costs]))
-    saved_unit, saved_s = duration_unit(_longest_s([each.saved_s for each in results.costs if each.saved_s]))
-
-    def in_unit(time_s: Estimate) -> str:
-        return interval(time_s.scaled(1 / unit_s))
-
-    def saved(time_s: Estimate) -> str:
-        return interval(time_s.scaled(1 / saved_s))
-
     return [
         Column("for", lambda row: row.cost.work.name),
         Column("devices", lambda row: devices(row.point.record), right=True),
         Column("setting", lambda row: row.point.label),
-        Column(f"time, {unit}", lambda row: in_unit(row.cost.time_s), right=True),
-        Column(f"device-time, {unit}", lambda row: in_unit(row.cost.device_s), right=True),
+        Column("time", lambda row: lasting(row.cost.time_s), right=True),
+        Column("device-time", lambda row: lasting(row.cost.device_s), right=True),
         *(money if priced else ()),
         *(energy if metered else ()),
-        Column("device time / one device's", lambda row: known(row.point.cost_ratio, times), right=True),
-        Column(f"{runs} runs save, {saved_unit}", lambda row: known(row.saved_s, saved), right=True),
+        Column("device-time / one's", lambda row: known(row.point.cost_ratio, times), right=True),
+        Column(f"{runs} runs save", lambda row: known(row.saved_s, lasting), right=True),
         *(saved_money if priced else ()),
     ]
 
@@ -116,10 +106,6 @@ def _shown_trials(results: StudyResults) -> set[str]:
     """The trials of the default's curve and of the fastest one: of all, the table would be long."""
     fastest = max(results.curves, key=lambda curve: curve.points[-1].throughput_samples_per_s.value)
     return {point.trial_id for curve in (results.curves[0], fastest) for point in curve.points}
-
-
-def _longest_s(times_s: Sequence[Estimate]) -> float:
-    return max((abs(each.value) for each in times_s), default=0.0)
 
 
 def _kilojoules(joules: float | None) -> str:

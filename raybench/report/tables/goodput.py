@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.goodput import Goodput
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
-from raybench.report.wording import figures, interval
+from raybench.report.wording import figures, interval, plain_percent
+
+KNOWN_WORDS = (
+    "Intervals hold the noise scale's own error: over the seeds where three or more were trained, else what "
+    "leaving out some of its measurements in turn changes."
+)
+UNKNOWN_WORDS = (
+    "The noise scale was measured fewer than three times, so its error is not known: intervals are the "
+    "throughput's."
+)
 
 
 def goodput_table(results: StudyResults) -> Table:
@@ -18,16 +28,16 @@ def goodput_table(results: StudyResults) -> Table:
         Column("setting", lambda each: results.label(each.record)),
         Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
         Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        Column("statistical efficiency", lambda each: f"{each.statistical_efficiency:.1%}", right=True),
+        Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
         Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
     ]
     first, last = training.noise_scale
+    known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
     caption = (
         f"Gradient noise scale: {figures(first)} samples after the first epoch, {figures(last)} after the "
         "last (McCandlish et al. 2018, appendix A.1, smoothed; mean over the training trials). Statistical "
         "efficiency: progress of a sample over that of one at the reference batch of "
         f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et "
-        "al. 2021); goodput: throughput times this. Intervals are the throughput's; the noise scale's own "
-        "error is not in them."
+        "al. 2021); goodput: throughput times this. " + (KNOWN_WORDS if known else UNKNOWN_WORDS)
     )
     return make_table("Goodput", caption, columns, training.goodput)

@@ -8,7 +8,7 @@ from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import count, duration_words, milliseconds, percent
+from raybench.report.wording import count, duration_words, milliseconds, share_of_step
 
 TITLE = "How much compute hides communication"
 
@@ -25,7 +25,7 @@ _COLUMNS: list[Column[_Row]] = [
     Column("setting", lambda row: row.setting.label),
     Column("batch per device", lambda row: f"{row.point.batch_size:,}", right=True),
     Column("compute in a step, ms", lambda row: milliseconds(row.point.compute_s), right=True),
-    Column("share of T(n)", lambda row: percent(row.point.fraction), right=True),
+    Column("share of T(n)", lambda row: share_of_step(row.point.fraction), right=True),
     Column("which is", lambda row: row.setting.measure),
     Column("n", lambda row: count(row.point.fraction), right=True),
 ]

@@ -14,12 +14,18 @@ from raybench.report.tables.base import NONE, Column, Table, devices, empty_tabl
 from raybench.report.wording import aligned, count, milliseconds
 
 TITLE = "Communication in the traces"
+LINE_WORDS = {
+    "step": "step",
+    "communication": "transfers",
+    "hidden": "transfers that are hidden",
+    "exposed": "communication (not hidden)",
+}
 CAPTION = (
     "A few steps under torch.profiler, which slows them, when the rounds were done: mean over the ranks, and "
-    "the ranks with the least and the most. In a trace communication is the time in which a transfer runs, "
-    "waiting for another rank included; it is hidden while an operator (on GPUs a kernel) of the same rank "
-    "runs, else exposed. The stopwatch knows nothing of single transfers: communication is the all-reduces "
-    "alone (replay), exposed is what the step takes longer than one without transfers, waiting for the "
+    "the ranks with the least and the most. In a trace transfers are the time in which one runs, "
+    "waiting for another rank included; they are hidden while an operator (on GPUs a kernel) of the same "
+    "rank runs, else communication. The stopwatch knows no single transfers: transfers are the all-reduces "
+    "alone (replay), communication is what the step takes longer than one without transfers, waiting for the "
     "slowest rank left out, hidden is their difference; mean with 95% interval over n rounds."
 )
 
@@ -37,7 +43,7 @@ class _Line:
 _COLUMNS: list[Column[_Line]] = [
     Column("setting", lambda line: line.trial.label),
     Column("devices", lambda line: devices(line.trial.record), right=True),
-    Column("of a step", lambda line: line.name),
+    Column("of a step", lambda line: LINE_WORDS[line.name]),
     Column("trace, ms", lambda line: known(line.traced, _milliseconds), right=True),
     Column("steps x ranks", lambda line: _traced_count(line.trial), right=True),
     Column("stopwatch, ms", lambda line: known(line.timed, milliseconds), right=True),

@@ -7,7 +7,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import interval, milliseconds, percent, times
+from raybench.report.wording import interval, lost_milliseconds, percent, restart_words, times
 
 
 def phases_table(results: StudyResults) -> Table:
@@ -19,8 +19,8 @@ def phases_table(results: StudyResults) -> Table:
     gain = "share of the loss" if phases.is_gain is False else "share of the gain"
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column("one device, ms", lambda row: known(row.one_s, milliseconds), right=True),
-        Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
+        Column("one device, ms", lambda row: known(row.one_s, lost_milliseconds), right=True),
+        Column(f"{many}, ms", lambda row: known(row.many_s, lost_milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
         Column(gain, lambda row: known(row.share_of_gain, percent), right=True),
     ]
@@ -28,7 +28,7 @@ def phases_table(results: StudyResults) -> Table:
         steps = epoch_samples / phases.samples
 
         def an_epoch(step_s: Estimate) -> str:
-            return interval(step_s.scaled(steps))
+            return interval(step_s.scaled(steps).not_negative)
 
         columns += [
             Column("one device, s an epoch", lambda row: known(row.one_s, an_epoch), right=True),
@@ -45,6 +45,6 @@ def phases_table(results: StudyResults) -> Table:
     if epoch_samples:
         caption += f" An epoch has {epoch_samples:,.0f} samples."
         if results.restart_s is not None:
-            caption += f" It also has a restart of the loader, {interval(results.restart_s)} s on {many}."
+            caption += f" It also has a restart of the loader, {restart_words(results.restart_s)} on {many}."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
     return make_table("Phases", caption, columns, rows)

@@ -10,30 +10,64 @@ from raybench.analysis.published_pairs import Measured, Pair
 from raybench.analysis.published_settings import Departure
 from raybench.analysis.published_values import BY_STEPS, BY_STEPS_AND_RESTARTS, OF_TRAINING
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import Column, Table, known, make_table
-from raybench.report.wording import aligned, epochs_words, figures
+from raybench.analysis.summary import model_name
+from raybench.report.tables.base import NONE, Column, Table, known, make_table
+from raybench.report.tables.published_rows import PublishedRow, first_and_further, published_words
+from raybench.report.wording import HOUR_S, MINUTE_S, aligned, duration_unit, epochs_words, figures, time_unit
+from raybench.spec.workloads import MLPSpec, TextSpec
 
 MARKS = {BY_STEPS: " †", BY_STEPS_AND_RESTARTS: " §", OF_TRAINING: " ‡"}
-CALCULATED = {"amdahl_speedup"}  # what a law makes of other figures: there is nothing to measure
-_PAIR_COLUMNS: list[Column[Pair]] = [
-    Column("quantity", lambda pair: _quantity_words(pair.figure)),
-    Column("published on", lambda pair: pair.figure.hardware),
-    Column("strategy", lambda pair: pair.figure.strategy or ""),
-    Column("devices", lambda pair: str(pair.figure.world_size or ""), right=True),
-    Column(
-        "batch per device",
-        lambda pair: f"{pair.figure.batch_size:,}" if pair.figure.batch_size else "",
-        right=True,
-    ),
-    Column("published", lambda pair: _published_words(pair.figure), right=True),
-    Column("which was", lambda pair: _origin_words(pair.figure)),
-    Column("measured here", lambda pair: _here_words(pair), right=True),
-    Column(
-        "n",
-        lambda pair: str(pair.measured.n) if pair.measured and pair.measured.n is not None else "",
-        right=True,
-    ),
-]
+UNKNOWN = "not said"
+SINGLE = "one value"  # it has no interval
+TIMES_S = {"h": HOUR_S, "min": MINUTE_S, "s": 1.0, "ms": 1e-3, "µs": 1e-6}
+READABLE = (0.1, 1000.0)  # of a time in the unit that was published; else another is taken
+
+
+def published_table(results: StudyResults) -> Table:
+    """What one looks for first of the published figures, and what was measured here of the same kind.
+
+    Empty without figures.
+    """
+    first, _ = first_and_further(results.published)
+    sources = results.experiment.sources if results.experiment else ()
+    caption = (
+        f"Published by others: {'; '.join(map(_source_words, sources))}. Their hardware is not this one, so "
+        "the columns stand beside each other and nothing follows from their difference. Measured: mean with "
+        "95% interval over n rounds, of trained figures over n seeds. Undated: the write-up does not say "
+        "when it was measured."
+    )
+    caption += _training_words(results) + _marks_words(first)
+    return make_table("Published beside measured", caption, _columns(results), first)
+
+
+def further_published_table(results: StudyResults) -> Table:
+    """The other published figures, with what was measured here of the same kind."""
+    _, further = first_and_further(results.published)
+    caption = "As above: published by others on their hardware, measured on this one."
+    return make_table(
+        "Further published figures", caption + _marks_words(further), _columns(results), further
+    )
+
+
+def _marks_words(rows: Iterable[PublishedRow]) -> str:
+    derived = {row.pair.measured.derived for row in rows if row.pair.measured}
+    return "".join(f"{mark} {how}." for how, mark in MARKS.items() if how in derived)
+
+
+def _columns(results: StudyResults) -> list[Column[PublishedRow]]:
+    """Each of the two with what it was measured on: devices, batch, model."""
+    model = _model_here(results)
+    return [
+        Column("quantity", lambda row: _quantity_words(row.low)),
+        Column("published", published_words, right=True),
+        Column("measured here", lambda row: _here_words(row.pair)),
+        Column("n", lambda row: _count_words(row.pair), right=True),
+        Column("there", lambda row: _there_words(row.low), stays=True),
+        Column("here", lambda row: _on_what_words(results, row.pair, model), stays=True),
+        Column("which was", lambda row: _origin_words(row.low)),
+    ]
+
+
 _CONTRADICTION_COLUMNS: list[Column[Contradiction]] = [
     Column("rule", lambda each: each.rule),
     Column("what the write-up says", lambda each: each.evidence),
@@ -44,35 +78,6 @@ _DEPARTURE_COLUMNS: list[Column[Departure]] = [
     Column("here", lambda each: each.here),
     Column("the write-up", lambda each: known(each.published, str, "does not say")),
 ]
-
-
-def published_table(results: StudyResults) -> Table:
-    """Each published figure once, and what was measured here of the same kind; empty without figures."""
-    shown = _each_once(results.published)
-    sources = results.experiment.sources if results.experiment else ()
-    caption = (
-        f"Published by others: {'; '.join(map(_source_words, sources))}. Their hardware is not this one, so "
-        "the columns stand beside each other and nothing follows from their difference. Measured: mean with "
-        "95% interval over n rounds, of trained figures over n seeds; where the devices or the batch per "
-        "device are not the published ones, it says so. Undated: the write-up does not say when it was "
-        "measured."
-    )
-    caption += _training_words(results)
-    derived = {pair.measured.derived for pair in shown if pair.measured}
-    caption += "".join(f"{mark} {how}." for how, mark in MARKS.items() if how in derived)
-    return make_table("Published beside measured", caption, _PAIR_COLUMNS, shown)
-
-
-def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
-    """Figures of a number of devices, without what a write-up chose or calculated."""
-    shown: dict[tuple[object, ...], Pair] = {}
-    for pair in pairs:
-        figure = pair.figure
-        shows = figure.origin != "chosen" and figure.quantity not in CALCULATED
-        if figure.world_size is not None and shows:
-            where = (figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size)
-            shown.setdefault((*where, figure.epoch, figure.bound, figure.words), pair)
-    return list(shown.values())
 
 
 def _training_words(results: StudyResults) -> str:
@@ -120,34 +125,80 @@ def _quantity_words(figure: Figure) -> str:
     return words
 
 
-def _published_words(figure: Figure) -> str:
-    return {"low": "from ", "high": "to "}.get(figure.bound, "") + figure.words
-
-
 def _origin_words(figure: Figure) -> str:
     undated = figure.origin == "measured" and not figure.dated
     return ", ".join(filter(None, [figure.origin, "undated" if undated else "", figure.note]))
 
 
 def _source_words(source: Source) -> str:
-    """Its name, and when it was made: without a day nobody can say with what it was measured."""
-    day = source.date or "undated"
-    return f"{source.name} ({', '.join([day, *([source.remark] if source.remark else [])])})"
+    """Its title, who wrote it and where, and when: without a day nobody can say with what it was measured."""
+    who = f"by {source.author}" if source.author else "author not named"
+    told = [who, source.place or "place not named", source.date or "undated", source.remark]
+    return f'"{source.title}" ({", ".join(filter(None, told))})'
 
 
 def _here_words(pair: Pair) -> str:
+    """What was measured, or why nothing was."""
     if pair.measured is not None:
         return _measured_words(pair.measured, pair.figure)
-    return f"not here: {pair.why_not}" if pair.why_not else ""
+    return f"not here: {pair.why_not or 'it does not follow from what was measured'}"
+
+
+def _count_words(pair: Pair) -> str:
+    if pair.measured is None:
+        return NONE
+    return known(pair.measured.n, str, SINGLE)
+
+
+def _there_words(figure: Figure) -> str:
+    """On which devices, with which batch and model."""
+    batch = f"batch {figure.batch_size:,} per device" if figure.batch_size else f"batch {UNKNOWN}"
+    devices = figure.hardware or f"{devices_words(figure.world_size or 1)} of which kind is {UNKNOWN}"
+    strategy = figure.strategy or f"strategy {UNKNOWN}"
+    return f"{strategy} on {devices}; {batch}; {figure.model or f'model {UNKNOWN}'}"
+
+
+def _on_what_words(results: StudyResults, pair: Pair, model: str) -> str:
+    """The same of what was measured; where that is of no one trial the batch is the figure's."""
+    measured = pair.measured
+    if measured is None:
+        return NONE
+    kind = "GPU" if results.complete[0].config.device == "cuda" else "CPU worker"
+    batch = measured.batch_size or pair.figure.batch_size
+    at = f"batch {batch:,} per device" if batch else "several batches"
+    return f"{measured.world_size} {kind}{'s' if measured.world_size > 1 else ''}; {at}; {model}"
+
+
+def _model_here(results: StudyResults) -> str:
+    """Its name and what makes it as large as it is."""
+    workload = results.study.workload
+    name = model_name(results.complete[0]) if results.complete else NONE
+    if isinstance(workload, MLPSpec):
+        sizes = f"{workload.input_dim}-{workload.hidden_dim}-{workload.output_dim}"
+        return f"MLP {sizes}, {workload.num_layers} layers"
+    if isinstance(workload, TextSpec):
+        return f"{name}, d_model {workload.sizes.hidden_dim}, {workload.sizes.num_layers} layers"
+    return name
 
 
 def _measured_words(measured: Measured, figure: Figure) -> str:
+    """In the figure's unit, a time that is too small or too large for it in another."""
     mark = MARKS.get(measured.derived, "")
-    if measured.world_size != figure.world_size:
-        mark += f" on {devices_words(measured.world_size)}"
-    if figure.batch_size is not None and measured.batch_size not in (None, figure.batch_size):
-        mark += f" at batch {measured.batch_size:,}"
+    unit, factor = _readable_unit(measured.value, figure.unit)
+    value = measured.value * factor
     if measured.low is None or measured.high is None:
-        return in_words(figures(measured.value), figure.unit) + mark
-    value, low, high = aligned(measured.value, measured.low, measured.high)
-    return f"{in_words(value, figure.unit)} [{low}, {high}]{mark}"
+        return in_words(figures(value), unit) + mark
+    words, low, high = aligned(value, measured.low * factor, measured.high * factor)
+    return f"{in_words(words, unit)} [{low}, {high}]{mark}"
+
+
+def _readable_unit(value: float, unit: str) -> tuple[str, float]:
+    """The unit in which to say a value that is known in another, and by what to multiply it."""
+    device, _, time = unit.rpartition("-")
+    low, high = READABLE
+    if time not in TIMES_S or low <= abs(value) < high or value == 0:
+        return unit, 1.0
+    seconds = abs(value) * TIMES_S[time]
+    better = duration_unit(seconds) if seconds >= 1 else time_unit(seconds)
+    name = better[0]
+    return f"{device}-{name}" if device else name, TIMES_S[time] / TIMES_S[name]

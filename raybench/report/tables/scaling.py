@@ -11,7 +11,16 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.report.tables.base import Column, Table, devices, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import count, interval, milliseconds, percent, times
+from raybench.report.wording import (
+    count,
+    interval,
+    lost_milliseconds,
+    milliseconds,
+    percent,
+    serial_fraction_words,
+    share_of_step,
+    times,
+)
 
 
 def scaling_table(results: StudyResults, *roles: Role) -> Table:
@@ -83,8 +92,9 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
     ]
     caption = (
-        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; the exposed "
-        "part is the transfers alone. f is the serial fraction that Amdahl's law needs for the measured "
+        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; communication "
+        "is the transfers that no compute hides, a difference of two steps: below 0 nothing is to be seen of "
+        "it. f is the serial fraction that Amdahl's law needs for the measured "
         "speed-up (Karp and Flatt 1990): where it grows with the devices, it is overhead and not serial "
         "work. Mean with 95% interval over n rounds."
     )
@@ -94,14 +104,20 @@ def overheads_table(results: StudyResults) -> Table:
 _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
     Column("devices", lambda row: str(row.waterfall.world_size), right=True),
     Column("setting", lambda row: row.label),
-    Column("T_comm = T(n) - T(1), ms", lambda row: known(row.waterfall.t_comm_s, milliseconds), right=True),
-    Column("T_comm / T(n)", lambda row: known(row.waterfall.t_comm_fraction, percent), right=True),
     Column(
-        "exposed communication, ms",
-        lambda row: known(row.waterfall.parts.exposed_communication, milliseconds),
+        "T_comm = T(n) - T(1), ms", lambda row: known(row.waterfall.t_comm_s, lost_milliseconds), right=True
+    ),
+    Column("T_comm / T(n)", lambda row: known(row.waterfall.t_comm_fraction, share_of_step), right=True),
+    Column(
+        "communication, ms",
+        lambda row: known(row.waterfall.parts.exposed_communication, lost_milliseconds),
         right=True,
     ),
-    Column("exposed / T(n)", lambda row: known(row.waterfall.communication_fraction, percent), right=True),
-    Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, percent), right=True),
+    Column(
+        "communication / T(n)",
+        lambda row: known(row.waterfall.communication_fraction, share_of_step),
+        right=True,
+    ),
+    Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True),
     Column("n", lambda row: count(row.waterfall.step_time_s), right=True),
 ]

@@ -10,8 +10,9 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
+from raybench.report.parity_words import points_words
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import MEBIBYTE, figures, interval, times_over_seeds
+from raybench.report.wording import MEBIBYTE, figures, interval, over_few, times_over_seeds
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
     ),
     Column(
         "difference, points",
-        lambda row: known(row.comparison.difference_points, _points, "") if row.comparison else "",
+        lambda row: known(row.comparison.difference_points, points_words, "") if row.comparison else "",
         right=True,
     ),
     Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
@@ -78,7 +79,7 @@ _CHANGE_COLUMNS: list[Column[Comparison]] = [
     Column("global batch", lambda each: f"{each.group.global_batch_size:,}", right=True),
     Column("test accuracy", lambda each: known(each.group.final_accuracy, _percent, ""), right=True),
     Column("the default's", lambda each: known(each.base.final_accuracy, _percent, ""), right=True),
-    Column("difference, points", lambda each: known(each.difference_points, _points, ""), right=True),
+    Column("difference, points", lambda each: known(each.difference_points, points_words, ""), right=True),
     Column("verdict", lambda each: str(each.parity)),
     Column("epoch, s", lambda each: _value(each.group.epoch_time_s), right=True),
     Column("the default's epoch, s", lambda each: _value(each.base.epoch_time_s), right=True),
@@ -103,7 +104,8 @@ def changes_table(results: StudyResults) -> Table:
     who = "all changes together" if together else "the other settings"
     caption = (
         f"The default and {who}, trained for equally many epochs on equally many devices: a "
-        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed."
+        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed; "
+        "fewer than three have none."
     )
     stopped = [_STOPPED] if any(each.group.stopped_by for each in changed) else []
     if stopped:
@@ -119,7 +121,8 @@ def _training_caption(training: TrainingResults) -> str:
     spec = training.spec
     words = [
         "Accuracy after the last epoch, difference to one device paired by seed, 95% Student intervals over "
-        f"seeds; the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
+        "three seeds or more, on a scale that keeps them within bounds (logit, logarithm), none over fewer; "
+        f"the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
         "time is training without evaluation, each run's first left out; all epochs: with evaluation. "
         f"Converged: the first epoch within {spec.tolerance_points:g} points of the best."
     ]
@@ -166,7 +169,7 @@ _EPOCH_COLUMNS: list[Column[_EpochRow]] = [
 def epochs_table(results: StudyResults) -> Table:
     """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
     caption = (
-        "Mean over the seeds with 95% Student interval; of one seed the value itself. Training loss and "
+        "Mean over the seeds with 95% Student interval; of fewer than three none. Training loss and "
         "accuracy are of the samples as they were trained on, test values of every test sample once."
     )
     groups = results.training.groups if results.training else ()
@@ -226,17 +229,12 @@ def _utilization(run: TrainedRun, rank: int) -> str:
 
 
 def _value(estimate: Estimate) -> str:
-    return interval(estimate) if estimate.n > 1 else figures(estimate.value)
+    return over_few(estimate, interval, figures(estimate.value))
 
 
 def _percent(estimate: Estimate) -> str:
     value = f"{100 * estimate.value:.2f}%"
-    return value if estimate.n < 2 else f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
-
-
-def _points(estimate: Estimate) -> str:
-    value = f"{estimate.value:+.2f}"
-    return value if estimate.n < 2 else f"{value} [{estimate.low:+.2f}, {estimate.high:+.2f}]"
+    return over_few(estimate, lambda each: f"{value} [{100 * each.low:.2f}, {100 * each.high:.2f}]", value)
 
 
 def _range(epochs: tuple[int, int]) -> str:

@@ -10,7 +10,15 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import PART_WORDS, count, interval, milliseconds, percent
+from raybench.report.wording import (
+    PART_WORDS,
+    count,
+    interval,
+    lost_milliseconds,
+    milliseconds,
+    serial_fraction_words,
+    share_of_step,
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class _Part:
 
 _PART_COLUMNS: list[Column[_Part]] = [
     Column("part", lambda part: part.name),
-    Column("ms", lambda part: milliseconds(part.time_s), right=True),
+    Column("ms", lambda part: lost_milliseconds(part.time_s), right=True),
     Column("share", lambda part: part.share, right=True),
     Column("n", lambda part: count(part.time_s), right=True),
 ]
@@ -38,7 +46,8 @@ def waterfall_table(results: StudyResults) -> Table:
     caption = " ".join(
         [
             f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}): mean with 95% "
-            "interval over n rounds. The parts add up to the step time.",
+            "interval over n rounds. The parts add up to the step time; what is lost is no less than 0, "
+            "a part below it was measured so. Communication: transfers that no compute hides.",
             *(f"Note: {note}." for note in waterfall.notes),
         ]
     )
@@ -59,47 +68,77 @@ class _Quantity:
     name: str
     value: str
     n: str
+    meaning: str
 
 
 _QUANTITY_COLUMNS: list[Column[_Quantity]] = [
     Column("quantity", lambda quantity: quantity.name),
     Column("value", lambda quantity: quantity.value, right=True),
     Column("n", lambda quantity: quantity.n, right=True),
+    Column("what it is", lambda quantity: quantity.meaning),
 ]
 
 
 def communication_table(results: StudyResults) -> Table:
     """What else the headline trial says of its communication; empty where it measured none."""
-    waterfall = results.waterfall
+    waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
-        return empty_table("Communication")
-    caption = "Mean with 95% interval over n rounds. A negative hidden part is what interference adds."
-    return make_table("Communication", caption, _QUANTITY_COLUMNS, _quantities(waterfall))
+        return empty_table(title)
+    caption = "Mean with 95% interval over n rounds. T(n): a step on n devices."
+    return make_table(title, caption, _QUANTITY_COLUMNS, _quantities(waterfall))
 
 
 def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
     bandwidth = waterfall.bus_bandwidth_bytes_per_s
     estimates = (
-        ("T_comm = T(n) - T(1), ms", waterfall.t_comm_s, milliseconds),
-        ("all-reduces alone, ms", waterfall.replay_s, milliseconds),
-        ("hidden by overlap (alone - exposed), ms", waterfall.hidden_communication_s, milliseconds),
-        ("T_comm / T(n)", waterfall.t_comm_fraction, percent),
-        ("exposed communication / T(n)", waterfall.communication_fraction, percent),
-        ("Amdahl's serial fraction f", waterfall.serial_fraction, percent),
-        ("compute / communication", waterfall.compute_to_communication, interval),
         (
-            "bus bandwidth of the all-reduces alone, GB/s",
+            "communication / T(n)",
+            waterfall.communication_fraction,
+            share_of_step,
+            "the part above: transfers that no compute hides",
+        ),
+        (
+            "T_comm = T(n) - T(1), ms",
+            waterfall.t_comm_s,
+            lost_milliseconds,
+            "all that more devices add to a step: contention, wrapper and skew are in it",
+        ),
+        ("T_comm / T(n)", waterfall.t_comm_fraction, share_of_step, "the same as a share of the step"),
+        ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute beside them"),
+        (
+            "hidden by overlap, ms",
+            waterfall.hidden_communication_s,
+            milliseconds,
+            "all-reduces alone less communication; negative: what interference adds",
+        ),
+        (
+            "Amdahl's serial fraction f",
+            waterfall.serial_fraction,
+            serial_fraction_words,
+            "that the measured speed-up asks for; no part of a step",
+        ),
+        (
+            "compute / all-reduces alone",
+            waterfall.compute_to_communication,
+            interval,
+            "steps of all devices at once over all-reduces alone",
+        ),
+        (
+            "bus bandwidth, GB/s",
             bandwidth.scaled(1e-9) if bandwidth else None,
             interval,
+            "that each link carries in all-reduces alone, by the rule of nccl-tests",
         ),
     )
-    for name, estimate, words in estimates:
+    for name, estimate, words, meaning in estimates:
         if estimate is not None:
-            yield _Quantity(name, words(estimate), count(estimate))
+            yield _Quantity(name, words(estimate), count(estimate), meaning)
     logged = waterfall.ddp_logger
     if logged:
         difference = (
             f"{logged.communication_s * 1e3:.2f} - {logged.overlap_s * 1e3:.2f} = "
             f"{logged.exposed_s * 1e3:.2f}"
         )
-        yield _Quantity("DDP's own logger: communication - overlap, ms", difference, "few")
+        yield _Quantity(
+            "DDP's own logger, ms", difference, "few", "a span of transfers less its overlap, in few steps"
+        )

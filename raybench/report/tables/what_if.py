@@ -18,10 +18,10 @@ TITLE = "What if: predicted from one trial"
 _COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),
     Column("buckets", lambda row: str(row.num_buckets), right=True),
-    Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True),
-    Column("of it exposed, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
+    Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True, stays=True),
+    Column("of it communication, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
     Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
-    Column("faster by", lambda row: percent(row.gain), right=True),
+    Column("faster by", lambda row: percent(row.gain), right=True, stays=True),
     Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
     Column("off by", lambda row: known(row.error, lambda error: f"{error:+.1%}"), right=True),
 ]

@@ -38,3 +38,19 @@ def test_an_end_beyond_what_was_measured_is_none() -> None:
 @pytest.mark.parametrize("speedups", [(0.5, 0.9), (1.1, 1.5), (1.2, 0.9), (1.5,), ()])
 def test_not_bracketed_is_none(speedups: tuple[float, ...]) -> None:
     assert crossover([(2**index, at(value)) for index, value in enumerate(speedups)]) is None
+
+
+def test_every_passage_of_1_is_told() -> None:
+    found = crossover([(8, at(0.8)), (32, at(1.2)), (128, at(0.9)), (512, at(1.5))])
+    assert found is not None
+    assert found.brackets == ((8, 32), (32, 128), (128, 512))
+    assert found.is_slower
+    once = crossover([(8, at(0.8)), (32, at(1.2))])
+    assert once is not None
+    assert once.brackets == ((8, 32),)
+
+
+def test_slower_needs_an_interval_below_1() -> None:
+    unsure = crossover([(32, at(0.98, 0.05)), (128, at(1.3))])
+    assert unsure is not None
+    assert not unsure.is_slower

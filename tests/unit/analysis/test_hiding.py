@@ -12,7 +12,7 @@ def test_compute_that_hides_communication_is_interpolated() -> None:
     # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
     found = planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size")
     (each,) = found.hiding
-    assert each.measure == "exposed communication"
+    assert each.measure == "communication"
     assert each.compute_s == pytest.approx(0.010 * 4**0.625)
     assert (each.below and each.below.batch_size, each.above and each.above.batch_size) == (32, 128)
 

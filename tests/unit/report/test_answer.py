@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.crossover import crossover
+from raybench.analysis.curves import BatchCurve, BatchPoint
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_box, answer_of
+from raybench.report.when_to_use import when_to_use
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import FULL, asked, failed, grid, request, searched, study, trained_study
@@ -29,7 +35,7 @@ def test_a_whole_search() -> None:
         "slower than one below about batch 4",
         "(interpolated between 32 and 128",
         "lost: ",
-        "% exposed communication",
+        "% communication",
         "% contention",
         "best of 12: 25 MiB buckets, bf16, +",
         "] over the default",
@@ -173,7 +179,7 @@ def test_training_with_one_seed_has_no_verdict() -> None:
     clause = answer_of(results).split("; ")[-1]
     assert clause.startswith("trained 3 epochs: whether accuracy on 2 devices (ddp) and one is the same")
     assert "cannot be told" in clause
-    assert "1 seed)" in clause
+    assert "1 seed, too few for an interval, 10,000 test samples)" in clause
 
 
 @pytest.mark.parametrize(
@@ -194,3 +200,33 @@ def test_training_from_random_weights_is_the_first_clause(checkpoint: str | None
     words = "distilbert is trained from random weights: it is fine-tuned with --set workload.checkpoint="
     assert answer.startswith(words) == first
     assert ("random weights" in answer) == first
+
+
+def with_speedups(results: StudyResults, *speedups: Estimate) -> StudyResults:
+    """The results with a batch curve of these speed-ups at batches 8, 32, 128, ..."""
+    batches = [8 * 4**place for place in range(len(speedups))]
+    points = tuple(
+        BatchPoint(batch, each, each.scaled(0.5), f"{batch}")
+        for batch, each in zip(batches, speedups, strict=True)
+    )
+    passage = crossover(list(zip(batches, speedups, strict=True)))
+    return replace(results, batch_curves=(BatchCurve("fp32", 2, points, passage, True),))
+
+
+def test_a_batch_curve_that_passes_1_more_than_once_says_so() -> None:
+    spec = study(knobs={"batch_size": [8, 32]})
+    values = [Estimate(value, value - 0.01, value + 0.01, 10) for value in (0.8, 1.2, 0.9, 1.5)]
+    results = with_speedups(analyse(spec, grid(spec, [1, 2])[0]), *values)
+    words = "the speed-up passes 1 3 times, between the batches 8 and 32, 32 and 128, 128 and 512"
+    assert words in answer_of(results)
+    assert "slower than one below" not in answer_of(results)
+    assert words in when_to_use(results)
+
+
+def test_slower_than_one_needs_an_interval_below_1() -> None:
+    spec = study(knobs={"batch_size": [8, 32]})
+    results = with_speedups(
+        analyse(spec, grid(spec, [1, 2])[0]), Estimate(0.97, 0.9, 1.04, 10), Estimate(1.5, 1.4, 1.6, 10)
+    )
+    assert "no slower than one beyond the intervals, 1 is passed about batch" in answer_of(results)
+    assert "both faster and cheaper" not in when_to_use(results)

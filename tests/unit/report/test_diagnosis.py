@@ -35,7 +35,7 @@ def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -
     text = diagnosis_of(results)
     assert "### batch 8, fp32: negative" in text
     assert "batch 128 reaches 81% [81, 81], 1.62x [1.62, 1.62], where this has 30% [30, 30]" in text
-    assert "70% [70, 70] exposed communication" in text
+    assert "70% [70, 70] communication" in text
     ranking = text[text.index("## What changes the efficiency most") :]
     assert "Against the default at 30% on 2 devices" in ranking  # its interval would not be for all at once
     assert "2.70x [2.70, 2.70] the efficiency, 81%; " in ranking

@@ -8,10 +8,15 @@ from raybench.report.wording import (
     duration_words,
     figures,
     interval,
+    lasting,
     mebibytes,
     milliseconds,
     percent,
+    restart_words,
+    seeds_words,
+    serial_fraction_words,
     times,
+    times_over_seeds,
 )
 
 
@@ -33,3 +38,29 @@ def test_numbers_in_words() -> None:
     assert [duration_words(each) for each in (1.25, 0.0123, 1e-16)] == ["1.25 s", "12.3 ms", "0 ms"]
     assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
     assert [mebibytes(each) for each in (None, 3 << 30)] == ["", "3,072"]
+
+
+def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
+    """No speed-up below 1 has a serial fraction: 176% is not one."""
+    assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [0, 50]"
+    assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 100]"
+    assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
+    assert serial_fraction_words(Estimate(-0.1, -0.2, 0.0, 9)) == "none: faster than ideal"
+
+
+def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
+    told = {2.994: "2.99 s [2.69, 3.29]", 0.0499: "49.9 ms [44.9, 54.9]", 7956.0: "2.21 h [1.99, 2.43]"}
+    for seconds, words in told.items():
+        assert lasting(Estimate(seconds, 0.9 * seconds, 1.1 * seconds, 9)) == words
+    assert lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
+
+
+def test_two_seeds_are_said_to_be_too_few() -> None:
+    assert seeds_words(2) == "2 seeds, too few for an interval"
+    assert seeds_words(3) == "3 seeds"
+    assert times_over_seeds(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
+
+
+def test_a_restart_takes_no_time_below_0() -> None:
+    assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [0, 2,660]"
+    assert restart_words(Estimate(0.735, -1.19, 2.66, 2)) == "735 ms"

@@ -4,8 +4,16 @@ import math
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import Status, Verdict, gain, scaling, step_time, throughput
-from raybench.analysis.estimates.statistics import num_trimmed, t_quantile
+from raybench.analysis.estimates.efficiency import (
+    Status,
+    Verdict,
+    gain,
+    scaling,
+    status,
+    step_time,
+    throughput,
+)
+from raybench.analysis.estimates.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.testing import (
@@ -64,11 +72,18 @@ def test_one_device_is_its_own_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exposed_s", "status"),
+    ("exposed_s", "word"),
     [(0.001, "excellent"), (0.003, "good"), (0.008, "poor"), (0.012, "negative")],
 )
-def test_status_words(exposed_s: float, status: str) -> None:
-    assert scaling(measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET)).status == status
+def test_status_words(exposed_s: float, word: str) -> None:
+    assert scaling(measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET)).status == word
+
+
+def test_negative_needs_an_interval_below_1() -> None:
+    """A speed-up of 0.95 [0.85, 1.05] is a poor one: that it is slower than one device is not known."""
+    unsure, sure = Estimate(0.95, 0.85, 1.05, 10), Estimate(0.95, 0.92, 0.98, 10)
+    assert status(unsure, unsure.scaled(0.5)) is Status.POOR
+    assert status(sure, sure.scaled(0.5)) is Status.NEGATIVE
 
 
 def test_without_plain_the_smallest_world_size_is_the_base() -> None:

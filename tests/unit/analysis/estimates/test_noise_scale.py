@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from raybench.analysis.estimates.noise_scale import NoiseScale, by_epoch, statistical_efficiency, two_batch
+from raybench.analysis.estimates.noise_scale import (
+    NoiseScale,
+    by_epoch,
+    efficiency_over_runs,
+    statistical_efficiency,
+    two_batch,
+)
 from raybench.records.trainings import Epoch, GradientNorms
 
 
@@ -69,3 +75,48 @@ def test_noise_that_hides_the_gradient_gives_no_number():
 def test_statistical_efficiency_has_its_closed_form(scale, batch, efficiency):
     """(phi + B0) / (phi + B) with B0 = 32: all noise makes every sample useful, no noise only the step."""
     assert statistical_efficiency(scale, 32, batch) == pytest.approx(efficiency, rel=1e-6)
+
+
+def noisy_run(random: np.random.Generator, epochs: int, per_epoch: int) -> list[Epoch]:
+    """Measurements of a quadratic's gradients: |G|^2 = 2, S = 96, so the noise scale is 48."""
+    gradient, deviations = np.full(24, (2 / 24) ** 0.5), np.full(24, 2.0)
+
+    def measured() -> GradientNorms:
+        small = (gradient + deviations * random.standard_normal((16, 8, 24))).mean(axis=1)
+        return GradientNorms(
+            small_batch=8,
+            small_square=float((small**2).sum(axis=1).mean()),
+            big_batch=128,
+            big_square=float((small.mean(axis=0) ** 2).sum()),
+        )
+
+    return [epoch(*(measured() for _ in range(per_epoch))) for _ in range(epochs)]
+
+
+@pytest.mark.parametrize(("num_runs", "least"), [(1, 0.85), (3, 0.9)])
+def test_the_efficiency_is_as_sure_as_the_noise_scale(num_runs, least):
+    """At batch 192 over a reference of 32 the truth is (48 + 32) / (48 + 192): the interval holds it."""
+    random, truth, held, widths = np.random.default_rng(1), 80 / 240, [], []
+    for _ in range(150):
+        runs = [noisy_run(random, 2, 10) for _ in range(num_runs)]
+        found = efficiency_over_runs(runs, 32, 192)
+        assert found is not None
+        assert 32 / 192 <= found.low < found.value < found.high <= 1
+        held.append(found.low <= truth <= found.high)
+        widths.append(found.half_width)
+    assert least < np.mean(held)
+    assert np.mean(widths) < 0.25  # of 0.33: it says something
+
+
+def test_few_measurements_have_no_interval():
+    random = np.random.default_rng(2)
+    found = efficiency_over_runs([noisy_run(random, 1, 2)], 32, 192)
+    assert found is not None
+    assert (found.low, found.high, found.n) == (found.value, found.value, 2)
+    assert efficiency_over_runs([], 32, 192) is None
+
+
+def test_the_reference_batch_is_as_efficient_as_itself():
+    found = efficiency_over_runs([noisy_run(np.random.default_rng(3), 2, 10)], 32, 32)
+    assert found is not None
+    assert (found.low, found.value, found.high) == (1.0, 1.0, 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from raybench.analysis.results import StudyResults
 from raybench.report.plots.lines import MOST_CURVES
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
@@ -36,3 +38,19 @@ def test_axes_have_units_and_plain_ticks(results: StudyResults) -> None:
     assert right.get_ylabel() == "scaling efficiency (%)"
     assert [label.get_text() for label in left.get_xticklabels()] == ["1", "2"]
     assert "n = 10" in figure.get_suptitle()
+
+
+def test_no_line_is_one_dot(results: StudyResults) -> None:
+    """A setting that was measured on two devices alone is no curve, an efficiency at one size no line."""
+    default, *others = results.curves
+    alone = replace(default, label="on two alone", points=default.points[1:], is_default=False)
+    plot = scaling_plot(replace(results, curves=(default, *others, alone)))
+    assert plot is not None
+    assert "on two alone" not in [line.label for line in plot.throughput]
+    one, two = default.points
+    unpaired = replace(default, points=(replace(one, efficiency=None), two))
+    plot = scaling_plot(replace(results, curves=(unpaired,)))
+    assert plot is not None
+    assert plot.efficiency == ()
+    assert len(draw_scaling(plot).axes) == 1
+    assert scaling_plot(replace(results, curves=(alone,))) is None

@@ -6,6 +6,7 @@ import pytest
 
 from raybench.analysis.results import StudyResults
 from raybench.report.plots.drawing import to_svg
+from raybench.report.plots.lines import headline_title
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
 
 
@@ -24,3 +25,11 @@ def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
     one, other = (to_svg(draw_waterfall(plot)) for _ in range(2))
     assert one == other
     assert b"<dc:date>" not in one
+
+
+def test_the_title_is_the_settings_alone(results: StudyResults) -> None:
+    plot, named = waterfall_plot(results), waterfall_plot(results, "before")
+    assert plot is not None
+    assert named is not None
+    assert plot.title == headline_title(results)
+    assert named.title == f"before: {headline_title(results)}"

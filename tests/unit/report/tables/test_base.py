@@ -51,3 +51,14 @@ def test_a_long_table_says_where_the_rest_is() -> None:
     assert len(found.rows) == 10
     assert found.caption == "The first 10 of 1,000 rows; all are in summary.csv."
     assert first_rows(found, 10, "summary.csv") is found
+
+
+def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:
+    columns: list[Column[int]] = [
+        Column("number", str),
+        Column("there", lambda _: "4 GPUs", stays=True),
+        Column("kind", lambda _: "even"),
+    ]
+    table = without_constant(make_table("T", "Means.", columns, [2, 4]))
+    assert [column.heading for column in table.columns] == ["number", "there"]
+    assert table.caption == "Means. In every row: kind even."

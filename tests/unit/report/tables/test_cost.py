@@ -8,9 +8,12 @@ from raybench.testing import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
 
 
-def test_what_runs_save_is_the_last_column() -> None:
+def test_what_runs_save_are_the_last_columns() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5, "runs": 4})
-    assert [column.heading for column in cost_table(found).columns][-1] == "4 runs save"
+    assert [column.heading for column in cost_table(found).columns][-2:] == [
+        "4 runs save",
+        "4 runs save, money",
+    ]
 
 
 def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() -> None:

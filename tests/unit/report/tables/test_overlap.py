@@ -40,9 +40,9 @@ def test_the_traces_beside_the_stopwatch() -> None:
     table = overlap_table(of(record))
     assert [row[2:4] for row in table.rows] == [
         ("step", "13.0 (12.0 to 14.0)"),
-        ("communication", "4.50 (4.00 to 5.00)"),
-        ("hidden", "2.00 (1.00 to 3.00)"),
-        ("exposed", "2.50 (1.00 to 4.00)"),
+        ("transfers", "4.50 (4.00 to 5.00)"),
+        ("transfers that are hidden", "2.00 (1.00 to 3.00)"),
+        ("communication (not hidden)", "2.50 (1.00 to 4.00)"),
     ]
     assert {row[4] for row in table.rows} == {"3 x 2"}
     exposed = table.rows[-1][5]
@@ -56,7 +56,9 @@ def test_a_confirmation_stands_beside_the_curve_of_its_setting() -> None:
         scaling(role="confirmation", measure=PROFILED, variants=("synced", "versus"), versus=Setting()),
         profile=TRACES,
     )
-    (exposed,) = (row for row in overlap_table(of(curve, confirmation)).rows if row[2] == "exposed")
+    (exposed,) = (
+        row for row in overlap_table(of(curve, confirmation)).rows if row[2].startswith("communication")
+    )
     assert NONE not in exposed
     alone = overlap_table(of(confirmation)).rows[-1]
     assert alone[3] != NONE

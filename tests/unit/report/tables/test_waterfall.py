@@ -12,9 +12,11 @@ def test_parts_and_communication(results: StudyResults) -> None:
         "contention",
         "DDP wrapper",
         "skew",
-        "exposed communication",
+        "communication",
         "step time",
     ]
     names = [row[0] for row in communication_table(results).rows]
     assert "T_comm = T(n) - T(1), ms" in names
     assert "Amdahl's serial fraction f" in names
+    assert all(row[3] for row in communication_table(results).rows)  # what each is
+    assert not any(name.startswith("communication") and name != "communication / T(n)" for name in names)

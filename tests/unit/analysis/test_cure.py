@@ -1,0 +1,104 @@
+"""What all changes of an ablation bring, each one's share, what their batch does: planted, found again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
+from raybench.report.answer import answer_box
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import exactly, planted, study
+
+PLAIN_S = 0.01
+EFFICIENCY = {  # by what is changed of batch, accumulation and compression
+    (False, False, False): 0.2,
+    (True, False, False): 0.4,
+    (False, True, False): 0.3,
+    (False, False, True): 0.18,
+    (True, True, True): 0.9,
+}
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    """Weak scaling: a step of one device in 10 ms, whatever is changed."""
+    changed = (
+        setting.batch_size != 8,
+        setting.gradient_accumulation != 1,
+        setting.gradient_compression != "none",
+    )
+    if config.world_size == 1:
+        return StepCosts(plain_s=PLAIN_S)
+    return StepCosts(plain_s=PLAIN_S, exposed_s=PLAIN_S * (1 / EFFICIENCY[changed] - 1))
+
+
+def ablation(noise: Noise = QUIET, **fields: object) -> StudyResults:
+    spec = study(
+        workload={"name": "vision", "input": "real"},
+        knobs={
+            "batch_size": [8, 128],
+            "gradient_accumulation": [1, 4],
+            "gradient_compression": ["none", "fp16"],
+        },
+        search={"method": "ablation"},
+        **fields,
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    learning = FakeLearning(num_train=5120, spread=0.0, variance=96.0, squared_gradient=2.0)
+    runner = FakeRunner(costs, noise, learning=learning)
+    requests = [*(trial.request for trial in plan.trials()), *plan.training()]
+    return analyse(plan.study, run_all(runner, requests)[0])
+
+
+def test_each_share_of_the_cure_is_found() -> None:
+    found = ablation().cure
+    assert found is not None
+    assert found.together.efficiency_ratio.value == pytest.approx(4.5)
+    shares = {next(iter(each.effect.changes)): each.share.value for each in found.shares}
+    assert shares == {
+        "batch_size": pytest.approx(math.log(2) / math.log(4.5)),
+        "gradient_accumulation": pytest.approx(math.log(1.5) / math.log(4.5)),
+        "gradient_compression": pytest.approx(math.log(0.9) / math.log(4.5)),  # takes something back
+    }
+    assert [each.share.value for each in found.shares] == sorted(shares.values(), reverse=True)
+    assert found.rest is not None
+    assert found.rest.value + sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
+    found = ablation(training={"epochs": 2, "seeds": 3}).cure
+    assert found is not None
+    assert found.batch_ratio == 64  # 16 in a pass, 4 passes in a step
+    assert found.goodput_ratio is not None
+    rate = found.together.throughput_ratio.value
+    useful = (48 + 16) / (48 + 16 * 64)  # (scale + the default's batch) / (scale + batch)
+    assert found.goodput_ratio.value == pytest.approx(rate * useful)
+    assert found.trained is not None
+    assert found.trained.num_seeds == 3
+
+
+def test_the_answer_begins_with_the_cure() -> None:
+    box = answer_box(ablation(training={"epochs": 2, "seeds": 3}))
+    assert [each.question for each in box[:2]] == ["The cure", "Its batch"]
+    assert "shares of it: 46% [46, 46] batch 128, 27% [27, 27] accumulation 4" in box[0].words
+    assert "a step has 64 times the samples" in box[1].words
+    assert "the goodput (useful samples/s)" in box[1].words
+    assert "points of accuracy after 2 epochs (3 seeds, 10,000 test samples)" in box[1].words
+
+
+def test_without_a_certain_effect_there_is_nothing_to_share() -> None:
+    results = ablation(Noise(block=2.0))
+    assert results.cure is not None
+    assert (results.cure.shares, results.cure.rest) == ((), None)
+    words = answer_box(results)[0].words
+    assert "no certain difference, so there is nothing to share out; each alone: " in words
+
+
+def test_no_other_search_asks_for_a_cure() -> None:
+    assert planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size").cure is None
