@@ -89,12 +89,14 @@ def write_and_print(
     *,
     quiet: bool = False,
     links: Mapping[LinkKey, Link] | None = None,
+    command: str = "scaling",
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``links``: of a sweep of the same devices, for the diagnosis.
+    ``links``: of a sweep of the same devices, for the diagnosis. ``command`` goes on where a study stopped.
     """
-    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {})
+    goes_on = resume_command(store.path, command)
+    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {}, goes_on)
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
@@ -115,10 +117,11 @@ def write_and_print(
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report:
+def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link], goes_on: str) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
     from raybench.analysis.prediction.of_study import devices_of_node
+    from raybench.analysis.results import with_left_out
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
@@ -126,8 +129,9 @@ def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     on_a_node = devices_of_node(environment, study)
-    results = analyse(study, records, on_a_node, Around(links, environment))
-    left_out = left_out_words(study, records, len(environment.every_node))
+    results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
+    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
+    results = with_left_out(results, left_out, goes_on)
     return _Report(
         answer_of(results),
         bool(results.complete),

@@ -82,11 +82,12 @@ def _run(
     options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
 ) -> int:
     runner = "" if options.runner == "group" else f" --runner {options.runner}"
+    command = f"scaling{runner}{' --verify' if options.verify else ''}"
     return measure_and_report(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
-        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet),
-        command=f"scaling{runner}{' --verify' if options.verify else ''}",
+        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet, command=command),
+        command=command,
         quiet=options.quiet,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from raybench.analysis import choice
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import late_words, trial_words
+from raybench.plan.curves import curve_trials
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -14,20 +14,8 @@ from raybench.run.session import Session
 
 
 def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
-    """The default and the winners of a search at every world size.
-
-    The default first, at the target: were there time for one more trial only, it would be this one. All
-    of one start of the workers come before the next start.
-    """
-    others = [record for record in winners if not choice.is_default(session.study, record.config)]
-    suggestions = [session.plan.default(), *map(session.plan.suggestion_of, others)]
-    trials = [
-        Trial(request, suggestion.number)
-        for suggestion in suggestions
-        for request in session.plan.curve(suggestion, in_answer=True)
-    ]
-    unique = {trial.request.trial_id: trial for trial in trials}
-    measure_all(session, sorted(unique.values(), key=lambda trial: trial.start))
+    """The default and the winners of a search at every world size."""
+    measure_all(session, curve_trials(session.plan, winners))
 
 
 def measure_all(session: Session, trials: Sequence[Trial]) -> None:
@@ -45,8 +33,8 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
         rest = [each for _, each in still[place:]]
         request = _in_time(session, rest)
         if request is None:
-            words = "; ".join(trial_words(session.study, each.request) for each in rest)
-            session.not_reached.append(f"{len(rest)} trials: {words}")
+            late = [each.request for each in rest]
+            session.not_reached.append(late_words(late, len(trials), "trials of the curves"))
             break
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
@@ -64,7 +52,6 @@ def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
     starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
     steps = [each.request for each in rest if each.request.kind == "steps"]
     in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s)
-    cost_s = session.trial_cost_s(request)
-    if in_time is None and budget.has(cost_s + start_s + confirmation_s + training_s):
-        return request
+    if in_time is None:  # not for all of them: as many as say something
+        return session.shortest(request, fixed_s=start_s + training_s, after_s=confirmation_s)
     return in_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybench.errors import HopelessError
 from raybench.run.confirm import confirm
 from raybench.run.curve import measure_all, measure_curves
 from raybench.run.probe import find_largest_batches
@@ -12,11 +13,18 @@ from raybench.run.worst import take_apart_worst
 
 
 def run_study(session: Session) -> None:
-    """Everything that the plan asks for, as far as the time allows.
+    """Everything that the plan asks for, as far as the time allows; nothing more where all of it would fail.
 
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
     """
+    try:
+        _stages(session)
+    except HopelessError as end:
+        session.notes.append(str(end))
+
+
+def _stages(session: Session) -> None:
     if session.plan.study.knobs.has_max:
         find_largest_batches(session)
         if next(session.plan.study.knobs.grid(session.plan.largest), None) is None:

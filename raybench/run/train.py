@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import late_words, trial_words
 from raybench.plan.trials import Trial
+from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
 
 
@@ -12,13 +13,13 @@ def train(session: Session) -> None:
     requests = session.plan.training()
     if any(session.is_open(request) for request in requests):
         session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
-    late, at_once = list[str](), 0
+    late, at_once = list[StudyRequest](), 0
     for done, request in enumerate(requests):
         if not session.is_open(request):
             continue
         session.make_room(request)
         if not session.budget.has(session.training_cost_s(request)):
-            late.append(trial_words(session.study, request))
+            late.append(request)
         else:
             with session.as_far_as_it_fits(trial_words(session.study, request)):
                 session.begin(Trial(request), done=done, total=len(requests))
@@ -30,4 +31,4 @@ def train(session: Session) -> None:
             "their times are those of a machine that is shared"
         )
     if late:
-        session.not_reached.append(f"{len(late)} training trials: {'; '.join(late)}")
+        session.not_reached.append(late_words(late, len(requests), "trainings"))

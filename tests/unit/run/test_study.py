@@ -325,8 +325,8 @@ def test_a_trial_that_fails_does_not_end_the_study(state):
 
 def test_a_study_whose_every_trial_fails_ends_with_that():
     plan = planned()
-    _, store, _ = run(plan, FakeRunner(fail=lambda _: ("crashed", "no luck")))
-    assert {record.state for record in store.records} == {"crashed"}
+    _, store, _ = run(plan, FakeRunner(fail=lambda _: ("timeout", "no luck")))
+    assert {record.state for record in store.records} == {"timeout"}
     assert {record.request.role for record in store.records} == {"search", "scaling"}
     assert answer_of(analyse(plan.study, store.records)).startswith("no trial completed")
 
