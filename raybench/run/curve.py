@@ -13,13 +13,16 @@ from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
 
 
-def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
-    """The default and the winners of a search at every world size."""
-    measure_all(session, curve_trials(session.plan, winners))
+def measure_curves(session: Session, winners: Sequence[TrialRecord], after_s: float = 0.0) -> None:
+    """The default and the winners of a search at every world size; ``after_s`` as for ``measure_all``."""
+    measure_all(session, curve_trials(session.plan, winners), after_s)
 
 
-def measure_all(session: Session, trials: Sequence[Trial]) -> None:
-    """The trials in their order, as far as the time allows; what it leaves out is named."""
+def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0) -> None:
+    """The trials in their order, as far as the time allows; what it leaves out is named.
+
+    The time is divided with trials that take ``after_s`` and come after them and the confirmation.
+    """
     if not trials:
         return
     session.note_without_profile(trial.request for trial in trials)
@@ -31,7 +34,7 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
         rest = [each for _, each in still[place:]]
-        request = _in_time(session, rest)
+        request = _in_time(session, rest, after_s)
         if request is None:
             late = [each.request for each in rest]
             session.not_reached.append(late_words(late, len(trials), "trials of the curves"))
@@ -41,7 +44,7 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     session.finish()
 
 
-def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
+def _in_time(session: Session, rest: Sequence[Trial], after_s: float) -> StudyRequest | None:
     """The first of ``rest`` with the time for its rounds that it may take; None where it has no time."""
     budget, request = session.budget, rest[0].request
     assert request.kind == "steps"
@@ -51,7 +54,7 @@ def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
     start_s = session.start_cost_s(request)
     starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
     steps = [each.request for each in rest if each.request.kind == "steps"]
-    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s)
+    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s + after_s)
     if in_time is None:  # not for all of them: as many as say something
         return session.shortest(request, fixed_s=start_s + training_s, after_s=confirmation_s)
     return in_time

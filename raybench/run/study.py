@@ -55,9 +55,16 @@ def _search(session: Session) -> None:
         not_reached = search(session)
     if not_reached and session.records():
         left_out = len(session.not_reached)
-        measure_curves(session, ())
+        measure_curves(session, (), after_s=_open_suggestions_s(session))
         del session.not_reached[left_out:]  # the curves come again
         with session.as_far_as_it_fits("the rest of the search"):
             not_reached = search(session)
     if not_reached:
         session.not_reached.append(not_reached)
+
+
+def _open_suggestions_s(session: Session) -> float:
+    """Expected seconds of the suggestions that are still to be made."""
+    tried = sum(each.request.kind == "steps" and each.request.role == "search" for each in session.records())
+    left = session.study.search.trials - tried
+    return left * session.cost_s("search", session.plan.target)

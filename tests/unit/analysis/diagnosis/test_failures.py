@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from raybench.analysis import analyse
 from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.failures import NAMES, failures
+from raybench.analysis.diagnosis.failures import NAMES, failures, not_reached
 from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.results import with_left_out
 from raybench.records.record import State, TrialRecord
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, run_all
@@ -68,13 +68,17 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(
 
 
 def test_what_was_not_reached_is_one() -> None:
-    around = replace(AROUND, left_out=("17 of 18 trials of the curves (2 devices: 17)",))
-    (found,) = failures(measured(*COMPLETE), around)
-    assert found.name == FindingName.NOT_REACHED
-    assert found.evidence == around.left_out[0]
-    assert found.next_step == f"the rest: {GOES_ON}"
-    budgeted = measured_study(SPEC.model_copy(update={"time_budget_seconds": 40.0}), COMPLETE)
-    assert "a time budget that begins anew" in failures(budgeted, around)[0].next_step
+    words = ["17 of 18 trials of the curves (2 devices: 17)"]
+    found = analyse(SPEC, COMPLETE)
+    assert with_left_out(found, [], GOES_ON) is found
+    told = with_left_out(found, words, GOES_ON)
+    (late,) = told.findings[len(found.findings) :]
+    assert late in told.diagnosis
+    assert (late.name, late.evidence, late.next_step) == (
+        FindingName.NOT_REACHED, words[0], f"the rest: {GOES_ON}",
+    )  # fmt: skip
+    budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
+    assert "a time budget that begins anew" in not_reached(budgeted, words, GOES_ON).next_step
 
 
 def test_a_study_without_failures_has_none() -> None:
