@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.diagnosis.failures import NAMES
-from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
@@ -44,11 +44,11 @@ def print_summary(results: StudyResults, console: Console) -> None:
 
 
 def _print_failures(results: StudyResults, console: Console) -> None:
-    """What there are no numbers of: how many trials, why, where in the code, what to do."""
+    """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     from rich.text import Text
 
     for each in results.findings:
-        if each.name not in WITHOUT_NUMBERS:
+        if each.name not in WITHOUT_NUMBERS or each.severity is Severity.NOTE:
             continue
         console.print(Text(f"{each.name}: {each.evidence}"))
         for frame in each.frames:

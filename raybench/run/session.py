@@ -258,9 +258,15 @@ class Session:
 
     def shortest(self, request: StepsRequest, *, fixed_s: float, after_s: float) -> StepsRequest | None:
         """``request`` with the least time that says something: see ``Budget.shortest``."""
+        return self._shortest(request, self.trial_cost_s(request), fixed_s, after_s)
+
+    def _shortest(
+        self, request: StepsRequest, cost_s: float, fixed_s: float, after_s: float
+    ) -> StepsRequest | None:
         processes_s = self.budget.processes_s
-        expected_s = self.trial_cost_s(request) - processes_s
-        return self.budget.shortest(request, expected_s, after_s, fixed_s + processes_s)
+        if processes_s:  # of what comes after it too, and they cannot be cut
+            fixed_s, after_s = fixed_s + after_s, 0.0
+        return self.budget.shortest(request, cost_s - processes_s, after_s, fixed_s + processes_s)
 
     def suggestion_in_time(self, number: int) -> StepsRequest | None:
         """The request of a suggestion, with the time for its rounds; ``number`` are still to be made.
@@ -277,8 +283,7 @@ class Session:
         in_time = self.budget.in_time(request, expected_s, steps_s, fixed_s)
         if in_time is not None:
             return in_time
-        fixed_s = processes_s + self.training_reserve_s()
-        return self.budget.shortest(request, expected_s, reserve_s, fixed_s)
+        return self._shortest(request, expected_s + processes_s, self.training_reserve_s(), reserve_s)
 
     def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[StudyRequest]) -> float:
         """Seconds that ``requests`` take, of which each takes its part of ``costs_s``."""

@@ -18,7 +18,7 @@ NAMES: dict[State, FindingName] = {
     "oom": FindingName.OUT_OF_MEMORY,
     "invalid": FindingName.REFUSED,
 }
-MOST_NAMED = 2  # trials of one cause
+MOST_NAMED = 1  # trials of one cause
 GOES_ON = "--resume --output DIR"
 
 

@@ -41,8 +41,7 @@ def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
     assert found.name == FindingName.CRASHED
     assert found.severity == Severity.WARNING
     assert found.evidence == (
-        "3 of 4 trials (2 devices, batch 64; 2 devices, batch 128; and 1 more): "
-        "rank 1: ValueError: 64 samples"
+        "3 of 4 trials (2 devices, batch 64; and 2 more): rank 1: ValueError: 64 samples"
     )
     assert found.frames[0] == "own.py:7, in loss: raise"
     assert found.next_step == f"mend it, then: {GOES_ON} --retry crashed"
