@@ -211,5 +211,6 @@ def _finding_lines(
             lines += [f"  - {_text(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
-        lines += ["", f"{_text(advice_of(group[0], verified))}.", ""]
+        typed = f" `{group[0].command}`" if group[0].command else ""
+        lines += ["", f"{_text(advice_of(group[0], verified))}.{typed}", ""]
     return lines

@@ -52,11 +52,10 @@ def _print_failures(results: StudyResults, console: Console) -> None:
             continue
         console.print(Text(f"{each.name}: {each.evidence}"))
         for frame in each.frames:
-            console.print(Text(f"    {frame}"))
-        words, _, command = each.next_step.rpartition(": ")
-        console.print(Text(f"  {words}:" if words else f"  {command}"))
-        if words:
-            console.print(Text(f"    {command}"), soft_wrap=True)  # it is copied as one line
+            console.print(Text(f"    {frame}", no_wrap=True, overflow="ellipsis"))
+        console.print(Text(f"  next: {each.next_step}"))
+        if each.command:
+            console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 
 def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:

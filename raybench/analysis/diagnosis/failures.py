@@ -20,6 +20,17 @@ NAMES: dict[State, FindingName] = {
 }
 MOST_NAMED = 1  # trials of one cause
 GOES_ON = "--resume --output DIR"
+NEXT_STEPS: dict[State, str] = {
+    "crashed": "mend it, then try what crashed again, and the rest",
+    "timeout": "if it does not hang, try again with more time",
+    "oom": "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again",
+    "invalid": "another value of what the reason names",
+}
+AGAIN: dict[State, str] = {
+    "crashed": "--retry crashed",
+    "timeout": "--retry timeout --set measure.timeout_seconds=SECONDS",
+    "oom": "--retry oom",
+}
 
 
 def failures(results: MeasuredStudy, around: Around) -> list[Finding]:
@@ -39,8 +50,9 @@ def not_reached(study: Study, left_out: Sequence[str], goes_on: str) -> Finding:
         Severity.WARNING,
         "",
         "; ".join(left_out),
-        f"the rest{budget}: {goes_on or GOES_ON}",
+        f"measure the rest{budget}",
         {},
+        command=goes_on or GOES_ON,
     )
 
 
@@ -58,19 +70,8 @@ def _failed(
         Severity.PROBLEM if nothing else severity,
         first.trial_id,
         f"{asked}{whose}: {' '.join((first.reason or '').split())}",
-        _next_step(first.state, around.goes_on or GOES_ON),
+        NEXT_STEPS[first.state],
         {"num_trials": float(len(group))},
+        command=f"{around.goes_on or GOES_ON} {AGAIN[first.state]}" if first.state in AGAIN else "",
         frames=first.frames,
     )
-
-
-def _next_step(state: State, goes_on: str) -> str:
-    steps = {
-        "crashed": f"mend it, then: {goes_on} --retry crashed",
-        "timeout": f"more time, if it does not hang: {goes_on} --retry timeout "
-        "--set measure.timeout_seconds=SECONDS",
-        "oom": "a smaller batch, accumulation or activation_checkpointing; if others had the memory: "
-        f"{goes_on} --retry oom",
-        "invalid": "another value of what the reason names",
-    }
-    return steps[state]

@@ -78,6 +78,7 @@ class Finding:
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
+    command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 
 

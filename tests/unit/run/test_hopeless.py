@@ -75,7 +75,7 @@ def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
     assert found.name == FindingName.CRASHED
     assert found.severity == "problem"
     assert found.frames == WHERE
-    assert found.next_step.endswith("--retry crashed")
+    assert found.command.endswith("--retry crashed")
 
 
 @pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])

@@ -44,7 +44,7 @@ def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
         "3 of 4 trials (2 devices, batch 64; and 2 more): rank 1: ValueError: 64 samples"
     )
     assert found.frames[0] == "own.py:7, in loss: raise"
-    assert found.next_step == f"mend it, then: {GOES_ON} --retry crashed"
+    assert found.command == f"{GOES_ON} --retry crashed"
 
 
 def test_another_place_is_another_cause() -> None:
@@ -63,7 +63,7 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(
     assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
     assert "planted" in alone.evidence
     assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
-    assert state == "invalid" or f"--retry {state}" in alone.next_step
+    assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
 
 
 def test_what_was_not_reached_is_one() -> None:
@@ -73,9 +73,7 @@ def test_what_was_not_reached_is_one() -> None:
     told = with_left_out(found, words, GOES_ON)
     (late,) = told.findings[len(found.findings) :]
     assert late in told.diagnosis
-    assert (late.name, late.evidence, late.next_step) == (
-        FindingName.NOT_REACHED, words[0], f"the rest: {GOES_ON}",
-    )  # fmt: skip
+    assert (late.name, late.evidence, late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
     budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
     assert "a time budget that begins anew" in not_reached(budgeted, words, GOES_ON).next_step
 
