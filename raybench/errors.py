@@ -65,6 +65,10 @@ class GroupLostError(RaybenchError):
     """The worker group died before the trial began: a new group can be started, and asked again."""
 
 
+class HopelessError(RaybenchError):
+    """A study's first trial failed, and so does every other setting, in the same way: no more is asked."""
+
+
 class InvalidTrialError(RaybenchError):
     """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
@@ -14,7 +14,8 @@ from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, wo
 from raybench.analysis.cure import Cure, cure
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
-from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.diagnosis.failures import not_reached
+from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.diagnosis.verifications import Verification, verifications
 from raybench.analysis.estimates.epochs import restart_time
@@ -71,6 +72,20 @@ class StudyResults(MeasuredStudy):
     experiment: PublishedExperiment | None  # that the study repeats
     published: tuple[Pair, ...]
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
+
+    @property
+    def winners(self) -> list[TrialRecord]:
+        """What was chosen: the best suggestion, of several objectives the Pareto front."""
+        chosen = [each.record for each in self.pareto]
+        return chosen or ([self.best.record] if self.best else [])
+
+
+def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
+    """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
+    if not left_out:
+        return results
+    late = not_reached(results.study, left_out, goes_on)
+    return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
 
 
 def analyse(

@@ -6,19 +6,21 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from raybench.analysis.labels import trial_words, weights_words
+from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.display import clock_words
+from raybench.plan.estimate import TimeEstimate, estimate
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
+from raybench.spec.workloads import FactorySpec
 
 
-def print_plan(plan: Plan, console: Console, *, verify: bool = False) -> None:
-    """World sizes, trials, the values to explore, the time."""
-    for line in plan_lines(plan, verify=verify):
+def print_plan(plan: Plan, console: Console, *, verify: bool = False, own_processes: bool = False) -> None:
+    """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
+    for line in plan_lines(plan, verify=verify, own_processes=own_processes):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def plan_lines(plan: Plan, *, verify: bool = False) -> Iterator[str]:
+def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:
     """The same, line by line."""
     study = plan.study
     yield from filter(None, [weights_words(study)])
@@ -27,16 +29,57 @@ def plan_lines(plan: Plan, *, verify: bool = False) -> Iterator[str]:
     if study.knobs.has_max:
         yield _largest_batch_words(plan)
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
+    yield from _batch_lines(plan)
     for request in plan.training():
-        yield f"training: {request.trial_id}  {trial_words(study, request)}"
+        rate = study.optimizer.learning_rate * request.training.learning_rate_factor(
+            request.config.global_batch_size, request.reference_batch
+        )
+        yield (
+            f"training: {request.trial_id}  {trial_words(study, request)}, "
+            f"global batch {request.config.global_batch_size:,}, learning rate {rate:g}"
+        )
     yield from _more_trainings_lines(plan)
     if verify:
         yield _verify_words(plan)
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
+    yield _time_words(plan, own_processes=own_processes)
     if study.time_budget_seconds:
-        yield f"time budget: {clock_words(study.time_budget_seconds)}"
+        shorter = estimate(plan, own_processes=own_processes).most_s > study.time_budget_seconds
+        cut = "; where that is not enough trials are shortened, then left out" if shorter else ""
+        yield f"time budget: {clock_words(study.time_budget_seconds)}{cut}"
+
+
+def _batch_lines(plan: Plan) -> Iterator[str]:
+    """The learning rate of the steps, and the default's global batch at every world size."""
+    study, default = plan.study, plan.default()
+    own = (
+        ", unless the factory has an optimizer of its own" if isinstance(study.workload, FactorySpec) else ""
+    )
+    yield f"optimizer: {study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}{own}"
+    batches = {each.config.world_size: each.config.global_batch_size for each in plan.curve(default)}
+    if study.search.method == "optuna" and not study.knobs.has_max:  # else each trial says it
+        named = ", ".join(f"{batch:,} on {devices_words(size)}" for size, batch in sorted(batches.items()))
+        yield f"global batch of the default: {named}"
+
+
+def _time_words(plan: Plan, *, own_processes: bool) -> str:
+    """An estimate, called one: what it is of, and what is not in it."""
+    found, study = estimate(plan, own_processes=own_processes), plan.study
+    fixed = study.measure.steps is not None
+    most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
+    missing = ["the trainings"] if study.training is not None else []
+    missing += ["the search for the largest batch"] if study.knobs.has_max else []
+    without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
+    least = f"estimated time: {clock_words(found.least_s)}"
+    to = " at least" if fixed else f" to {clock_words(found.most_s)}"
+    return f"{least}{to}, for about {found.num_trials} trials of {most}, {_starts(found)}{without}"
+
+
+def _starts(found: TimeEstimate) -> str:
+    groups = "one start" if found.num_starts == 1 else f"{found.num_starts} starts"
+    return f"{groups} of the workers and the report"
 
 
 def left_out_words(plan: Plan) -> list[str]:
@@ -93,4 +136,6 @@ def _grid_lines(plan: Plan) -> Iterator[str]:
         "then the confirmation of the best against the default"
     )
     for request in requests:
-        yield f"  {request.trial_id}  {trial_words(study, request)}"
+        batch = request.config.global_batch_size
+        told = "" if batch == request.config.setting.batch_size else f", global batch {batch:,}"
+        yield f"  {request.trial_id}  {trial_words(study, request)}{told}"

@@ -80,6 +80,7 @@ class _Report:
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
     hint: str = ""  # what else is in the report
+    told: Sequence[str] = ()  # notes that stand in it
 
 
 def write_and_print(
@@ -89,17 +90,19 @@ def write_and_print(
     *,
     quiet: bool = False,
     links: Mapping[LinkKey, Link] | None = None,
+    command: str = "scaling",
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``links``: of a sweep of the same devices, for the diagnosis.
+    ``links``: of a sweep of the same devices, for the diagnosis. ``command`` goes on where a study stopped.
     """
-    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {})
+    goes_on = resume_command(store.path, command)
+    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {}, goes_on, quiet=quiet)
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
         report.print_summary(console)
-    for note in notes:
+    for note in (each for each in notes if each not in report.told):
         console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     if report.hint and not quiet:
         console.print(f"\n{report.hint}", soft_wrap=True, highlight=False, markup=False)
@@ -115,10 +118,13 @@ def write_and_print(
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report:
+def _of_study(
+    store: ResultsDirectory, links: Mapping[LinkKey, Link], goes_on: str, *, quiet: bool
+) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
     from raybench.analysis.prediction.of_study import devices_of_node
+    from raybench.analysis.results import with_left_out
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
@@ -126,14 +132,16 @@ def _of_study(store: ResultsDirectory, links: Mapping[LinkKey, Link]) -> _Report
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     on_a_node = devices_of_node(environment, study)
-    results = analyse(study, records, on_a_node, Around(links, environment))
-    left_out = left_out_words(study, records, len(environment.every_node))
+    results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
+    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
+    results = with_left_out(results, left_out, goes_on)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
         hint(results),
+        [] if quiet else [not_reached_words(each) for each in left_out],
     )
 
 
@@ -148,6 +156,11 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
         lambda console: print_sweep(results, console),
         lambda environment: write_sweep_report(store.path, results, environment),
     )
+
+
+def not_reached_words(what: str) -> str:
+    """A note that ``what`` was left out."""
+    return f"not reached: {what}"
 
 
 def resume_command(path: Path, command: str) -> str:

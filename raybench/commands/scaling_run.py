@@ -16,7 +16,7 @@ from raybench.commands.exit_codes import DONE, INTERRUPTED
 from raybench.commands.gauges import StudyGauges
 from raybench.commands.measuring import measure_and_report, run_and_end, teller
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import write_and_print
+from raybench.commands.report import not_reached_words, write_and_print
 from raybench.commands.results import DEFAULT_FOLDER, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
@@ -69,7 +69,7 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
-        print_plan(plan, console, verify=options.verify)
+        print_plan(plan, console, verify=options.verify, own_processes=options.runner == "tune")
         return DONE
     if plan.study.training is not None:
         refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
@@ -82,11 +82,12 @@ def _run(
     options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
 ) -> int:
     runner = "" if options.runner == "group" else f" --runner {options.runner}"
+    command = f"scaling{runner}{' --verify' if options.verify else ''}"
     return measure_and_report(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
-        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet),
-        command=f"scaling{runner}{' --verify' if options.verify else ''}",
+        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet, command=command),
+        command=command,
         quiet=options.quiet,
     )
 
@@ -135,9 +136,10 @@ def _measure(
         run_and_end(runner, run)
     finally:
         storage.cleanup()
-    budget = clock_words(plan.study.time_budget_seconds or 0)
-    late = [f"not reached within the time budget of {budget}: {what}" for what in session.not_reached]
-    return session.notes + late
+    if not session.not_reached:
+        return session.notes
+    spent = f"the time budget of {clock_words(plan.study.time_budget_seconds or 0)} is spent"
+    return [*session.notes, spent, *map(not_reached_words, session.not_reached)]
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:

@@ -8,12 +8,17 @@ from statistics import fmean
 from time import monotonic
 
 from raybench.analysis.estimates.epochs import epochs_time
+from raybench.analysis.estimates.stopping import LEAST_ROUNDS
+from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest
 from raybench.spec.knobs import Setting
 
-ROUNDS_SHARE = 0.7  # of a trial's time; the rest is set-up, warm-up and what is measured beside the rounds
-LEAST_SHARE = 0.5  # of the time that trials are expected to take: with less some are left out
+# Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured beside the rounds.
+ROUNDS_SHARE = 0.7
+# Of rounds: blocks shrink to fit ten into the time, and shorter ones than these leave say nothing. With less
+# time than that for each trial some are left out.
+LEAST_ROUNDS_S = 2.0
 ALONE = 0.45  # a trial on one device, in trials on several
 # What a trial of one role costs in trials of another, until one of its own was seen: a trial of the curve
 # has all variants, a confirmation has two synchronised ones, and a search may ask for wider intervals. As in
@@ -29,6 +34,8 @@ COST_IN_SEARCHES: dict[StepsRole, float] = {
 # The default's trial of a search, by which buckets are predicted, in those of other suggestions.
 COST_OF_PREDICTING = 1.7
 
+MOST_BESIDE = 0.9  # of a trial's time
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -38,6 +45,8 @@ class _Seen:
     alone: bool  # on one device
     settings: tuple[Setting, ...]
     seconds: float
+    beside_s: float  # of these: not of its rounds
+    least_rounds_s: float  # its rounds can hardly be shorter
 
 
 @dataclass
@@ -87,12 +96,17 @@ class Budget:
         """Learn how long a trial took beside its own time, to start and end its processes."""
         self._processes_s.append(seconds)
 
-    def took(self, request: StepsRequest, seconds: float) -> None:
-        """Learn how long a trial took."""
-        alone = request.config.world_size == 1
+    def took(self, request: StepsRequest, wall_time_s: float, steps: StepsResult, max_seconds: float) -> None:
+        """Learn how long a complete trial took, as if its rounds had had ``max_seconds``, all their time."""
+        was_cut = steps.stopped_by == "max_seconds"
+        seconds = wall_time_s + (max_seconds - request.measure.max_seconds if was_cut else 0.0)
+        beside_s = max(wall_time_s - steps.measure_s, 0.0)
+        alone, rounds = request.config.world_size == 1, len(steps.rounds)
+        in_haste = rounds < request.measure.min_rounds  # steps are long, blocks as short as they get
+        least_s = LEAST_ROUNDS * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
         if request.role == "search" and "local" in request.variants:
-            seconds /= COST_OF_PREDICTING
-        self._seen.append(_Seen(request.role, alone, request.settings, seconds))
+            seconds, beside_s = seconds / COST_OF_PREDICTING, beside_s / COST_OF_PREDICTING
+        self._seen.append(_Seen(request.role, alone, request.settings, seconds, beside_s, least_s))
 
     def cost(
         self, role: StepsRole, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
@@ -129,11 +143,43 @@ class Budget:
         if left_s is None or steps_s + fixed_s <= left_s:
             return request
         share = (left_s - fixed_s) / steps_s
-        if share < LEAST_SHARE:
+        if share < self._least_share(request, expected_s):
             return None
-        rounds_s = min(expected_s * (share - (1 - ROUNDS_SHARE)), request.measure.max_seconds)
-        measure = request.measure.model_copy(update={"max_seconds": rounds_s})
+        return self._cut(request, expected_s, share)
+
+    def shortest(
+        self, request: StepsRequest, expected_s: float, after_s: float, fixed_s: float = 0.0
+    ) -> StepsRequest | None:
+        """``request`` with the least time for its rounds in which it says something; None without that.
+
+        After it come trials of steps that are expected to take ``after_s``, cut as it is, and ``fixed_s`` of
+        what cannot be cut short.
+        """
+        share = self._least_share(request, expected_s)
+        if not self.has(share * (expected_s + after_s) + fixed_s):
+            return None
+        return self._cut(request, expected_s, share)
+
+    def _cut(self, request: StepsRequest, expected_s: float, share: float) -> StepsRequest:
+        """``request`` in this share of the time that it is expected to take: its rounds are cut."""
+        rounds_s = max(expected_s * (share - self._beside_share), LEAST_ROUNDS_S)
+        cut = {"max_seconds": min(rounds_s, request.measure.max_seconds)}
+        measure = request.measure.model_copy(update=cut)
         return request.model_copy(update={"measure": measure})
+
+    @property
+    def _beside_share(self) -> float:
+        """Of a trial's time, what is not of its rounds."""
+        if not self._seen:
+            return 1 - ROUNDS_SHARE
+        return fmean(min(seen.beside_s / seen.seconds, MOST_BESIDE) for seen in self._seen)
+
+    def _least_share(self, request: StepsRequest, expected_s: float) -> float:
+        """Of the time that it is expected to take, without which a trial says nothing."""
+        if request.measure.steps is not None or not expected_s:  # a fixed number of rounds cannot be cut
+            return 1.0
+        rounds_s = max((seen.least_rounds_s for seen in self._seen[-1:]), default=LEAST_ROUNDS_S)
+        return min(self._beside_share + rounds_s / expected_s, 1.0)
 
     def _searched(self, settings: Sequence[Setting]) -> float | None:
         """Mean seconds of the search's trials of ``settings``, or of all of them; None without any."""

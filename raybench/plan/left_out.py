@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.errors import RequestError
 from raybench.machine.resources import DeviceKind, Resources
+from raybench.plan.curves import CONFIRMATION, confirmations, curve_trials
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
@@ -17,11 +18,14 @@ from raybench.records.requests import StudyRequest
 from raybench.spec.study import Study
 
 
-def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int = 1) -> list[str]:
-    """Counted and named in short: "5 of 18 trials of the curves (4 devices: 3, 2 devices: 2)".
+def left_out_words(
+    study: Study, records: Sequence[TrialRecord], num_nodes: int = 1, winners: Sequence[TrialRecord] = ()
+) -> list[str]:
+    """Counted and named in short: "5 of 18 trials of the curves (2 devices: 2, 4 devices: 3)".
 
-    ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured
-    it. Trials that were asked and failed are not left out, nor are suggestions beyond the points that fit.
+    ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
+    ``winners`` what it found best, whose curves and confirmation belong to it. Trials that were asked and
+    failed are not left out, nor are suggestions beyond the points that fit.
     """
     if not records:
         return []
@@ -35,24 +39,24 @@ def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int 
     except RequestError as error:
         return [f"not known: from its records the study cannot be planned again ({error})"]
     known, words = {record.trial_id for record in records}, []
-    kinds: dict[str, Sequence[StudyRequest]] = {
-        "trials of the curves": [] if study.knobs.has_max else [trial.request for trial in plan.trials()],
-        "trainings": [] if study.knobs.has_max else plan.training(records),
-    }
-    if study.search.method == "optuna":
+    is_search, has_max = study.search.method == "optuna", study.knobs.has_max
+    if is_search:
         tried = {record.suggestion for record in records if record.request.role == "search"}
         num_tried = len(tried - {None})
         missing = _num_open(plan, records, study.search.trials - num_tried)
         words += [f"{missing} of {num_tried + missing} suggestions"] if missing > 0 else []
-        del kinds["trials of the curves"]  # of the default and of a winner that is not known before
+    if has_max:  # what "max" stands for may not be known
+        return words
+    trials = curve_trials(plan, winners) if is_search else plan.trials()
+    kinds: dict[str, Sequence[StudyRequest]] = {
+        "trials of the curves": [trial.request for trial in trials],
+        "trainings": plan.training(records),
+    }
     for name, requests in kinds.items():
         late = [each for each in requests if each.trial_id not in known]
-        if late:
-            where = Counter(each.config.world_size for each in late)
-            named = ", ".join(
-                f"{size} device{'s' if size > 1 else ''}: {n}" for size, n in sorted(where.items())
-            )
-            words.append(f"{len(late)} of {len(requests)} {name} ({named})")
+        words += [late_words(late, len(requests), name)] if late else []
+    if any(each.trial_id not in known for each in confirmations(plan, winners)):
+        words.append(CONFIRMATION)
     return words
 
 

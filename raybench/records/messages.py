@@ -84,6 +84,7 @@ class Outcome:
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()  # of all ranks
     notes: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
@@ -122,6 +123,7 @@ class Outcome:
             started_at=started_at,
             wall_time_s=self.wall_time_s,
             notes=self.notes,
+            frames=self.frames,
             result=self.result,
         )
 

@@ -6,7 +6,8 @@ History of the schema, newest first; a raybench reads its own version only:
 
 4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
    every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
-   since, and absent in older records of this version: ``gradient_timeline`` of a result of steps; ``notes``.
+   since, and absent in older records of this version: ``gradient_timeline`` of a result of steps; ``notes``;
+   ``frames``.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
    ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
    ``start``, part of the id from 1 on.
@@ -55,6 +56,7 @@ class TrialRecord(Frozen):
     started_at: str  # ISO 8601, UTC
     wall_time_s: Duration
     notes: tuple[str, ...] = ()  # what the trial changed for its whole process, and was put back
+    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     result: TrialResult | None = None
 
     @property

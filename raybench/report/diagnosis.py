@@ -205,8 +205,12 @@ def _finding_lines(
     lines = []
     for name, group in findings:
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
-        lines += [f"- trial `{each.trial_id}`: {_text(each.evidence)}" for each in group[:MOST_OF_A_KIND]]
+        for each in group[:MOST_OF_A_KIND]:
+            whose = f"trial `{each.trial_id}`: " if each.trial_id else ""
+            lines.append(f"- {whose}{_text(each.evidence)}")
+            lines += [f"  - {_text(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
-        lines += ["", f"{_text(advice_of(group[0], verified))}.", ""]
+        typed = f" `{group[0].command}`" if group[0].command else ""
+        lines += ["", f"{_text(advice_of(group[0], verified))}.{typed}", ""]
     return lines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raybench.analysis.diagnosis.failures import NAMES
+from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 TERMINAL_WIDTH, MOST_WIDTH = 80, 100
 MOST_TERMINAL_ROWS = 12
+WITHOUT_NUMBERS = frozenset({*NAMES.values(), FindingName.NOT_REACHED})
 
 
 def print_summary(results: StudyResults, console: Console) -> None:
@@ -36,7 +39,23 @@ def print_summary(results: StudyResults, console: Console) -> None:
         console.print(terminal_table(results, min(console.width, MOST_WIDTH)))
     for line in verification_lines(results):
         console.print(Text(line))
+    _print_failures(results, console)
     console.print(Text(answer_of(results), style="bold"))
+
+
+def _print_failures(results: StudyResults, console: Console) -> None:
+    """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
+    from rich.text import Text
+
+    for each in results.findings:
+        if each.name not in WITHOUT_NUMBERS or each.severity is Severity.NOTE:
+            continue
+        console.print(Text(f"{each.name}: {each.evidence}"))
+        for frame in each.frames:
+            console.print(Text(f"    {frame}", no_wrap=True, overflow="ellipsis"))
+        console.print(Text(f"  next: {each.next_step}"))
+        if each.command:
+            console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 
 def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:

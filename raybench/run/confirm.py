@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis import choice
+from raybench.plan.curves import CONFIRMATION
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
@@ -29,10 +30,9 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         in_time = session.in_time(
             [request], fixed_s=session.training_reserve_s(), steps_s=session.verification_cost_s()
         )
-        what = "the confirmation of the best suggestion against the default"
         if session.is_open(request) and in_time is None:
-            session.not_reached.append(what)
+            session.not_reached.append(CONFIRMATION)
             return
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
-        with session.as_far_as_it_fits(what):
+        with session.as_far_as_it_fits(CONFIRMATION):
             session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from raybench.analysis import choice
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import late_words, trial_words
+from raybench.plan.curves import curve_trials
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
 
 
-def measure_curves(session: Session, winners: Sequence[TrialRecord]) -> None:
-    """The default and the winners of a search at every world size.
+def measure_curves(session: Session, winners: Sequence[TrialRecord], after_s: float = 0.0) -> None:
+    """The default and the winners of a search at every world size; ``after_s`` as for ``measure_all``."""
+    measure_all(session, curve_trials(session.plan, winners), after_s)
 
-    The default first, at the target: were there time for one more trial only, it would be this one. All
-    of one start of the workers come before the next start.
+
+def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0) -> None:
+    """The trials in their order, as far as the time allows; what it leaves out is named.
+
+    The time is divided with trials that take ``after_s`` and come after them and the confirmation.
     """
-    others = [record for record in winners if not choice.is_default(session.study, record.config)]
-    suggestions = [session.plan.default(), *map(session.plan.suggestion_of, others)]
-    trials = [
-        Trial(request, suggestion.number)
-        for suggestion in suggestions
-        for request in session.plan.curve(suggestion, in_answer=True)
-    ]
-    unique = {trial.request.trial_id: trial for trial in trials}
-    measure_all(session, sorted(unique.values(), key=lambda trial: trial.start))
-
-
-def measure_all(session: Session, trials: Sequence[Trial]) -> None:
-    """The trials in their order, as far as the time allows; what it leaves out is named."""
     if not trials:
         return
     session.note_without_profile(trial.request for trial in trials)
@@ -43,17 +34,17 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
         rest = [each for _, each in still[place:]]
-        request = _in_time(session, rest)
+        request = _in_time(session, rest, after_s)
         if request is None:
-            words = "; ".join(trial_words(session.study, each.request) for each in rest)
-            session.not_reached.append(f"{len(rest)} trials: {words}")
+            late = [each.request for each in rest]
+            session.not_reached.append(late_words(late, len(trials), "trials of the curves"))
             break
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
 
 
-def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
+def _in_time(session: Session, rest: Sequence[Trial], after_s: float) -> StudyRequest | None:
     """The first of ``rest`` with the time for its rounds that it may take; None where it has no time."""
     budget, request = session.budget, rest[0].request
     assert request.kind == "steps"
@@ -63,8 +54,7 @@ def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:
     start_s = session.start_cost_s(request)
     starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
     steps = [each.request for each in rest if each.request.kind == "steps"]
-    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s)
-    cost_s = session.trial_cost_s(request)
-    if in_time is None and budget.has(cost_s + start_s + confirmation_s + training_s):
-        return request
+    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s + after_s)
+    if in_time is None:  # not for all of them: as many as say something
+        return session.shortest(request, fixed_s=start_s + training_s, after_s=confirmation_s)
     return in_time

@@ -40,16 +40,15 @@ def search(session: Session) -> str:
     while len(tried) + len(asked) < trials:
         while asked and not session.has_room(plan.search(plan.default())):
             hear()
-        # the first one shows what trials cost: until then the reserve is the worst case of each
-        reserve_s = session.search_reserve_s() if session.budget.knows else 0.0
-        expected_s = session.cost_s("search", plan.target) + reserve_s + session.training_reserve_s()
-        if not session.budget.has(expected_s):
-            not_reached = f"{trials - len(tried) - len(asked)} of {trials} suggestions"
+        left = trials - len(tried) - len(asked)
+        in_time = session.suggestion_in_time(left)
+        if in_time is None:
+            not_reached = f"{left} of {trials} suggestions"
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are under way
             break
-        request = plan.search(suggestion)
+        request = plan.search(suggestion).model_copy(update={"measure": in_time.measure})
         asked[request.trial_id] = suggestion
         session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
     while asked:

@@ -13,7 +13,7 @@ from raybench.analysis import choice
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.labels import trial_words
-from raybench.errors import NoRoomError
+from raybench.errors import HopelessError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
 from raybench.plan.budget import Budget
@@ -21,6 +21,7 @@ from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
+from raybench.run.hopeless import fails_elsewhere
 from raybench.run.under_way import UnderWay
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
@@ -78,6 +79,7 @@ class Session:
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
+    _looked_at_others: bool = False  # whether the first failure was held against other settings
 
     def __post_init__(self) -> None:
         self._under_way = UnderWay(
@@ -155,12 +157,23 @@ class Session:
         if outcome.files:
             self.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
-            # without the start of its processes, and as if its rounds had not been cut short
-            cut_s = self.plan.study.measure.max_seconds - request.measure.max_seconds
-            was_cut = record.steps.stopped_by == "max_seconds"
-            self.budget.took(request, outcome.wall_time_s + (cut_s if was_cut else 0.0))
+            # without the start of its processes
+            self.budget.took(request, outcome.wall_time_s, record.steps, self.plan.study.measure.max_seconds)
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
+        if record.state == "crashed" and not self.num_under_way:
+            self._end_if_hopeless(record)
         return record
+
+    def _end_if_hopeless(self, record: TrialRecord) -> None:
+        """Raise ``HopelessError`` where nothing has completed and all other settings fail as ``record``."""
+        if self._looked_at_others or any(each.state == "complete" for each in self.store.latest().values()):
+            return
+        self._looked_at_others = True
+        elsewhere = fails_elsewhere(self.plan, record, self._under_way.aside)
+        if elsewhere:
+            reason = f"{record.reason} (whatever the setting: on one device alone too, with {elsewhere})"
+            self.store.append(record.model_copy(update={"reason": reason}))
+            raise HopelessError("no more was asked: the first trial failed, and would whatever the setting")
 
     @contextmanager
     def as_far_as_it_fits(self, what: str) -> Iterator[None]:
@@ -242,6 +255,35 @@ class Session:
         steps_s += self._side_by_side_s(costs_s, asked)
         fixed_s += self._side_by_side_s([processes_s] * len(asked), asked)
         return self.budget.in_time(rest[0], costs_s[0], steps_s, fixed_s)
+
+    def shortest(self, request: StepsRequest, *, fixed_s: float, after_s: float) -> StepsRequest | None:
+        """``request`` with the least time that says something: see ``Budget.shortest``."""
+        return self._shortest(request, self.trial_cost_s(request), fixed_s, after_s)
+
+    def _shortest(
+        self, request: StepsRequest, cost_s: float, fixed_s: float, after_s: float
+    ) -> StepsRequest | None:
+        processes_s = self.budget.processes_s
+        if processes_s:  # of what comes after it too, and they cannot be cut
+            fixed_s, after_s = fixed_s + after_s, 0.0
+        return self.budget.shortest(request, cost_s - processes_s, after_s, fixed_s + processes_s)
+
+    def suggestion_in_time(self, number: int) -> StepsRequest | None:
+        """The request of a suggestion, with the time for its rounds; ``number`` are still to be made.
+
+        Time is kept for what comes after the search, cut as short as this one. None where there is none.
+        """
+        request, processes_s = self.plan.search(self.plan.default()), self.budget.processes_s
+        # the first one shows what trials cost: until then the reserve is the worst case of each
+        reserve_s = self.search_reserve_s() if self.budget.knows else 0.0
+        expected_s = self.cost_s("search", self.plan.target) - processes_s
+        left = [request] * number
+        steps_s = self._side_by_side_s([expected_s] * number, left) + reserve_s
+        fixed_s = self._side_by_side_s([processes_s] * number, left) + self.training_reserve_s()
+        in_time = self.budget.in_time(request, expected_s, steps_s, fixed_s)
+        if in_time is not None:
+            return in_time
+        return self._shortest(request, expected_s + processes_s, self.training_reserve_s(), reserve_s)
 
     def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[StudyRequest]) -> float:
         """Seconds that ``requests`` take, of which each takes its part of ``costs_s``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybench.errors import HopelessError
 from raybench.run.confirm import confirm
 from raybench.run.curve import measure_all, measure_curves
 from raybench.run.probe import find_largest_batches
@@ -12,11 +13,18 @@ from raybench.run.worst import take_apart_worst
 
 
 def run_study(session: Session) -> None:
-    """Everything that the plan asks for, as far as the time allows.
+    """Everything that the plan asks for, as far as the time allows; nothing more where all of it would fail.
 
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
     """
+    try:
+        _stages(session)
+    except HopelessError as end:
+        session.notes.append(str(end))
+
+
+def _stages(session: Session) -> None:
     if session.plan.study.knobs.has_max:
         find_largest_batches(session)
         if next(session.plan.study.knobs.grid(session.plan.largest), None) is None:
@@ -47,9 +55,16 @@ def _search(session: Session) -> None:
         not_reached = search(session)
     if not_reached and session.records():
         left_out = len(session.not_reached)
-        measure_curves(session, ())
+        measure_curves(session, (), after_s=_open_suggestions_s(session))
         del session.not_reached[left_out:]  # the curves come again
         with session.as_far_as_it_fits("the rest of the search"):
             not_reached = search(session)
     if not_reached:
         session.not_reached.append(not_reached)
+
+
+def _open_suggestions_s(session: Session) -> float:
+    """Expected seconds of the suggestions that are still to be made."""
+    tried = sum(each.request.kind == "steps" and each.request.role == "search" for each in session.records())
+    left = session.study.search.trials - tried
+    return left * session.cost_s("search", session.plan.target)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import late_words, trial_words
 from raybench.plan.halving import with_rungs
 from raybench.plan.trials import Trial
+from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
 
 
@@ -13,7 +14,7 @@ def train(session: Session) -> None:
     requests = session.plan.training(session.records())
     if any(session.is_open(request) for request in requests):
         session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
-    late, at_once = list[str](), 0
+    late, at_once = list[StudyRequest](), 0
     for done, request in enumerate(requests):
         if not session.is_open(request):
             continue
@@ -21,7 +22,7 @@ def train(session: Session) -> None:
         if request not in session.plan.training(session.records()):
             continue  # its setting was stopped meanwhile: it gets no further seed
         if not session.budget.has(session.training_cost_s(request)):
-            late.append(trial_words(session.study, request))
+            late.append(request)
         else:
             with session.as_far_as_it_fits(trial_words(session.study, request)):
                 asked = with_rungs(session.plan, request, session.records())
@@ -34,4 +35,4 @@ def train(session: Session) -> None:
             "their times are those of a machine that is shared"
         )
     if late:
-        session.not_reached.append(f"{len(late)} training trials: {'; '.join(late)}")
+        session.not_reached.append(late_words(late, len(requests), "trainings"))

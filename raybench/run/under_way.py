@@ -10,7 +10,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
 from raybench.records.messages import Outcome
 from raybench.records.requests import StudyRequest
-from raybench.run.asking import MAX_LOST_STARTS, FittingGroup
+from raybench.run.asking import MAX_LOST_STARTS, FittingGroup, outcome_of
 
 
 @dataclass(eq=False)
@@ -76,6 +76,14 @@ class UnderWay:
                 continue
             self._begun.remove(ended)
             return ended, outcome
+
+    def aside(self, request: StudyRequest) -> Outcome:
+        """How a trial ends that is of no record, while none is under way. Raises as ``begin``."""
+        assert not self._begun
+        return outcome_of(
+            lambda: self._start_group(request),
+            lambda: self._runner.wait([self._runner.submit(request, lambda progress: None)]).outcome(),
+        )
 
     def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""

@@ -19,6 +19,7 @@ class GroupCache:
 
     flops: dict[str, float] = field(default_factory=dict)  # of a step, by workload and batch
     fitting_models: set[str] = field(default_factory=set)  # known to fit in the memory of a rank
+    stepped: set[str] = field(default_factory=set)  # workloads of which this rank has run a step
     # of each rank, by the team's ranks; looked at once, as a look at every process takes milliseconds
     memory_limits: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads

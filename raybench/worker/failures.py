@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import torch
 
 from raybench.errors import InvalidTrialError, printable, text_of
+from raybench.worker.frames import frames_of
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
 # and their like, and NCCL, whose last line may speak of the allocation alone.
@@ -29,11 +30,13 @@ class RankFailure:
     text: str
     out_of_memory: bool
     invalid: bool  # the trial cannot be measured, whoever tries
+    frames: tuple[str, ...] = ()  # where it arose
 
     @classmethod
     def of(cls, error: BaseException, rank: int) -> RankFailure:
         """The failure of ``rank`` that raised ``error``."""
-        return cls(rank, describe(error), is_out_of_memory(error), isinstance(error, InvalidTrialError))
+        invalid = isinstance(error, InvalidTrialError)
+        return cls(rank, describe(error), is_out_of_memory(error), invalid, frames_of(error))
 
 
 class _Failed(Protocol):
@@ -53,6 +56,7 @@ class AgreedFailure(Exception):
         self.out_of_memory = any(failure.out_of_memory for failure in failures)
         self.invalid = any(failure.invalid for failure in failures)
         first = next((failure for failure in failures if failure.out_of_memory), failures[0])
+        self.frames = first.frames
         super().__init__(first.text if self.invalid else f"rank {first.rank}: {first.text}")
 
 

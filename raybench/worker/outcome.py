@@ -12,6 +12,7 @@ from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
+from raybench.worker.frames import frames_of
 from raybench.worker.torch_state import TorchState
 
 OnProgress = Callable[[Progress], None]
@@ -28,6 +29,7 @@ class RankResult:
     files: tuple[RankFile, ...] = ()
     notes: tuple[str, ...] = ()  # what this rank's record says beside
     broken: bool = False  # failed where others may still wait: the team's groups are dead
+    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, see ``frames_of``
 
 
 # what a trial brings whose rounds or epochs are done, and what is still to come
@@ -86,15 +88,17 @@ def failure_result(error: BaseException, team: Team) -> RankResult:
     """How a trial ended that raised ``error`` on this rank."""
     if isinstance(error, AgreedFailure):
         state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-        return RankResult(state, str(error))
+        return RankResult(state, str(error), frames=error.frames if state == "crashed" else ())
     if isinstance(error, InvalidBatchError):
         return RankResult("invalid", f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
     if isinstance(error, InvalidTrialError):
         return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
     if type(error).__name__ == "FailOnRecompileLimitHit":
         return RankResult("invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True)
-    state = "oom" if is_out_of_memory(error) else "crashed"
-    return RankResult(state, f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+    reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
+    if is_out_of_memory(error):
+        return RankResult("oom", reason, broken=True)
+    return RankResult("crashed", reason, broken=True, frames=frames_of(error))
 
 
 def _ignore(progress: Progress) -> None:

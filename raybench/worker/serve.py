@@ -151,6 +151,7 @@ def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False)
         step_times=result.step_times,
         files=result.files,
         notes=result.notes,
+        frames=result.frames,
         ends_group=ends_group,
     )
 

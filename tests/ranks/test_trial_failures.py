@@ -54,6 +54,7 @@ class Served:
 
     outcomes: dict[str, Outcome]
     threads: dict[str, list[int]]  # that the models saw on rank 0
+    threads_of_last: dict[str, list[int]]  # and on the last rank
     insides: list[dict[str, dict[str, Any]]]  # of each rank
 
 
@@ -81,12 +82,13 @@ def _served(
     outcomes = dict(zip(requests, by_rank[0][0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
-    threads = dict(zip(requests, by_rank[0][1], strict=True))
-    return Served(outcomes, threads, [answer[2] for answer in by_rank])
+    threads, last = (dict(zip(requests, by_rank[rank][1], strict=True)) for rank in (0, -1))
+    return Served(outcomes, threads, last, [answer[2] for answer in by_rank])
 
 
 # two ranks step 1 (bare) + 4 (warm-up) times before the rounds, then 4 times in a block
 FAULTS: dict[str, StepsRequest] = {
+    "error_of_all": _request({"fault": "error", "ranks": [0, 1]}),  # the first trial of these processes
     "error_first": _request({"fault": "error", "ranks": [1]}),
     "memory_one": _request({"fault": "memory", "ranks": [1]}),
     "memory_all": _request({"fault": "memory", "ranks": [0, 1]}),
@@ -175,6 +177,7 @@ def two() -> Served:
 @pytest.mark.parametrize(
     ("name", "state", "reason"),
     [
+        ("error_of_all", "crashed", "rank 0: ValueError: planted on rank 0"),
         ("error_first", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("memory_one", "oom", "rank 1: MemoryError: planted: no memory"),
         ("memory_all", "oom", "rank 0: MemoryError: planted: no memory"),
@@ -192,6 +195,27 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
     found = complete(after)
     assert len(found.rounds) == 4
     assert not found.missing
+
+
+def test_the_leader_runs_the_first_step_of_a_workload_before_anyone_else(two: Served) -> None:
+    assert two.threads["error_of_all"] == [1]
+    assert two.threads_of_last["error_of_all"] == []  # its loss was never called
+    assert two.outcomes["error_of_all"].wall_time_s < TIMEOUT_S / 4
+    assert two.threads_of_last["after error_of_all"] == [1]
+
+
+@pytest.mark.parametrize("name", ["error_of_all", "error_first", "error_synced"])
+def test_a_crash_says_where_in_the_users_code(name: str, two: Served) -> None:
+    first, *_ = two.outcomes[name].frames
+    assert first.startswith("tests/ranks/planted.py:")
+    assert ", in loss: raise ValueError(" in first
+    assert "raybench/" not in " ".join(two.outcomes[name].frames)
+
+
+def test_what_did_not_crash_has_no_frames(two: Served) -> None:
+    others = [each for each in two.outcomes.values() if each.state != "crashed"]
+    assert others
+    assert not any(each.frames for each in others)
 
 
 @pytest.mark.parametrize(

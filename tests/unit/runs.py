@@ -11,6 +11,7 @@ import pytest
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.plan import budget
 from raybench.plan.trials import Plan
+from raybench.records.measurements import StepsResult
 from raybench.records.messages import BlockStepTimes, Outcome, Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
@@ -75,7 +76,11 @@ class ClockRunner(FakeRunner):
             if request.role == "search" and "local" in request.variants:
                 seconds *= budget.COST_OF_PREDICTING
         self.now += seconds
-        return Outcome(**{**vars(outcome), "wall_time_s": seconds})
+        told = {"wall_time_s": seconds}
+        if isinstance(outcome.result, StepsResult):
+            rounds_s = min(0.7 * self.seconds, request.measure.max_seconds)
+            told["result"] = outcome.result.model_copy(update={"measure_s": rounds_s})
+        return Outcome(**{**vars(outcome), **told})
 
 
 class Failing(FakeRunner):

@@ -30,10 +30,14 @@ MUCH = 0.10  # of the step: from here on a finding is a warning
 
 @dataclass(frozen=True)
 class Around:
-    """What surrounds the trials of a study: the links of a sweep, and the machine; empty where not known."""
+    """What surrounds the trials of a study; empty where not known.
+
+    The links of a sweep, the machine, and the command that goes on where the study stopped.
+    """
 
     links: Mapping[LinkKey, Link] = field(default_factory=dict)
     environment: Environment | None = None
+    goes_on: str = ""
 
 
 @dataclass(frozen=True)

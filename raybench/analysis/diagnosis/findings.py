@@ -43,6 +43,12 @@ class FindingName(StrEnum):
     OUTLIER_ROUNDS = "outlier rounds"
     LOSSES_DISAGREE = "losses disagree"
     NOT_ALL_MEASURED = "not all measured"
+    # what there are no numbers of
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    REFUSED = "refused"
+    NOT_REACHED = "not reached"
 
 
 class Severity(StrEnum):
@@ -55,11 +61,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was noticed in one trial.
+    """One thing that was noticed in one trial; of failures alike in the first one.
 
-    ``change`` is what to try: knobs of ``Setting`` or variables of the processes, with their new values (None
-    as a value of a variable: unset it); None where neither cures it. ``predicted`` is the throughput with the
-    change over that without it, as far as it can be said: measured in this study, or bounds.
+    ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
+    variables of the processes, with their new values (None as a value of a variable: unset it); None where
+    neither cures it. ``predicted`` is the throughput with the change over that without it, as far as it can
+    be said: measured in this study, or bounds.
     """
 
     name: FindingName
@@ -71,6 +78,8 @@ class Finding:
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
+    command: str = ""  # that takes the next step, as it is typed
+    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 
 
 _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}

@@ -15,6 +15,7 @@ from raybench.analysis.diagnosis.configurations import (
     compared,
     diagnose_configurations,
 )
+from raybench.analysis.diagnosis.failures import failures
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity, ranked
 from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
@@ -54,7 +55,7 @@ def diagnose_study(results: MeasuredStudy, confirmed: Sequence[Confirmation], ar
     }
     for finding in _precisions(results):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
-    of_study = _no_gain(results.study, confirmed)
+    of_study = [*failures(results, around), *_no_gain(results.study, confirmed)]
     headline = of_trial[results.headline.trial_id] if results.headline else ()
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.errors import CODE_FAILS
@@ -17,6 +18,15 @@ from raybench.worker.model_size import check_model_fits
 from raybench.worker.strategies import compiling
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload, build
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """How making the models and their first step alone went on this rank."""
+
+    stepped_s: float = 0.0
+    failure: BaseException | None = None
+    too_large: str | None = None  # why FSDP's model does not fit on one device
 
 
 class TrialModels:
@@ -71,27 +81,24 @@ class TrialModels:
     def set_up(self, first_step: Callable[[StrategyModels], None]) -> float:
         """Make the models; the seconds that ``first_step`` of the bare one took, on this rank alone.
 
-        What fails here, on whichever rank, is agreed on before the first collective. FSDP trains what one
-        device has no memory for: then ``too_large`` says so, and the trial goes on.
+        What fails here, on whichever rank, is agreed on before the first collective. A workload that the
+        leader has not stepped yet it steps while the others sleep: what fails whoever runs it costs the time
+        and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
+        the trial goes on.
         """
-        failure, too_large, stepped_s = None, None, 0.0
+        workload, stepped = self._config.workload.model_dump_json(), self._cache.stepped
+        goes_first = self._team.leads and workload not in stepped
+        tried = self._try_alone(first_step) if goes_first else _Tried()
+        self._team.agree(tried.failure)
+        if not goes_first:
+            tried = self._try_alone(first_step)
+        self._team.agree(tried.failure)
+        stepped.add(workload)
         sharded = self._config.setting.strategy == "fsdp"
-        try:
-            self._make()
-            began = perf_counter()
-            self._step_alone(first_step)
-            stepped_s = perf_counter() - began
-        except CODE_FAILS as error:
-            if sharded and self._measured is not None and is_out_of_memory(error):
-                too_large = describe(error)
-                drop_frames(error)
-            else:
-                failure = error
-        self._team.agree(failure)
-        reasons = [reason for reason in self._team.gather(too_large) if reason] if sharded else []
+        reasons = [reason for reason in self._team.gather(tried.too_large) if reason] if sharded else []
         if reasons:
             self.too_large = f"the model does not fit on one device: {reasons[0]}"
-        return stepped_s
+        return tried.stepped_s
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
@@ -99,6 +106,21 @@ class TrialModels:
             if models is not None:
                 models.release()
         self._measured = self.versus = None
+
+    def _try_alone(self, first_step: Callable[[StrategyModels], None]) -> _Tried:
+        """Make the models and step the bare one, on this rank; not collective, and nothing is raised."""
+        try:
+            self._make()
+            began = perf_counter()
+            self._step_alone(first_step)
+            return _Tried(perf_counter() - began)
+        except CODE_FAILS as error:
+            sharded = self._config.setting.strategy == "fsdp"
+            if not (sharded and self._measured is not None and is_out_of_memory(error)):
+                return _Tried(failure=error)
+            too_large = describe(error)
+            drop_frames(error)
+            return _Tried(too_large=too_large)
 
     def _make(self) -> None:
         self._workload = build(self._config.workload, self._config.data)

@@ -58,3 +58,43 @@ def test_of_a_checkpoint_or_a_model_that_has_none_nothing_is_said(
     plan = plan_of(**workload)
     assert "random weights" not in " ".join(lines_of_a_run(plan, tmp_path / "results", monkeypatch))
     assert "random weights" not in " ".join(plan_lines(plan))
+
+
+def dry(**fields: Any) -> str:
+    return "\n".join(plan_lines(make_plan(study(**fields), Resources("cpu", 2, "a CPU"))))
+
+
+def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
+    lines = dry(knobs={"batch_size": [32, 64]}, search={"method": "grid"}, measure={"max_seconds": 10})
+    assert (
+        "estimated time: 44 s to 2 min, for about 5 trials of at most 10 s of rounds each, one start of"
+        in lines
+    )
+    short = dry(knobs={"batch_size": [32, 64]}, time_budget_seconds=60.0)
+    assert "time budget: 60 s; where that is not enough trials are shortened, then left out" in short
+    assert "time budget: 1 h 40 min" in dry(knobs={"batch_size": 32}, time_budget_seconds=6000.0).splitlines()
+    assert " at least, for about" in dry(measure={"steps": 5})
+    real = {"name": "vision", "input": "real"}
+    assert "without the trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
+
+
+def test_a_dry_run_names_learning_rate_and_global_batch_of_what_would_run() -> None:
+    knobs, sgd = (
+        {"batch_size": [32, 64], "gradient_accumulation": 2},
+        {"name": "adam", "learning_rate": 0.002},
+    )
+    lines = dry(knobs=knobs, search={"method": "grid"}, optimizer=sgd)
+    assert "optimizer: adam, learning rate 0.002" in lines
+    assert "2 devices, batch 64, global batch 256" in lines
+    assert "1 device, batch 32, global batch 64" in lines
+    searched = dry(knobs=knobs, search={"method": "optuna"})
+    assert "global batch of the default: 64 on 1 device, 128 on 2 devices" in searched
+    trained = dry(
+        workload={"name": "vision", "input": "real"},
+        optimizer=sgd,
+        training={"epochs": 1, "learning_rate_scaling": "linear"},
+    )
+    assert "1 device, batch 32, global batch 32, learning rate 0.002" in trained
+    assert "2 devices, batch 32, global batch 64, learning rate 0.004" in trained
+    factory = dry(workload={"factory": "my_model:build"})
+    assert "learning rate 0.01, unless the factory has an optimizer of its own" in factory

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from raybench.analysis import analyse
 from raybench.machine.resources import Resources
+from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from raybench.testing import FakeRunner, run_all
+from tests.unit.runs import run
 from tests.unit.studies import grid, study
 
 
@@ -19,7 +22,9 @@ def searched(trials: int, measured: int) -> list[str]:
     asked = [plan.search(space.suggestion(n, each)) for n, each in enumerate(space.points())]
     records = run_all(FakeRunner(), asked[:measured])[0]
     numbered = [each.model_copy(update={"suggestion": n}) for n, each in enumerate(records)]
-    return left_out_words(plan.study, numbered)
+    words = left_out_words(plan.study, numbered)
+    assert words.pop() == "2 of 2 trials of the curves (1 device: 1, 2 devices: 1)"  # no curve was begun
+    return words
 
 
 def test_no_suggestion_beyond_the_space_is_left_out() -> None:
@@ -27,6 +32,21 @@ def test_no_suggestion_beyond_the_space_is_left_out() -> None:
     assert searched(24, 4) == ["2 of 6 suggestions"]
     assert searched(4, 3) == ["1 of 4 suggestions"]
     assert searched(4, 4) == []
+
+
+def test_after_a_search_the_curves_and_the_confirmation_belong_to_it() -> None:
+    knobs = {"batch_size": [32, 64, 128], "static_graph": [False, True]}
+    plan = make_plan(study(knobs=knobs, search={"method": "optuna"}), Resources("cpu", 2, "a CPU"))
+    store = run(plan)[1]
+    winners = analyse(plan.study, store.records).winners
+    assert [each.config.setting.batch_size for each in winners] == [128]
+    assert left_out_words(plan.study, store.records, 1, winners) == []
+    of_curves = [each for each in store.records if each.request.role == "scaling"]
+    first_one = [each for each in store.records if each not in of_curves[1:]]
+    words = left_out_words(plan.study, first_one, 1, winners)
+    assert words == ["3 of 4 trials of the curves (1 device: 2, 2 devices: 1)"]
+    searched = [each for each in store.records if each.request.role == "search"]
+    assert left_out_words(plan.study, searched, 1, winners)[1:] == [CONFIRMATION]
 
 
 def test_world_sizes_that_were_not_reached_are_counted() -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import html
+import io
+from pathlib import Path
+
+from rich.console import Console
+
 from raybench.analysis import StudyResults, analyse
+from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.results import with_left_out
+from raybench.report import print_summary, write_report
 from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise
-from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, measured, planted, study
+from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, grid, measured, planted, study
 
 
 def diagnosis_of(results: StudyResults) -> str:
@@ -47,3 +56,28 @@ def test_a_study_that_tells_nothing_still_has_a_diagnosis() -> None:
     for records in ([], [one]):
         results = analyse(study(knobs={"batch_size": [32]}), records)
         assert diagnosis_of(results).startswith("# Diagnosis: fake")
+
+
+def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path: Path) -> None:
+    spec = study(knobs={"batch_size": [32, 64]}, search={"method": "grid"})
+    asked_of = [asked(spec, "scaling", Setting(batch_size=batch), 2) for batch in (32, 64)]
+    where = ("own.py:7, in loss: return self.head(x)", "... 2 frames of torch below it: torch/a.py:1, in b")
+    told = {"reason": "rank 0: AttributeError: no 'head'", "frames": where}
+    records = [failed(each, "crashed").model_copy(update=told) for each in asked_of]
+    command = "python -m raybench.study scaling --resume --output mine"
+    results = analyse(spec, records, around=Around(goes_on=command))
+    results = with_left_out(results, ["17 of 18 trials of the curves (2 devices: 17)"], command)
+    write_report(tmp_path, results, {})
+    for name in ("report.html", "report.md", "diagnosis.md"):
+        text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")
+        assert "steady" not in text
+        assert "2 of 2 trials: rank 0: AttributeError: no 'head'" in text, name
+        assert text.index(where[0]) < text.index(where[1])
+        assert f"{command} --retry crashed<" in text or f"`{command} --retry crashed`" in text
+        assert "17 of 18 trials of the curves" in text
+    shown = io.StringIO()
+    print_summary(results, Console(file=shown, width=80))
+    lines = shown.getvalue().splitlines()
+    assert f"    {command} --retry crashed" in lines  # whole: it is copied
+    assert f"    {where[0]}" in lines
+    assert any(line.startswith("not reached: 17 of 18 trials") for line in lines)

@@ -9,6 +9,7 @@ from raybench.analysis.labels import trial_words
 from raybench.commands.progress import outcome_words
 from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
+from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
@@ -63,10 +64,8 @@ def test_training_that_would_take_too_long_is_named_and_not_begun(monkeypatch):
     executed, store, _ = run(plan, runner, budget=Budget(runner.now + 55))
     assert [(r.config.seed, r.config.world_size) for r in training(store)] == [(0, 1), (0, 2), (1, 1)]
     assert runner.now <= 1000 + 55
-    assert executed.not_reached == [
-        "3 training trials: 2 devices, batch 32, seed 1; 1 device, batch 32, seed 2; "
-        "2 devices, batch 32, seed 2"
-    ]
+    assert executed.not_reached == ["3 of 6 trainings (1 device: 1, 2 devices: 2)"]
+    assert executed.not_reached == left_out_words(plan.study, store.records)
 
 
 def test_the_first_training_trial_is_expected_to_take_what_its_throughput_says(monkeypatch):
@@ -74,7 +73,7 @@ def test_the_first_training_trial_is_expected_to_take_what_its_throughput_says(m
     plan, runner = planned(), ClockRunner(monkeypatch)
     executed, store, _ = run(plan, runner, budget=Budget(runner.now + 100, epoch_samples=1e6))
     assert training(store) == []
-    assert executed.not_reached[-1].startswith("6 training trials: 1 device, batch 32, seed 0; ")
+    assert executed.not_reached[-1] == "6 of 6 trainings (1 device: 3, 2 devices: 3)"
     assert len(store.records) == 2  # what training needs does not keep steps from being measured
 
 

@@ -1,0 +1,67 @@
+"""Where an error arose: the end of its traceback, the user's own code first, the rest folded."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+
+import raybench
+from raybench.errors import printable
+
+MOST_FRAMES = 4  # of the user's own code, the innermost first
+LONGEST_FRAME = 160  # characters
+PYTHON = "Python"
+_PACKAGES = ("site-packages", "dist-packages")
+_OWN_PACKAGE = str(Path(raybench.__file__).parent)
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+
+def frames_of(error: BaseException) -> tuple[str, ...]:
+    """Printable lines, as ``model.py:31, in loss: return cross_entropy(...)``; empty without a traceback.
+
+    The innermost frame of the user's own code first, then those that called it, then in one line where below
+    them it was raised, with how many frames of which packages lie between. Where no frame is the user's
+    own, the innermost of all.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [place for place, frame in enumerate(frames) if not _package(frame.filename)]
+    if not own:
+        return tuple(_words(frame) for frame in reversed(frames[-MOST_FRAMES:]))
+    lines = [_words(frames[place]) for place in reversed(own[-MOST_FRAMES:])]
+    below = frames[own[-1] + 1 :]
+    if below:
+        number = f"{len(below)} frame{'s' if len(below) > 1 else ''}"
+        names = dict.fromkeys(_package(frame.filename) for frame in below)
+        lines.append(printable(f"... {number} of {', '.join(names)} below it: {_place(below[-1])}"))
+    return tuple(lines)
+
+
+def _package(filename: str) -> str:
+    """Whose code a file is: a package's name, or Python's own; empty: the user's."""
+    if filename.startswith("<"):  # made while it ran
+        return PYTHON
+    parts = Path(filename).parts
+    for folder in _PACKAGES:
+        if folder in parts[:-1]:
+            return parts[len(parts) - parts[::-1].index(folder)].removesuffix(".py")
+    if filename.startswith(_OWN_PACKAGE):
+        return "raybench"
+    return PYTHON if filename.startswith(_STANDARD_LIBRARY) else ""
+
+
+def _words(frame: traceback.FrameSummary) -> str:
+    code = f": {frame.line}" if frame.line else ""
+    return printable(f"{_place(frame)}{code}", LONGEST_FRAME)
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{_short(frame.filename)}:{frame.lineno}, in {frame.name}"
+
+
+def _short(filename: str) -> str:
+    """A file as its module is imported: without the directory in which modules are looked for."""
+    path = Path(filename)
+    folders = [each for each in sys.path if each and path.is_relative_to(each)]
+    return str(path.relative_to(max(folders, key=len))) if folders else path.name

@@ -1,0 +1,82 @@
+"""Failed trials as findings: counted by cause, with the place in the code and the command that goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.diagnosis.failures import NAMES, failures, not_reached
+from raybench.analysis.diagnosis.findings import FindingName, Severity
+from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.results import with_left_out
+from raybench.records.record import State, TrialRecord
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, run_all
+from tests.unit.studies import asked, failed, study
+
+SPEC = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "grid"})
+GOES_ON = "python -m raybench.study scaling --resume --output results/mine"
+AROUND = Around(goes_on=GOES_ON)
+
+
+def request(batch: int, size: int = 2):  # type: ignore[no-untyped-def]
+    return asked(SPEC, "scaling", Setting(batch_size=batch), size)
+
+
+def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
+    record = failed(request(batch, size), "crashed", f"rank {size - 1}: ValueError: {batch:,} samples")
+    return record.model_copy(update={"frames": (f"own.py:{line}, in loss: raise", "own.py:1, in a: b()")})
+
+
+def measured(*records: TrialRecord) -> MeasuredStudy:
+    return measured_study(SPEC, records)
+
+
+COMPLETE = run_all(FakeRunner(), [request(32)])[0]
+
+
+def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
+    (found,) = failures(measured(*COMPLETE, crashed(64), crashed(128), crashed(64, 1)), AROUND)
+    assert found.name == FindingName.CRASHED
+    assert found.severity == Severity.WARNING
+    assert found.evidence == (
+        "3 of 4 trials (2 devices, batch 64; and 2 more): rank 1: ValueError: 64 samples"
+    )
+    assert found.frames[0] == "own.py:7, in loss: raise"
+    assert found.command == f"{GOES_ON} --retry crashed"
+
+
+def test_another_place_is_another_cause() -> None:
+    found = failures(measured(*COMPLETE, crashed(64), crashed(128, line=9)), AROUND)
+    assert [each.frames[0][:8] for each in found] == ["own.py:7", "own.py:9"]
+
+
+@pytest.mark.parametrize(("state", "name"), NAMES.items())
+def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(
+    state: State, name: FindingName
+) -> None:
+    record = failed(request(64), state, "planted")
+    (alone,) = failures(measured(record), AROUND)
+    (beside,) = failures(measured(*COMPLETE, record), AROUND)
+    assert (alone.name, alone.severity) == (name, Severity.PROBLEM)
+    assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
+    assert "planted" in alone.evidence
+    assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
+    assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
+
+
+def test_what_was_not_reached_is_one() -> None:
+    words = ["17 of 18 trials of the curves (2 devices: 17)"]
+    found = analyse(SPEC, COMPLETE)
+    assert with_left_out(found, [], GOES_ON) is found
+    told = with_left_out(found, words, GOES_ON)
+    (late,) = told.findings[len(found.findings) :]
+    assert late in told.diagnosis
+    assert (late.name, late.evidence, late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
+    budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
+    assert "a time budget that begins anew" in not_reached(budgeted, words, GOES_ON).next_step
+
+
+def test_a_study_without_failures_has_none() -> None:
+    assert failures(measured(*COMPLETE), AROUND) == []

@@ -1,0 +1,59 @@
+"""How long a study takes, before it starts: between bounds that simulated runs keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.machine.resources import Resources
+from raybench.plan.estimate import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.cuda import CUDADevice
+from tests.unit.runs import run
+from tests.unit.studies import study
+
+KNOBS = {"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]}
+
+
+def planned(**fields: object) -> Plan:
+    return make_plan(study(**({"knobs": KNOBS} | fields)), Resources("cpu", 2, "a CPU"))
+
+
+def test_blocks_are_as_long_as_the_devices_ask_for() -> None:
+    assert {"cpu": CPUDevice.block_seconds, "cuda": CUDADevice.block_seconds} == BLOCK_S
+
+
+@pytest.mark.parametrize(
+    "search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=["grid", "optuna"]
+)
+def test_a_run_takes_no_more_trials_and_time_than_that(search: dict[str, object]) -> None:
+    plan = planned(search=search)
+    found = estimate(plan)
+    _, store, runner = run(plan)
+    taken_s = sum(each.wall_time_s for each in store.records)
+    assert taken_s <= found.most_s - FINISH_S - START_S[1]
+    asked = {
+        each.trial_id for each in store.records if each != store.records[-1]
+    }  # the worst, where time is left
+    assert len(asked) <= found.num_trials <= len(asked) + 2
+    assert found.num_starts == runner.num_starts == 1
+
+
+def test_a_trial_lasts_between_its_rounds_of_the_shortest_blocks_and_all_its_seconds() -> None:
+    plan = planned(
+        knobs={"batch_size": 64}, scaling={"world_sizes": [2]}, search={"method": "grid"},
+        measure={"max_seconds": 14},
+    )  # fmt: skip
+    found, least, most = estimate(plan), START_S[0] + FINISH_S, START_S[1] + FINISH_S
+    assert found.num_trials == 2  # all five variants, then the two of a confirmation
+    assert found.least_s - least == pytest.approx(2 * 0.5 + 10 * (5 + 2) * 0.15)
+    assert found.most_s - most == pytest.approx(2 * 14 / 0.7)
+
+
+def test_starts_and_processes_count() -> None:
+    twice = planned(measure={"starts": 2}, environment={"A": ["0", "1"]}, search={"method": "grid"})
+    assert estimate(twice).num_starts == 4
+    own = estimate(planned(search={"method": "grid"}), own_processes=True)
+    plain = estimate(planned(search={"method": "grid"}))
+    assert own.least_s - plain.least_s == pytest.approx(own.num_trials * OWN_PROCESSES_S[0])
