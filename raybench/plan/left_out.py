@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from raybench.analysis.largest_batch import largest_fits_of
+from raybench.analysis.same_buckets import KnownBuckets, known_buckets
 from raybench.errors import RequestError
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
@@ -35,6 +36,7 @@ def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int 
     except RequestError as error:
         return [f"not known: from its records the study cannot be planned again ({error})"]
     known, words = {record.trial_id for record in records}, []
+    buckets = known_buckets(plan.study, records)
     kinds: dict[str, Sequence[StudyRequest]] = {
         "trials of the curves": [] if study.knobs.has_max else [trial.request for trial in plan.trials()],
         "trainings": [] if study.knobs.has_max else plan.training(),
@@ -47,6 +49,7 @@ def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int 
         del kinds["trials of the curves"]  # of the default and of a winner that is not known before
     for name, requests in kinds.items():
         late = [each for each in requests if each.trial_id not in known]
+        late = [each for each in late if not _is_same(each, buckets, known)]
         if late:
             where = Counter(each.config.world_size for each in late)
             named = ", ".join(
@@ -56,12 +59,22 @@ def left_out_words(study: Study, records: Sequence[TrialRecord], num_nodes: int 
     return words
 
 
+def _is_same(request: StudyRequest, buckets: KnownBuckets, known: Set[str]) -> bool:
+    """Whether another bucket size of ``known`` trials is the same thing."""
+    config = request.config
+    standing = buckets.standing(config.setting, config.world_size)
+    if standing == config.setting:
+        return False
+    other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
+    return other.trial_id in known
+
+
 def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
     """Points of the search's space that fit and were not tried; counted up to ``most``."""
     fits = largest_fits_of(plan.study, records, plan.world_sizes)
     if plan.study.knobs.has_max and any(each.batch_size for each in fits):
         plan = replace(plan, fits=tuple(fits))
-    space, searched = SearchSpace(plan), [each for each in records if each.request.role == "search"]
+    space, searched = SearchSpace(plan, records), [each for each in records if each.request.role == "search"]
     known = {space.key(space.parameters(plan.suggestion_of(each))) for each in searched}
     found: set[object] = set()
     for point in space.points_that_fit(searched):

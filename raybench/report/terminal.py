@@ -81,13 +81,13 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        step_s = results.scaling(record).step_time_s
+        step_s = results.told[record.trial_id].step_time_s
         return f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}"
 
     def rate(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        return figures(results.scaling(record).throughput_samples_per_s.value)
+        return figures(results.told[record.trial_id].throughput_samples_per_s.value)
 
     def efficiency(record: TrialRecord) -> str:
         if record.steps is None:
@@ -96,7 +96,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else count(results.scaling(record).step_time_s)
+        return "" if record.steps is None else count(results.told[record.trial_id].step_time_s)
 
     return [
         Column("devices", devices, right=True),

@@ -40,8 +40,13 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
     session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
+    same = list[tuple[StudyRequest, StudyRequest]]()
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
+        another = session.measured_as_another(trial.request)
+        if another is not None:
+            same.append((trial.request, another))
+            continue
         rest = [each for _, each in still[place:]]
         request = _in_time(session, rest)
         if request is None:
@@ -51,6 +56,7 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
+    session.note_the_same(same)
 
 
 def _in_time(session: Session, rest: Sequence[Trial]) -> StudyRequest | None:

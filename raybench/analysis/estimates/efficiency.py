@@ -13,7 +13,7 @@ from enum import StrEnum
 from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, unpaired_ratio
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
@@ -116,6 +116,28 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
         speedup=speedup,
         efficiency=efficiency,
         status=status(speedup, efficiency),
+    )
+
+
+def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
+    """The one device over which the speed-up ``found`` of ``record`` is: in the same rounds, if they have it.
+
+    None where the speed-up is over nothing, or over several devices.
+    """
+    base, steps, config = found.baseline, record.steps, record.config
+    if steps is None or base is None or base.world_size > 1 or config.world_size == 1:
+        return None
+    share = 1 / config.world_size if config.scaling == "weak" else 1.0
+    rate, tokens = inverse(base.step_time_s), steps.tokens_per_step
+    one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts)
+    return Scaling(
+        step_time_s=base.step_time_s,
+        throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
+        throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
+        baseline=base,
+        speedup=one,
+        efficiency=one,
+        status=Status.EXCELLENT,
     )
 
 
