@@ -9,6 +9,7 @@ speaks for the setting (``speaking``); the intervals hold for all of a study's c
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -21,6 +22,7 @@ from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import between_starts, question_key
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.spec.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,7 @@ class Disagreement:
 
 def disagreements(base: MeasuredStudy) -> tuple[Disagreement, ...]:
     """Every setting with measurements apart, the furthest first; by ``search.minimum_gain`` at least."""
-    groups: dict[Hashable, list[Reading]] = {}
-    for reading in _readings(base):
-        groups.setdefault(_key(base, reading.config), []).append(reading)
+    groups = _groups(base)
     several = [group for group in groups.values() if len(group) > 1]
     among = sum(len(group) - 1 for group in several)
     found = [each for group in several if (each := _of_group(base, group, among)) is not None]
@@ -94,11 +94,18 @@ def _of_group(base: MeasuredStudy, group: Sequence[Reading], among: int) -> Disa
     if not apart:
         return None
     apart.sort(key=lambda one: -abs(math.log(one[1].value)))
-    return Disagreement(speaks, tuple(each for each, _ in apart), apart[0][1], agrees)
+    furthest = apart[0][1]
+    if agrees is not None and 2 * _distance(agrees, speaks) > abs(math.log(furthest.value)):
+        agrees = None  # too unsure to bear anything out
+    return Disagreement(speaks, tuple(each for each, _ in apart), furthest, agrees)
 
 
 def _is_nearer(one: Reading, other: Reading, to: Reading) -> bool:
-    return abs(math.log(one.rate.value / to.rate.value)) < abs(math.log(other.rate.value / to.rate.value))
+    return _distance(one, to) < _distance(other, to)
+
+
+def _distance(one: Reading, other: Reading) -> float:
+    return abs(math.log(one.rate.value / other.rate.value))
 
 
 def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
@@ -117,24 +124,39 @@ def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
     )
 
 
-def _readings(base: MeasuredStudy) -> Iterator[Reading]:
-    """Every measurement of a setting; of a trial in several starts over all of them."""
-    several = {record.config.world_size for record in base.measured} - {1}
-    for record in base.measured:
-        found, config = base.scalings[record.trial_id], record.config
-        yield Reading(config, record, found.throughput_samples_per_s, _where(record))
-        yield from _beside(record)
-        one = one_device(record, found)
-        if one is not None and one.baseline is not None and one.baseline.paired:
-            alone = config.model_copy(
-                update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"}
-            )
-            setting = "" if len(several) == 1 else f", {_where(record)}"
-            where = f"in the rounds on {config.world_size} devices{setting}"
-            yield Reading(alone, record, one.throughput_samples_per_s, where)
-    for trial_id, found in base.superseded.items():
-        record = next(each for each in base.records if each.trial_id == trial_id)
-        yield Reading(record.config, record, found.throughput_samples_per_s, f"{_where(record)} before")
+def _groups(base: MeasuredStudy) -> dict[Hashable, list[Reading]]:
+    """The measurements of each setting at a world size that may have several; of several starts one."""
+    own = [(record, _key(base, record.config)) for record in base.measured]
+    beside = [(each, _key(base, each.config)) for record in base.measured for each in _beside(record)]
+    before = [record for record in base.records if record.trial_id in base.superseded]
+    # of very many suggestions most were measured once
+    several = Counter([*(key for _, key in own), *(key for _, key in beside)])
+    several.update(_key(base, record.config) for record in before)
+    groups: dict[Hashable, list[Reading]] = {}
+    for record, key in own:
+        if several[key] > 1 or record.config.world_size == 1:
+            rate = base.scaling(record).throughput_samples_per_s
+            groups.setdefault(key, []).append(Reading(record.config, record, rate, _where(record)))
+        if record.request.role == "scaling" and record.config.world_size > 1:
+            key = _one_device_key(record.config, "pack")
+            groups.setdefault(key, []).extend(_alone(base, record))
+    for reading, key in beside:
+        groups.setdefault(key, []).append(reading)
+    for record in before:
+        rate = base.superseded[record.trial_id].throughput_samples_per_s
+        reading = Reading(record.config, record, rate, f"{_where(record)} before")
+        groups.setdefault(_key(base, record.config), []).append(reading)
+    return groups
+
+
+def _alone(base: MeasuredStudy, record: TrialRecord) -> Iterator[Reading]:
+    """One device in the rounds of a trial on several."""
+    config, one = record.config, one_device(record, base.scaling(record))
+    if one is None or one.baseline is None or not one.baseline.paired:
+        return
+    where = f"in the rounds on {config.world_size} devices"
+    changed = {"setting": config.setting.at(1), "world_size": 1, "placement": "pack"}
+    yield Reading(config.model_copy(update=changed), record, one.throughput_samples_per_s, where)
 
 
 def _beside(record: TrialRecord) -> Iterator[Reading]:
@@ -162,7 +184,12 @@ def _where(record: TrialRecord) -> str:
 
 
 def _key(base: MeasuredStudy, config: Configuration) -> Hashable:
-    """Equal for what is one setting there; of one device wherever it stands."""
+    """Equal for what is one setting there."""
     if config.world_size == 1:
-        return question_key(config, 1), isinstance(config.placement, str) or config.placement
+        return _one_device_key(config, config.placement)
     return base.buckets.key(config)
+
+
+def _one_device_key(config: Configuration, placement: Placement) -> Hashable:
+    """Of one device wherever it stands, unless it was named."""
+    return question_key(config, 1), "" if isinstance(placement, str) else tuple(placement)

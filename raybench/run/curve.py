@@ -47,7 +47,8 @@ def measure_all(session: Session, trials: Sequence[Trial]) -> None:
         if another is not None:
             same.append((trial.request, another))
             continue
-        rest = [each for _, each in still[place:]]
+        later = (each for _, each in still[place + 1 :])
+        rest = [trial, *(each for each in later if not session.is_another(each.request))]
         request = _in_time(session, rest)
         if request is None:
             words = "; ".join(trial_words(session.study, each.request) for each in rest)

@@ -104,12 +104,20 @@ class Session:
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
+    def is_another(self, request: StudyRequest) -> bool:
+        """Whether another setting of the study is the same thing and stands for it: of equal buckets."""
+        config = request.config
+        return (
+            request.kind == "steps"
+            and self._buckets.standing(config.setting, config.world_size) != config.setting
+        )
+
     def measured_as_another(self, request: StudyRequest) -> StudyRequest | None:
         """The same of another setting that is measured and has equal buckets; None where there is none."""
+        if not self.is_another(request):
+            return None
         config = request.config
         standing = self._buckets.standing(config.setting, config.world_size)
-        if request.kind != "steps" or standing == config.setting:
-            return None
         other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
         known = self.store.latest().get(other.trial_id)
         return other if known is not None and known.state == "complete" else None

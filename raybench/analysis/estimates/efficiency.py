@@ -7,7 +7,7 @@ cancels; ``statistics.geometric`` is the one estimator.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from raybench.analysis.estimates.remembered import remembered
@@ -122,19 +122,23 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
 def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
     """The one device over which the speed-up ``found`` of ``record`` is: in the same rounds, if they have it.
 
-    None where the speed-up is over nothing, or over several devices.
+    Its step is the record's times the speed-up (over n in weak scaling), so that steps, rates and savings
+    tell the same as the speed-up; relative, its interval is that of its own rounds. None where the speed-up
+    is over nothing, or over several devices.
     """
-    base, steps, config = found.baseline, record.steps, record.config
-    if steps is None or base is None or base.world_size > 1 or config.world_size == 1:
+    base, speedup, steps, config = found.baseline, found.speedup, record.steps, record.config
+    if steps is None or base is None or speedup is None or base.world_size > 1 or config.world_size == 1:
         return None
     share = 1 / config.world_size if config.scaling == "weak" else 1.0
-    rate, tokens = inverse(base.step_time_s), steps.tokens_per_step
+    own = base.step_time_s
+    step_s = own.scaled(found.step_time_s.value * speedup.value * share / own.value)
+    rate, tokens = inverse(step_s), steps.tokens_per_step
     one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts)
     return Scaling(
-        step_time_s=base.step_time_s,
+        step_time_s=step_s,
         throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
         throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
-        baseline=base,
+        baseline=replace(base, step_time_s=step_s),
         speedup=one,
         efficiency=one,
         status=Status.EXCELLENT,

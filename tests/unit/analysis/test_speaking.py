@@ -174,7 +174,7 @@ def test_throughput_and_speed_up_of_a_curve_tell_the_same():
     assert plot is not None
     for line, efficiencies in zip(plot.throughput, plot.efficiency, strict=True):
         one, two = (point.estimate.value for point in line.points)
-        assert two / one / 2 == pytest.approx(efficiencies.points[-1].estimate.value, rel=0.01), line.label
+        assert two / one / 2 == pytest.approx(efficiencies.points[-1].estimate.value), line.label
     assert plot.ideal[0][1] == plot.throughput[0].points[0].estimate.value
     rows = [row for row in scaling_table(results).rows if row[1] == "fp32"]
     rates = [float(row[3].split()[0].replace(",", "")) for row in rows]
@@ -200,11 +200,22 @@ def test_savings_are_the_difference_of_the_times_beside_them():
     runs = results.study.cost.runs
     assert two.saved_s is not None
     difference_s = (one.costs[-1].time_s.value - two.costs[-1].time_s.value) * runs
-    assert two.saved_s.value == pytest.approx(difference_s, rel=0.03)
+    assert two.saved_s.value == pytest.approx(difference_s)
     assert two.cost_ratio is not None
     device_times = two.costs[-1].device_s.value / one.costs[-1].device_s.value
-    assert two.cost_ratio.value == pytest.approx(device_times, rel=0.01)
+    assert two.cost_ratio.value == pytest.approx(device_times)
     assert cost_table(results).rows
+
+
+def test_what_is_too_unsure_bears_nothing_out():
+    """Of a busy machine an interval that holds everything agrees with everything."""
+    unsure = FakeRunner(
+        lambda config, setting: StepCosts(plain_s=0.010, exposed_s=0.006), Noise(block=0.8), seed=5
+    )
+    wide = run_all(unsure, [asked(SPEC, "confirmation", BF16, 2, versus=FP32, variants=("synced", "versus"))])
+    results = analysed(*searched(slow_default=1.5), *curves(), wide[0][0])
+    found = next(each for each in results.disagreements if each.config.world_size == 2)
+    assert found.agrees is None or abs(found.agrees.rate.value / found.speaks.rate.value - 1) < 0.25
 
 
 # --- measured again
