@@ -64,7 +64,7 @@ def _trials_table(results: StudyResults) -> Table:
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     shown += results.failed[:MOST_TERMINAL_ROWS]
-    total = len(results.complete) + len(results.failed)
+    total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
     caption = f"{left_out} of {total} trials more in the report" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)

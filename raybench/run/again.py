@@ -20,11 +20,12 @@ MOST_AT_ONCE = 4  # settings, those furthest apart
 def measure_again(session: Session) -> bool:
     """Trials of the curve whose setting has measurements that disagree; whether any was measured.
 
-    Until another measurement bears the one that speaks for the setting out. Where the curve is measured in
-    several starts, what they differ by is in its intervals. It answers no question of the study by itself, so
-    it is not named where there is no time for it: the report names what disagrees.
+    Until another measurement bears the one that speaks for the setting out. Not where the curve is measured
+    in several starts, as what these differ by is in its intervals, nor with more workers than cores. It
+    answers no question of the study by itself, so it is not named where there is no time for it: the report
+    names what disagrees.
     """
-    if session.plan.study.measure.starts > 1:
+    if session.plan.study.measure.starts > 1 or session.plan.oversubscribed:
         return False
     measured = False
     for _ in range(MOST_AGAIN):

@@ -8,7 +8,7 @@ from raybench.analysis.labels import knob_words
 from raybench.analysis.model_buckets import Buckets
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.buckets import BucketCap
-from raybench.report.tables.base import Column, Table, empty_table, known, make_table
+from raybench.report.tables.base import Column, Table, empty_table, make_table
 from raybench.report.wording import mebibytes
 
 TITLE = "The gradients and their buckets"
@@ -19,12 +19,16 @@ def _cap_words(cap: BucketCap) -> str:
     return knob_words("bucket_cap_mb", cap)
 
 
+def _same_words(row: Buckets) -> str:
+    return "" if row.same_as is None else _cap_words(row.same_as)
+
+
 _COLUMNS: list[Column[Buckets]] = [
     Column("asked", lambda row: _cap_words(row.cap)),
     Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
     Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
     Column("told by", lambda row: "DDP" if row.is_measured else "its rule"),
-    Column("the same as", lambda row: known(row.same_as, _cap_words, "")),
+    Column("the same as", _same_words),
 ]
 
 

@@ -42,8 +42,8 @@ def suggestions_table(results: StudyResults) -> Table:
     ]
     caption = (
         f"World size {results.target_world_size}, 95% interval of each alone; of what was measured on the "
-        f"curve as well, the curve's. Exploratory: {UNPAIRED} "
-        "A suggestion's batch size is a choice about speed alone: how "
+        "curve as well, the curve's, though the best was chosen by what the search had measured. "
+        f"Exploratory: {UNPAIRED} A suggestion's batch size is a choice about speed alone: how "
         "many epochs a batch needs to reach an accuracy was not measured."
     )
     fastest_first = sorted(
