@@ -2,9 +2,10 @@
 
 An effect is a ratio of efficiencies of two trials: each is paired within its own rounds, the two are minutes
 apart, so half-widths of logarithms add in squares; where variables of the processes differ, what starts
-differ by is added. The largest of many is flattered by chance, so the effects of a study have simultaneous
-intervals. Where knobs were changed together and each alone as well, the
-interaction is what is left: together over the product of the single effects.
+differ by is added. Throughputs that were measured in the same rounds, by a confirmation or a verification,
+are compared by these. The largest of many is flattered by chance, so the effects of a study have
+simultaneous intervals. Where knobs were changed together and each alone as well, the interaction is what is
+left: together over the product of the single effects.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ra
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import between_starts, one_of_each, same_setting, setting_key
+from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -36,6 +38,7 @@ class Effect:
     efficiency: Estimate  # its own
     efficiency_ratio: Estimate
     throughput_ratio: Estimate
+    is_paired: bool  # the throughputs were measured in the same rounds
     interaction: Estimate | None  # of several changes; None: not each of them was measured alone
 
 
@@ -64,8 +67,12 @@ class ModelChange:
     same_setting: str  # at which the workloads are compared
 
 
-def attribution(results: MeasuredStudy) -> Attribution | None:
-    """What each knob does at the target world size; None without the default or anything beside it."""
+def attribution(results: MeasuredStudy, in_same_rounds: InSameRounds | None = None) -> Attribution | None:
+    """What each knob does at the target world size; None without the default or anything beside it.
+
+    ``in_same_rounds``: which of the settings were measured so.
+    """
+    in_same_rounds = in_same_rounds or InSameRounds(results.buckets)
     there = _at_target(results)
     default = _default(results, there)
     base = _efficiency(results, default) if default else None
@@ -74,7 +81,7 @@ def attribution(results: MeasuredStudy) -> Attribution | None:
     others = [
         record for record in there if record is not default and _efficiency(results, record) is not None
     ]
-    effects = [_effect(results, default, record, len(others)) for record in others]
+    effects = [_effect(results, default, record, in_same_rounds, len(others)) for record in others]
     singles = [each for each in effects if len(each.changes) == 1]
     alone: dict[Factor, list[Effect]] = {}
     for each in singles:
@@ -152,19 +159,22 @@ def _efficiency(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
     return results.scaling(record).efficiency
 
 
-def _effect(results: MeasuredStudy, default: TrialRecord, record: TrialRecord, among: int) -> Effect:
+def _effect(
+    results: MeasuredStudy, default: TrialRecord, record: TrialRecord, paired: InSameRounds, among: int
+) -> Effect:
     mine, base = (results.scaling(each) for each in (record, default))
     assert mine.efficiency is not None
     assert base.efficiency is not None
-    rates = mine.throughput_samples_per_s, base.throughput_samples_per_s
     apart = between_starts(record, default)
+    rates = rate_ratio(record, default, results.scalings, paired, among)
     return Effect(
         changes=record.config.differences(default.config),
         label=difference_words(results.study, record.config),
         record=record,
         efficiency=mine.efficiency,
         efficiency_ratio=simultaneous_ratio(mine.efficiency, base.efficiency, among, apart),
-        throughput_ratio=simultaneous_ratio(*rates, among, apart),
+        throughput_ratio=rates.ratio,
+        is_paired=rates.is_paired,
         interaction=None,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.estimates.efficiency import one_device
 from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import Estimate, inverse
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
@@ -96,13 +97,10 @@ def _line(
 
 def _one_device(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:
     """The base of the record's rounds."""
-    baseline, steps = results.scaling(record).baseline, record.steps
-    assert baseline is not None  # it is on the line
-    assert steps is not None
-    step_s = baseline.step_time_s
-    samples = steps.samples_per_step / (record.config.world_size if record.config.scaling == "weak" else 1)
-    rate = simultaneous(inverse(step_s).scaled(samples), among)
-    return DevicesPoint(1, rate, Estimate(1.0, 1.0, 1.0, step_s.n, step_s.starts), None)
+    one = one_device(record, results.scaling(record))
+    assert one is not None  # it is on the line
+    assert one.speedup is not None
+    return DevicesPoint(1, simultaneous(one.throughput_samples_per_s, among), one.speedup, None)
 
 
 def _several(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:

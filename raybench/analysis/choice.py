@@ -13,6 +13,7 @@ from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.prices import prices_of
+from raybench.analysis.same_buckets import known_buckets, one_of_equal
 from raybench.analysis.same_setting import Related, of_first_role
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
@@ -94,7 +95,7 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     """The trials of which the best is chosen, failed ones included; of several starts one.
 
     Those of the search, at the target world size and the first placement; without a search, those of the
-    curves there.
+    curves there. Of settings that are the same thing one.
     """
     placement = default_placement(study, target)
     there = [
@@ -104,7 +105,8 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
         and record.config.world_size == target
         and record.config.placement == placement
     ]
-    return one_of_starts(of_first_role(there, "search", "scaling"))
+    found = one_of_starts(of_first_role(there, "search", "scaling"))
+    return one_of_equal(found, known_buckets(study, there))
 
 
 def candidate(

@@ -116,7 +116,7 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
 
 
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = results.scaling(record), record.config.world_size
+    found, size = results.told[record.trial_id], record.config.world_size
     prices, nodes = prices_of(results.study), record.nodes or 1
     speedup = _over_one_device(found, size)
     rate, runs = found.throughput_samples_per_s, results.study.cost.runs

@@ -18,6 +18,7 @@ from raybench.analysis.same_setting import (
     whole_key_without_batch,
     without_batch,
 )
+from raybench.analysis.speaking import one_on_curve
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.study import Study
@@ -25,7 +26,7 @@ from raybench.spec.study import Study
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One world size of a scaling curve."""
+    """One world size of a scaling curve; of one device as ``speaking.one_on_curve`` has it."""
 
     world_size: int
     throughput_samples_per_s: Estimate
@@ -67,7 +68,7 @@ class BatchCurve:
 def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling]) -> list[Curve]:
     """One curve for each setting, variables and kind of placement, the default's first.
 
-    ``scalings``: how each of ``measured`` scales, by trial id.
+    ``measured`` has one trial for each setting; ``scalings``: how each of them scales, by trial id.
     """
     scaled = of_first_role(measured, "scaling", "search")
     groups: list[list[TrialRecord]] = []
@@ -85,11 +86,16 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
                 alike.setdefault(each, []).append(groups[-1])
     found = []
     for group in groups:
-        points = [_point(record, scalings[record.trial_id]) for record in group]
+        points = [_point(record, _on_curve(record, group[0], scalings)) for record in group]
         points.sort(key=lambda point: point.world_size)
         first = group[0].config
         found.append(Curve(label(study, first), tuple(points), is_default(study, first)))
     return sorted(found, key=lambda curve: not curve.is_default)
+
+
+def _on_curve(record: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:
+    is_one = record.config.world_size == 1 < largest.config.world_size
+    return one_on_curve(record, largest, scalings) if is_one else scalings[record.trial_id]
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:

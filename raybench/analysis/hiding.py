@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from raybench.analysis.estimates.efficiency import one_device
 from raybench.analysis.estimates.over_starts import over_starts
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
@@ -122,6 +123,9 @@ def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> Hid
     fraction = waterfall.communication_fraction if exposed else waterfall.t_comm_fraction
     if fraction is None:
         return None
+    one = one_device(record, results.scaling(record)) if record.config.scaling == "weak" else None
+    if one is not None:  # the step that its speed-up is over
+        return HidingPoint(record.config.batch_size, one.step_time_s, fraction, record.trial_id)
     found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
     alone_s = [level(values) for values in found if values is not None]
     if not alone_s:

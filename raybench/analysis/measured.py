@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.estimates.repeated import estimates_of_many, one_of_starts, starts_of
+from raybench.analysis.estimates.repeated import estimates_of_many, one_of_starts, starts_of, times_before
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
+from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
 from raybench.analysis.same_setting import Related, of_first_role
+from raybench.analysis.speaking import one_on_curve, speaking
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Role
+from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
 
 
@@ -25,15 +27,19 @@ class MeasuredStudy:
 
     ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
     ``records``. Of a trial that was repeated in several starts of the workers one record is ``measured``: its
-    estimates are over all starts.
+    estimates are over all starts. Of a setting that was measured more than once one of the ``measured`` is
+    ``tried``: which, ``raybench.analysis.speaking`` says.
     """
 
     study: Study
     records: tuple[TrialRecord, ...]  # of every start
     measured: tuple[TrialRecord, ...]  # with step times: what is complete and no training
+    tried: tuple[TrialRecord, ...]  # by which settings are compared: one of the curve or a search for each
     target_world_size: int
     scalings: dict[str, Scaling]  # of each of ``measured``
     waterfalls: dict[str, Waterfall | None]
+    told: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
+    buckets: KnownBuckets
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
@@ -44,11 +50,6 @@ class MeasuredStudy:
     def complete(self) -> tuple[TrialRecord, ...]:
         """The records with numbers, of a repeated trial one."""
         return tuple(record for record in self.records if record.training or record.trial_id in self.scalings)
-
-    @property
-    def tried(self) -> tuple[TrialRecord, ...]:
-        """Those of the measured that a curve or a search asked for: what settings are compared by."""
-        return tuple(record for record in self.measured if record.request.role in choice.COMPARED_ROLES)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
@@ -69,6 +70,29 @@ class MeasuredStudy:
         """How one of the measured records scales."""
         return self.scalings[record.trial_id]
 
+    def speaker(self, record: TrialRecord) -> TrialRecord:
+        """The trial whose figures stand for the record's setting there; itself where there is no other."""
+        return self.speaker_of(record.config) or record
+
+    def speaker_of(self, config: Configuration) -> TrialRecord | None:
+        """The same of a setting; None where no curve and no search has it."""
+        return self._speakers.get(self.buckets.key(config))
+
+    @cached_property
+    def _speakers(self) -> dict[Hashable, TrialRecord]:
+        return {self.buckets.key(record.config): record for record in self.tried}
+
+    @cached_property
+    def superseded(self) -> dict[str, Scaling]:
+        """How trials scaled that were measured again, each by itself; by trial id."""
+        kept = {record.trial_id for record in self.measured}
+        again = {times_before(record) for record in self.records if record.steps} - {0}
+        return {
+            record.trial_id: scaling(record)
+            for record in self.records
+            if again and record.steps is not None and record.trial_id not in kept and _is_first_start(record)
+        }
+
     def starts(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
         """The complete records of one of the measured, one for each start of the workers."""
         return starts_of(record, self.related.of(record))
@@ -87,8 +111,8 @@ class MeasuredStudy:
         return label(self.study, record.config)
 
     def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
-        """The measured records of the first of these roles of which there are any."""
-        return of_first_role(self.measured, *roles)
+        """The measured records of the first of these roles of which there are any; of settings alike one."""
+        return tuple(one_of_equal(of_first_role(self.measured, *roles), self.buckets))
 
     @property
     def epoch_samples(self) -> int | None:
@@ -110,21 +134,44 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     measured = [record for record in trials if record.steps is not None]
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
-    headline = choice.headline(study, measured, target)
+    buckets = known_buckets(study, measured)
+    compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
+    tried = speaking(compared, buckets)
+    headline = choice.headline(study, tried, target)
     scalings, waterfalls = estimates_of_many(measured, Related(everything))
+    found_curves = curves(study, tried, scalings)
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         measured=tuple(measured),
+        tried=tuple(tried),
         target_world_size=target,
         scalings=scalings,
         waterfalls=waterfalls,
-        curves=tuple(curves(study, measured, scalings)),
-        batch_curves=tuple(batch_curves(study, measured, scalings, headline)),
+        told=scalings | _of_one_device(found_curves, tried, scalings),
+        buckets=buckets,
+        curves=tuple(found_curves),
+        batch_curves=tuple(batch_curves(study, tried, scalings, headline)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
+
+
+def _of_one_device(
+    found: Sequence[Curve], tried: Sequence[TrialRecord], scalings: Mapping[str, Scaling]
+) -> dict[str, Scaling]:
+    """Of each trial on one device how the first curve that it is on has it."""
+    by_id, told = {record.trial_id: record for record in tried}, dict[str, Scaling]()
+    for curve in found:
+        one, largest = (by_id[curve.points[end].trial_id] for end in (0, -1))
+        if one.config.world_size == 1 < largest.config.world_size:
+            told.setdefault(one.trial_id, one_on_curve(one, largest, scalings))
+    return told
+
+
+def _is_first_start(record: TrialRecord) -> bool:
+    return record.request.kind == "steps" and record.request.start == 0
 
 
 def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[LargestFit, ...]]:

@@ -144,7 +144,7 @@ class Values:
         group = self._group(record)
         epoch, derived = _of_seeds(group.epoch_time_s) if group else None, ""
         if epoch is None and self._run.samples and record.steps is not None:
-            rate = self._results.scaling(record).throughput_samples_per_s
+            rate = self._results.told[record.trial_id].throughput_samples_per_s
             epoch = epochs_time(record, self._run.samples, 1, rate)
             derived = BY_STEPS if restart_time(record) is None else BY_STEPS_AND_RESTARTS
         if epoch is None:
@@ -263,8 +263,8 @@ def _compute(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
 
 
 _FROM_RECORD: dict[str, Callable[[TrialRecord, MeasuredStudy], Estimate | None]] = {
-    "step_time": lambda record, results: results.scaling(record).step_time_s,
-    "throughput": lambda record, results: results.scaling(record).throughput_samples_per_s,
+    "step_time": lambda record, results: results.told[record.trial_id].step_time_s,
+    "throughput": lambda record, results: results.told[record.trial_id].throughput_samples_per_s,
     "speedup": lambda record, results: results.scaling(record).speedup,
     "efficiency": lambda record, results: results.scaling(record).efficiency,
     "communication_fraction": _scaled_part("communication_fraction"),

@@ -18,12 +18,14 @@ from raybench.analysis.diagnosis.failures import not_reached
 from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.diagnosis.verifications import Verification, verifications
+from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.model_buckets import ModelBuckets, model_buckets
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.prediction.of_study import outlook_of_study
 from raybench.analysis.prediction.tradeoff import Outlook
@@ -32,6 +34,7 @@ from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, 
 from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
+from raybench.analysis.speaking import InSameRounds
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
@@ -49,6 +52,8 @@ class StudyResults(MeasuredStudy):
     best_label: str
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
+    disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
+    model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every trial
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
@@ -109,10 +114,12 @@ def analyse(
     summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
     training = analyse_training(base.study, base.records)
     experiment = published_experiment(base.study.name)
-    hidden, attributed = hiding(base), attribution(base)
+    hidden = hiding(base)
     confirmed = tuple(confirmations(base, chosen))
-    diagnosis = diagnose_study(base, confirmed, around or Around())
+    apart = disagreements(base)
+    diagnosis = diagnose_study(base, confirmed, around or Around(), apart)
     verified = verifications(base, diagnosis.first, confirmed)
+    attributed = attribution(base, _in_same_rounds(base, confirmed, verified))
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
@@ -121,6 +128,8 @@ def analyse(
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
+        disagreements=apart,
+        model_buckets=model_buckets(base),
         recommendation=recommendation(base, best, confirmed, verified),
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
@@ -145,3 +154,12 @@ def analyse(
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
         departures=departures(base.study),
     )
+
+
+def _in_same_rounds(
+    base: MeasuredStudy, confirmed: Sequence[Confirmation], verified: Sequence[Verification]
+) -> InSameRounds:
+    """What was measured in the same rounds, by confirmations before verifications."""
+    gains = [(each.record, each.gain) for each in confirmed]
+    gains += [(each.record, each.gain) for each in verified if each.record and each.gain]
+    return InSameRounds(base.buckets, gains)

@@ -29,7 +29,7 @@ from raybench.launch.runner import TrialRunner
 from raybench.machine.comparing import unlike_nodes
 from raybench.machine.environment import of_nodes
 from raybench.plan.budget import Budget
-from raybench.plan.resolve import make_plan
+from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
 from raybench.run.session import Session
@@ -65,6 +65,9 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
         there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
         tell(f"{resources.num_nodes} nodes with {resources.num_devices} {there}: {resources.device_name}")
     plan = make_plan(study, resources)
+    if not options.resume:  # what was begun as a search goes on as one
+        plan, words = searched_or_grid(plan)
+        tell(words) if words else None
     if options.runner == "tune":
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)

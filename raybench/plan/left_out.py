@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
+from raybench.analysis.same_buckets import KnownBuckets, known_buckets
 from raybench.errors import RequestError
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.curves import CONFIRMATION, confirmations, curve_trials
@@ -39,6 +40,7 @@ def left_out_words(
     except RequestError as error:
         return [f"not known: from its records the study cannot be planned again ({error})"]
     known, words = {record.trial_id for record in records}, []
+    buckets = known_buckets(plan.study, records)
     is_search, has_max = study.search.method == "optuna", study.knobs.has_max
     if is_search:
         tried = {record.suggestion for record in records if record.request.role == "search"}
@@ -54,10 +56,21 @@ def left_out_words(
     }
     for name, requests in kinds.items():
         late = [each for each in requests if each.trial_id not in known]
+        late = [each for each in late if not _is_same(each, buckets, known)]
         words += [late_words(late, len(requests), name)] if late else []
     if any(each.trial_id not in known for each in confirmations(plan, winners)):
         words.append(CONFIRMATION)
     return words
+
+
+def _is_same(request: StudyRequest, buckets: KnownBuckets, known: Set[str]) -> bool:
+    """Whether another bucket size of ``known`` trials is the same thing."""
+    config = request.config
+    standing = buckets.standing(config.setting, config.world_size)
+    if standing == config.setting:
+        return False
+    other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
+    return other.trial_id in known
 
 
 def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
@@ -65,7 +78,7 @@ def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
     fits = largest_fits_of(plan.study, records, plan.world_sizes)
     if plan.study.knobs.has_max and any(each.batch_size for each in fits):
         plan = replace(plan, fits=tuple(fits))
-    space, searched = SearchSpace(plan), [each for each in records if each.request.role == "search"]
+    space, searched = SearchSpace(plan, records), [each for each in records if each.request.role == "search"]
     known = {space.key(space.parameters(plan.suggestion_of(each))) for each in searched}
     found: set[object] = set()
     for point in space.points_that_fit(searched):

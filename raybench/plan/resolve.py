@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
+from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.study import Study
 from raybench.spec.typed import home_path
@@ -41,6 +43,40 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     _refuse_no_room(plan)
     _refuse_faults(plan)
     return plan
+
+
+def searched_or_grid(plan: Plan) -> tuple[Plan, str]:
+    """A search for more suggestions than there are combinations as the grid that it is, and words for it.
+
+    The plan itself, and nothing to say, where a search has something to choose, or the grid is too large.
+    """
+    study, trials = plan.study, plan.study.search.trials
+    if study.search.method != "optuna":
+        return plan, ""
+    number = _num_combinations(plan, trials)
+    if trials <= number:
+        return plan, ""
+    search = study.search.model_copy(update={"method": "grid"})
+    grid = replace(plan, study=study.model_copy(update={"search": search}))
+    try:
+        _refuse_too_large(grid)
+    except RequestError:
+        return plan, ""
+    there_are = "there is 1 combination" if number == 1 else f"there are {number} combinations"
+    return grid, f"search.trials = {trials}, but {there_are}: measured as a grid"
+
+
+def _num_combinations(plan: Plan, most: int) -> int:
+    """Combinations of a search that are different trials, counted up to ``most``; "max" is one value."""
+    space = SearchSpace(plan)
+    if plan.study.knobs.has_max:
+        return min(math.prod(map(len, space.values.values())), most)
+    found: set[object] = set()
+    for point in space.points():
+        found.add(space.key(point))
+        if len(found) >= most:
+            break
+    return len(found)
 
 
 def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], target: int) -> Study:

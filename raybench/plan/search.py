@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -89,10 +90,23 @@ class Search:
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
         """What became of a suggestion."""
+        self._learn(record)
         key = self._space.key(self._space.parameters(suggestion))
         self._known[key] = record
         for trial in self._asked.pop(key, ()):
             self._tell(trial, record)
+
+    def _learn(self, record: TrialRecord) -> None:
+        """What a trial tells of buckets that are the same makes one point of several."""
+        if not self._space.learn(record):
+            return
+        records, under_way = list(self._known.values()), [*itertools.chain(*self._asked.values())]
+        self._known, self._asked = {}, {}
+        for each in records:
+            point = self._space.parameters(self._plan.suggestion_of(each))
+            self._known.setdefault(self._space.key(point), each)
+        for trial in under_way:
+            self._asked.setdefault(self._space.key(dict(trial.params)), []).append(trial)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         for name, value in attributes(record).items():
@@ -137,6 +151,7 @@ class Search:
                 continue
             parameters = self._space.parameters(self._plan.suggestion_of(record))
             self._known[self._space.key(parameters)] = record
+            self._learn(record)
             self._optuna.add_trial(self._frozen(parameters, record))
             self._write_down(-1)
 

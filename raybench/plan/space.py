@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from raybench.analysis import choice
+from raybench.analysis.same_buckets import known_buckets
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers
@@ -21,9 +22,11 @@ Parameters = dict[
 class SearchSpace:
     """Every knob and variable with more than one value; the first of each list is the default's."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, known: Iterable[TrialRecord] = ()) -> None:
+        """``known``: trials of the study that tell which bucket sizes are the same."""
         self._plan, self._study = plan, plan.study
         self._default_strategy = plan.default().setting.strategy
+        self._buckets = known_buckets(plan.study, known)
         self.values = self._explored()
 
     def _explored(self) -> dict[str, tuple[KnobValue, ...]]:
@@ -39,6 +42,10 @@ class SearchSpace:
             if len(values) > 1:
                 explored[ENVIRONMENT_PREFIX + name] = values
         return explored
+
+    def learn(self, record: TrialRecord) -> bool:
+        """Look at a trial; whether it told more of which bucket sizes are the same, so that keys change."""
+        return self._buckets.learn(record)
 
     def first_row(self) -> list[Parameters]:
         """The default, then the default at every other batch size."""
@@ -75,17 +82,22 @@ class SearchSpace:
         }
         setting = self._setting(parameters)
         assert setting is not None  # what does not fit is not suggested
+        setting = self._buckets.standing(setting, self._plan.target)
         return Suggestion(number, setting, {**choice.default_environment(self._study), **variables})
 
     def parameters(self, suggestion: Suggestion) -> Parameters:
-        """The suggestion as a point; knobs without effect at their first value."""
-        without = suggestion.setting.indifferent(self._plan.target)
+        """The suggestion as a point; knobs without effect at their first value.
+
+        So with sizes of buckets that are the same for the model.
+        """
+        setting = self._buckets.standing(suggestion.setting, self._plan.target)
+        without = setting.indifferent(self._plan.target)
         point: Parameters = {}
         for name, values in self.values.items():
             if name.startswith(ENVIRONMENT_PREFIX):
                 point[name] = suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
             else:
-                point[name] = values[0] if name in without else getattr(suggestion.setting, name)
+                point[name] = values[0] if name in without else getattr(setting, name)
         return point
 
     def categories(self, parameters: Parameters) -> Parameters:

@@ -229,6 +229,12 @@ class Plan:
         """The suggestion with all variants where it was searched, as a point of a curve is."""
         return self._steps(suggestion, "scaling", self.target, self._placement(self.target))
 
+    def again(self, record: TrialRecord, number: int) -> StepsRequest:
+        """A trial of the curve once more, for the ``number``-th time."""
+        config = record.config
+        request = self._steps(self.suggestion_of(record), "scaling", config.world_size, config.placement)
+        return request.model_copy(update={"again": number})
+
     def _speaks(self, request: StepsRequest) -> bool:
         """Whether a trial of a curve is the one that its setting is compared by."""
         config = request.config

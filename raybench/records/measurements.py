@@ -172,6 +172,7 @@ class StepsResult(Frozen):
     setup_s: float
     warmup_s: float
     measure_s: float
+    num_parameters: Count | None = None  # numbers that are trained; None: an older record
     gradient_bytes: int | None = None  # of one rank, what travels in a step
     bucket_bytes: tuple[int, ...] = ()
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why

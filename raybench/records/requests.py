@@ -127,12 +127,14 @@ class StepsRequest(_Request):
     measure: MeasureSpec
     versus: Setting | None = None  # measured in the same rounds, by the variant of that name
     start: int = 0  # in which start of the workers, of ``measure.starts``; of the curve only
+    again: int = 0  # how often the same was measured before: where measurements disagreed; of the curve only
 
     def _asked(self) -> dict[str, Any]:
-        """The first start is the trial itself; a further one is another trial."""
+        """The first start is the trial itself, as is the first time; a further one is another trial."""
         asked = super()._asked()
-        if self.start == 0:
-            del asked["start"]
+        for name in ("start", "again"):
+            if asked[name] == 0:
+                del asked[name]
         return asked
 
     @property

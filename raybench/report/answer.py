@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.labels import devices_words, weights_words
+from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.records.record import TrialRecord
 from raybench.report.cure_words import cure_words, larger_batch_words
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
+FAR_APART = 0.1  # of a logarithm: measurements further apart are worth a word at once
 LONGEST_REASON = 70  # characters
 SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
@@ -53,7 +54,22 @@ def answer_of(results: StudyResults) -> str:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     cured = [each.words for each in _cure_clauses(results)]
     steps = [*cured, *_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *trained])
+    return "; ".join([*weights, *steps, *_best(results), *_apart(results), *trained])
+
+
+def _apart(results: StudyResults) -> list[str]:
+    """Settings with measurements far apart of which none bears the other out, the furthest first."""
+    sure = [each for each in results.disagreements if not each.is_settled and each.size >= FAR_APART]
+    if not sure:
+        return []
+    first = sure[0]
+    where = f"{label(results.study, first.config)} on {devices_words(first.config.world_size)}"
+    other = first.others[0]
+    more = f"; {len(sure) - 1} more settings so" if len(sure) > 1 else ""
+    return [
+        f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
+        f"as told here, and {interval(other.rate)} {other.where}{more}"
+    ]
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,9 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
     clauses += [Clause("Measured gain", words) for words in _best(results)]
+    clauses += [
+        Clause("Not sure", words.removeprefix("measurements disagree: ")) for words in _apart(results)
+    ]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []
@@ -297,7 +316,7 @@ def _best(results: StudyResults) -> list[str]:
     among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
     if best.is_default:
         return [among]
-    rate = results.scaling(best.record).throughput_samples_per_s
+    rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
     return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
 
 
@@ -340,5 +359,5 @@ def _confirmed(confirmation: Confirmation, study: Study) -> str:
         return f"{confirmation.label}, no significant gain over the default ({amount})"
     if gain.verdict is Verdict.WORSE:
         return f"{confirmation.label}, but measured again {amount} against the default: keep the default"
-    apart = "" if confirmation.paired else ", measured apart"
-    return f"{confirmation.label}, {amount} over the default{apart}"
+    how = "in the same rounds" if confirmation.paired else "measured apart"
+    return f"{confirmation.label}, {amount} over the default, {how}"

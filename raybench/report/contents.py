@@ -19,6 +19,7 @@ from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
 from raybench.report.sections import Place
 from raybench.report.tables.attribution import attribution_table
 from raybench.report.tables.base import Table
+from raybench.report.tables.buckets import model_buckets_table
 from raybench.report.tables.configurations import configurations_table
 from raybench.report.tables.cost import cost_table
 from raybench.report.tables.failures import failures_table
@@ -90,7 +91,9 @@ def make_tables(results: StudyResults) -> ReportTables:
             (waterfall_table(results), overlap_table(results)),
             (communication_table(results), overheads_table(results), phases_table(results)),
         ),
-        "what-if": Place("What if", tables=(buckets_table(results), hiding_table(results))),
+        "what-if": Place(
+            "What if", tables=(model_buckets_table(results), buckets_table(results), hiding_table(results))
+        ),
         "predictions": Place(
             "More devices",
             ("prediction",),

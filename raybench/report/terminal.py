@@ -83,7 +83,7 @@ def _trials_table(results: StudyResults) -> Table:
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
     shown += results.failed[:MOST_TERMINAL_ROWS]
-    total = len(results.complete) + len(results.failed)
+    total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
     caption = f"{left_out} of {total} trials more in the report" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
@@ -100,13 +100,13 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        step_s = results.scaling(record).step_time_s
+        step_s = results.told[record.trial_id].step_time_s
         return f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}"
 
     def rate(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        return figures(results.scaling(record).throughput_samples_per_s.value)
+        return figures(results.told[record.trial_id].throughput_samples_per_s.value)
 
     def efficiency(record: TrialRecord) -> str:
         if record.steps is None:
@@ -115,7 +115,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else count(results.scaling(record).step_time_s)
+        return "" if record.steps is None else count(results.told[record.trial_id].step_time_s)
 
     return [
         Column("devices", devices, right=True),

@@ -27,12 +27,14 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         if winner.request.role == "scaling":  # its curve was measured before it was chosen
             request = plan.profiled(request)
             session.note_without_profile([request])
+        if not session.is_open(request):
+            continue
         in_time = session.in_time(
             [request], fixed_s=session.training_reserve_s(), steps_s=session.verification_cost_s()
         )
-        if session.is_open(request) and in_time is None:
+        if in_time is None:
             session.not_reached.append(CONFIRMATION)
             return
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
         with session.as_far_as_it_fits(CONFIRMATION):
-            session.measure(Trial(in_time or request, winner.suggestion), done=0, total=1)
+            session.measure(Trial(in_time, winner.suggestion), done=0, total=1)

@@ -31,9 +31,15 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
     session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
+    same = list[tuple[StudyRequest, StudyRequest]]()
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
-        rest = [each for _, each in still[place:]]
+        another = session.measured_as_another(trial.request)
+        if another is not None:
+            same.append((trial.request, another))
+            continue
+        later = (each for _, each in still[place + 1 :])
+        rest = [trial, *(each for each in later if not session.is_another(each.request))]
         request = _in_time(session, rest, after_s)
         if request is None:
             late = [each.request for each in rest]
@@ -42,6 +48,7 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
+    session.note_the_same(same)
 
 
 def _in_time(session: Session, rest: Sequence[Trial], after_s: float) -> StudyRequest | None:

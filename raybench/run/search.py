@@ -28,7 +28,7 @@ def search(session: Session) -> str:
         best.add(record)
     best.update()
     session.watcher.stage(f"Searching for the best of {trials} suggestions at {devices_words(plan.target)}")
-    asked = dict[str, Suggestion]()
+    asked, is_whole = dict[str, Suggestion](), False
 
     def hear() -> None:
         record = session.next_ended()
@@ -47,12 +47,17 @@ def search(session: Session) -> str:
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are under way
+            is_whole = True
             break
         request = plan.search(suggestion).model_copy(update={"measure": in_time.measure})
         asked[request.trial_id] = suggestion
         session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
     while asked:
         hear()
+    if is_whole and len(tried) < trials:
+        session.notes.append(
+            f"{len(tried)} of {trials} suggestions were made: no others differ from them and may fit"
+        )
     return not_reached
 
 

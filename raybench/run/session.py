@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,8 @@ from typing import Protocol
 from raybench.analysis import choice
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.labels import trial_words
+from raybench.analysis.labels import knob_words, trial_words
+from raybench.analysis.same_buckets import known_buckets
 from raybench.errors import HopelessError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
@@ -86,7 +88,9 @@ class Session:
             self.runner, self.budget, group_size=self.plan.group_size, device=self.plan.device
         )
         # a runner counts its own groups: what is resumed goes on where the session before it ended
-        self._groups_before = max((record.group for record in self.store.latest().values()), default=0)
+        known = self.store.latest().values()
+        self._groups_before = max((record.group for record in known), default=0)
+        self._buckets = known_buckets(self.plan.study, known)
 
     @property
     def study(self) -> Study:
@@ -101,6 +105,34 @@ class Session:
         """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
         known = self.store.latest().get(request.trial_id)
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
+
+    def is_another(self, request: StudyRequest) -> bool:
+        """Whether another setting of the study is the same thing and stands for it: of equal buckets."""
+        config = request.config
+        return (
+            request.kind == "steps"
+            and self._buckets.standing(config.setting, config.world_size) != config.setting
+        )
+
+    def measured_as_another(self, request: StudyRequest) -> StudyRequest | None:
+        """The same of another setting that is measured and has equal buckets; None where there is none."""
+        if not self.is_another(request):
+            return None
+        config = request.config
+        standing = self._buckets.standing(config.setting, config.world_size)
+        other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
+        known = self.store.latest().get(other.trial_id)
+        return other if known is not None and known.state == "complete" else None
+
+    def note_the_same(self, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
+        """Say which trials were not measured, as others, which stand second, are the same thing."""
+        found = Counter(
+            tuple(knob_words("bucket_cap_mb", each.config.setting.bucket_cap_mb) for each in pair)
+            for pair in pairs
+        )
+        for (own, other), number in found.items():
+            trials = "1 trial was" if number == 1 else f"{number} trials were"
+            self.notes.append(f"{own} are {other} for this model: {trials} not measured a second time")
 
     def note_without_profile(self, requests: Iterable[StudyRequest]) -> None:
         """Say which of ``requests`` were measured before a profile was asked for."""
@@ -151,6 +183,7 @@ class Session:
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
         self.store.append(record, outcome.step_times)
+        self._buckets.learn(record)
         self.notes += [note for note in record.notes if note not in self.notes]
         if ended.submitted.processes_s:
             self.budget.processes_took(ended.submitted.processes_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybench.errors import HopelessError
+from raybench.run.again import measure_again
 from raybench.run.confirm import confirm
 from raybench.run.curve import measure_all, measure_curves
 from raybench.run.probe import find_largest_batches
@@ -38,6 +39,8 @@ def _stages(session: Session) -> None:
     confirm(session, winners(session))
     if session.plan.study.search.method == "optuna":
         take_apart_worst(session)
+    if measure_again(session):
+        confirm(session, winners(session))  # a grid's best may be another one now
     train(session)
     if session.verify:
         verify(session)

@@ -34,6 +34,8 @@ class StepCosts:
     memory_bytes: int = 1 << 30
     gradient_bytes: int = 8 << 20
     num_buckets: int = 1
+    # of each gradient, in the order in which they are ready: then buckets are DDP's; empty: nobody tells
+    parameter_bytes: tuple[int, ...] = ()
     data_s: float = 0.0  # of ``plain_s``, until the batch is there
     utilization: float | None = None  # of each device, 0 to 1; None: nobody tells
     other_cores: float | None = None  # that others take of the one host; None: nobody tells

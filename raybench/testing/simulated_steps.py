@@ -9,7 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.estimates.stopping import decide
-from raybench.records.measurements import Block, Phase, PhaseBlock, Restart, Round, StepsResult, StopReason
+from raybench.analysis.same_buckets import bucket_sizes
+from raybench.records.measurements import (
+    Block,
+    GradientTimeline,
+    Phase,
+    PhaseBlock,
+    Restart,
+    Round,
+    StepsResult,
+    StopReason,
+)
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import StepsRequest, Variant
 from raybench.testing.hardware import CostModel, StepCosts
@@ -18,6 +28,7 @@ from raybench.testing.noise import Noise
 MIN_BLOCK_STEPS = 5
 MIN_BLOCK_S = 0.15
 OUTSIDE_TORCH_BYTES = 256 << 20
+ELEMENT_BYTES = 4  # of fp32
 
 
 class SimulatedSteps:
@@ -126,6 +137,29 @@ class SimulatedSteps:
             blocks.append(_phase_block("local", local_s, costs.data_s))
         return tuple(blocks * 5)
 
+    def _bucket_bytes(self) -> tuple[int, ...]:
+        """By DDP's rule, where the gradients are known."""
+        costs = self._costs
+        if costs.parameter_bytes:
+            return bucket_sizes(costs.parameter_bytes, self._request.config.setting.bucket_cap_mb)
+        return (costs.gradient_bytes // costs.num_buckets,) * costs.num_buckets
+
+    def _timeline(self) -> GradientTimeline | None:
+        """Of ``local``: gradients that are ready one after the other."""
+        sizes, costs = self._costs.parameter_bytes, self._costs
+        if not sizes or "local" not in self._variants:
+            return None
+        forward_s, backward_s = 0.3 * costs.plain_s, 0.6 * costs.plain_s
+        return GradientTimeline(
+            parameter_bytes=sizes,
+            element_bytes=ELEMENT_BYTES,
+            ready_s=tuple((backward_s * (index + 1) / len(sizes)) for index in range(len(sizes))),
+            before_s=forward_s,
+            backward_s=backward_s,
+            after_s=0.1 * costs.plain_s,
+            num_steps=5,
+        )
+
     def _restarts(self) -> tuple[Restart, ...]:
         """Six around the planted cost, in which nothing but the restart itself is waited for."""
         costs_s = self._costs.restart_s * (1 + self._noise.block * np.linspace(-1, 1, 6))
@@ -157,7 +191,9 @@ class SimulatedSteps:
             warmup_s=0.5,
             measure_s=self.clock_s,
             gradient_bytes=costs.gradient_bytes if n > 1 else None,
-            bucket_bytes=(costs.gradient_bytes // costs.num_buckets,) * costs.num_buckets if n > 1 else (),
+            bucket_bytes=self._bucket_bytes() if n > 1 else (),
+            num_parameters=sum(costs.parameter_bytes) // ELEMENT_BYTES or None,
+            gradient_timeline=self._timeline(),
             device_utilization=None if costs.utilization is None else (costs.utilization,) * n,
             hosts=(0,) * n if costs.host_cores else (),
             host_cores=(costs.host_cores,) * n if costs.host_cores else (),

@@ -38,7 +38,10 @@ def test_ctrl_c_then_resume_to_the_report_and_a_crash_costs_its_own_trial(tmp_pa
     records = read_records(tmp_path)
     assert records[: len(kept)] == kept
     assert len({record["trial_id"] for record in records}) == len(records)
-    scaling = [record for record in records if record["request"]["role"] == "scaling"]
+    curve = [record for record in records if record["request"]["role"] == "scaling"]
+    scaling = [
+        record for record in curve if not record["request"].get("again")
+    ]  # a busy machine may repeat one
     found = [(each["request"]["config"]["setting"]["batch_size"], each["state"]) for each in scaling]
     assert found == list(zip(batches, ["complete", "crashed", "complete"], strict=True))
     assert "rank 1: its process died" in scaling[1]["reason"]

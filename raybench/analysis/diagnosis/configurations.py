@@ -17,6 +17,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import between_starts, change_key, one_of_each
+from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -68,6 +69,15 @@ class DiagnosedConfiguration:
         return tuple(each for each in self.changes if len(each.changes) == fewest)
 
 
+@dataclass(frozen=True)
+class _Pairs:
+    """Settings that are compared in pairs."""
+
+    results: MeasuredStudy
+    in_same_rounds: InSameRounds
+    number: int  # of the settings
+
+
 def compared(results: MeasuredStudy) -> list[TrialRecord]:
     """Every setting, variables and placement at the headline's world size, one trial each.
 
@@ -78,7 +88,9 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
     return one_of_each(there, change_key)
 
 
-def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
+def better_settings(
+    results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
+) -> dict[str, tuple[Change, ...]]:
     """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
 
     Every pair of many settings would take hours: of more than ``MANY`` the headline, the most and the least
@@ -89,9 +101,10 @@ def better_settings(results: MeasuredStudy) -> dict[str, tuple[Change, ...]]:
     if number > MANY:
         headline = [record for record in distinct if record is results.headline]
         advised = [*headline, *distinct[:FEW], *distinct[-FEW:]]
-    rivals = Rivals(results, distinct, number * (number - 1) // 2)
+    pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), number)
+    rivals = Rivals(results, distinct, number * (number - 1) // 2, pairs.in_same_rounds)
     found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
-    return found | {each.trial_id: _better(results, each, rivals, number) for each in advised}
+    return found | {each.trial_id: _better(pairs, each, rivals) for each in advised}
 
 
 def not_compared_words(number: int) -> str:
@@ -135,11 +148,9 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
-def _better(results: MeasuredStudy, record: TrialRecord, rivals: Rivals, number: int) -> tuple[Change, ...]:
+def _better(pairs: _Pairs, record: TrialRecord, rivals: Rivals) -> tuple[Change, ...]:
     """The settings that are better, as so many were compared in pairs; of each set of knobs the best."""
-    changes = (
-        (_change(results, record, other, number) for other in group) for group in rivals.ahead_of(record)
-    )
+    changes = ((_change(pairs, record, other) for other in group) for group in rivals.ahead_of(record))
     found = [next(filter(None, group), None) for group in changes]
     nearest: dict[frozenset[str], Change] = {}
     for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
@@ -147,20 +158,22 @@ def _better(results: MeasuredStudy, record: TrialRecord, rivals: Rivals, number:
     return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
 
 
-def _change(results: MeasuredStudy, record: TrialRecord, other: TrialRecord, number: int) -> Change | None:
+def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | None:
     """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
+    results, number = pairs.results, pairs.number
     mine, theirs = results.scaling(record), results.scaling(other)
     if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
         return None
-    rates = theirs.throughput_samples_per_s, mine.throughput_samples_per_s
     least = 1 + results.study.search.minimum_gain
-    if theirs.efficiency.value < least * mine.efficiency.value or rates[0].value <= rates[1].value:
+    if theirs.efficiency.value < least * mine.efficiency.value:
         return None
     num_pairs = number * (number - 1) // 2
     apart = between_starts(other, record)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-    faster = simultaneous_ratio(*rates, num_pairs, apart)
-    if min(ratio.low, faster.low) <= 1:
+    if ratio.low <= 1:
+        return None
+    faster = rate_ratio(other, record, results.scalings, pairs.in_same_rounds, num_pairs).ratio
+    if faster.low <= 1:
         return None
     changes = other.config.differences(record.config)
     return Change(

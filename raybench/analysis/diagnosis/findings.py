@@ -41,6 +41,7 @@ class FindingName(StrEnum):
     NOISY_MEASUREMENT = "noisy measurement"
     DRIFT = "drift"
     OUTLIER_ROUNDS = "outlier rounds"
+    MEASUREMENTS_DISAGREE = "measurements disagree"
     LOSSES_DISAGREE = "losses disagree"
     NOT_ALL_MEASURED = "not all measured"
     # what there are no numbers of

@@ -10,6 +10,7 @@ from raybench.analysis.estimates.many import Floats
 from raybench.analysis.estimates.simultaneous import degrees_of, widening
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.speaking import InSameRounds
 from raybench.records.record import TrialRecord
 
 BORDER = 1e-9  # of a logarithm: what is so close to a limit is looked at
@@ -18,9 +19,15 @@ BORDER = 1e-9  # of a logarithm: what is so close to a limit is looked at
 class Rivals:
     """The candidates of a study, one trial a setting, as columns; ``num_pairs`` are compared in all."""
 
-    def __init__(self, results: MeasuredStudy, candidates: Sequence[TrialRecord], num_pairs: int) -> None:
+    def __init__(
+        self,
+        results: MeasuredStudy,
+        candidates: Sequence[TrialRecord],
+        num_pairs: int,
+        in_same_rounds: InSameRounds,
+    ) -> None:
         self._places = {record.trial_id: place for place, record in enumerate(candidates)}
-        self._candidates, self._num_pairs = candidates, num_pairs
+        self._candidates, self._in_same_rounds = candidates, in_same_rounds
         scalings = [results.scaling(record) for record in candidates]
         self._efficiency, self._width = _columns([each.efficiency for each in scalings])
         self._rate, self._rate_width = _columns([each.throughput_samples_per_s for each in scalings])
@@ -39,9 +46,13 @@ class Rivals:
         with np.errstate(invalid="ignore"):  # without an efficiency
             more = self._efficiency - self._efficiency[own]
             faster = self._rate - self._rate[own]
-            ahead = (more >= self._widening * np.hypot(self._width, self._width[own]) - BORDER) & (
-                faster >= self._widening * np.hypot(self._rate_width, self._rate_width[own]) - BORDER
-            )
+            ahead = more >= self._widening * np.hypot(self._width, self._width[own]) - BORDER
+            is_faster = faster >= self._widening * np.hypot(self._rate_width, self._rate_width[own]) - BORDER
+        if self._in_same_rounds:  # what shared rounds is told apart by these
+            for place in np.flatnonzero(ahead & ~is_faster).tolist():
+                other = self._candidates[place]
+                is_faster[place] = self._in_same_rounds.ratio(other.config, record.config) is not None
+        ahead &= is_faster
         ahead[own] = False
         places = np.flatnonzero(ahead)
         places = places[np.argsort(-self._efficiency[places], kind="stable")]

@@ -17,15 +17,17 @@ from raybench.analysis.diagnosis.configurations import (
 )
 from raybench.analysis.diagnosis.failures import failures
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity, ranked
+from raybench.analysis.diagnosis.repeatability import unrepeated
 from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
 from raybench.analysis.diagnosis.words import factor, pct
+from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.same_setting import between_starts, change_key, scaling_first
+from raybench.analysis.same_setting import change_key, scaling_first
+from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 from raybench.spec.study import Study
@@ -44,18 +46,31 @@ class Diagnosis:
     configurations: tuple[DiagnosedConfiguration, ...]
 
 
-def diagnose_study(results: MeasuredStudy, confirmed: Sequence[Confirmation], around: Around) -> Diagnosis:
-    """The findings of every trial, the headline's ranked, and every configuration with its own."""
-    better = better_settings(results)
+def diagnose_study(
+    results: MeasuredStudy,
+    confirmed: Sequence[Confirmation],
+    around: Around,
+    apart: Sequence[Disagreement] = (),
+) -> Diagnosis:
+    """The findings of every trial, the headline's ranked, and every configuration with its own.
+
+    ``apart``: settings whose measurements disagree.
+    """
+    in_same_rounds = InSameRounds(results.buckets, [(each.record, each.gain) for each in confirmed])
+    better = better_settings(results, in_same_rounds)
     beside = _beside(results)
     nothing = without_findings(results.records)
     of_trial = {
         record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
         for record in results.records
     }
-    for finding in _precisions(results):
+    for finding in _precisions(results, in_same_rounds):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
-    of_study = [*failures(results, around), *_no_gain(results.study, confirmed)]
+    of_study = [
+        *failures(results, around),
+        *_no_gain(results.study, confirmed),
+        *(unrepeated(results, each) for each in apart),
+    ]
     headline = of_trial[results.headline.trial_id] if results.headline else ()
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
@@ -101,7 +116,7 @@ def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
     return {where: Beside.of(records) for where, records in there.items()}
 
 
-def _precisions(results: MeasuredStudy) -> list[Finding]:
+def _precisions(results: MeasuredStudy, in_same_rounds: InSameRounds) -> list[Finding]:
     """Trials in a narrower precision that are not faster than the same in fp32."""
     distinct = compared(results)
     in_fp32 = {_key_in_fp32(each): each for each in distinct if each.config.setting.precision == "fp32"}
@@ -109,8 +124,7 @@ def _precisions(results: MeasuredStudy) -> list[Finding]:
     pairs = [(each, in_fp32[key]) for each in narrower if (key := _key_in_fp32(each)) in in_fp32]
     found = []
     for record, other in pairs:
-        rates = [results.scaling(each).throughput_samples_per_s for each in (record, other)]
-        ratio = simultaneous_ratio(rates[0], rates[1], len(pairs), between_starts(record, other))
+        ratio = rate_ratio(record, other, results.scalings, in_same_rounds, len(pairs)).ratio
         if ratio.high >= HELPS_AT_MOST:
             continue
         found.append(

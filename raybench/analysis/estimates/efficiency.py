@@ -7,7 +7,7 @@ cancels; ``statistics.geometric`` is the one estimator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,7 +17,7 @@ from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.stacked import Stacked
-from raybench.analysis.estimates.statistics import Estimate, geometric, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, unpaired_ratio
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
@@ -150,6 +150,32 @@ def _scaling(
         speedup=speedup,
         efficiency=efficiency,
         status=status(speedup, efficiency),
+    )
+
+
+def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
+    """The one device over which the speed-up ``found`` of ``record`` is: in the same rounds, if they have it.
+
+    Its step is the record's times the speed-up (over n in weak scaling), so that steps, rates and savings
+    tell the same as the speed-up; relative, its interval is that of its own rounds. None where the speed-up
+    is over nothing, or over several devices.
+    """
+    base, speedup, steps, config = found.baseline, found.speedup, record.steps, record.config
+    if steps is None or base is None or speedup is None or base.world_size > 1 or config.world_size == 1:
+        return None
+    share = 1 / config.world_size if config.scaling == "weak" else 1.0
+    own = base.step_time_s
+    step_s = own.scaled(found.step_time_s.value * speedup.value * share / own.value)
+    rate, tokens = inverse(step_s), steps.tokens_per_step
+    one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts)
+    return Scaling(
+        step_time_s=step_s,
+        throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
+        throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
+        baseline=replace(base, step_time_s=step_s),
+        speedup=one,
+        efficiency=one,
+        status=Status.EXCELLENT,
     )
 
 

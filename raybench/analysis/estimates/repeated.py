@@ -1,7 +1,7 @@
-"""Trials that were repeated in several starts of the workers: which belong together, and what they say.
+"""Trials that were repeated: in several starts of the workers, or again, as measurements disagreed.
 
-This is the one place where starts become one point. ``one_of_starts`` takes the trial that speaks for all of
-its starts, and the functions below give its estimates over them.
+This is the one place where they become one point. ``one_of_starts`` takes the trial that speaks for all of
+its starts, and the functions below give its estimates over them; of what was measured again the last speaks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def same_but_for_start(one: TrialRecord, other: TrialRecord) -> bool:
     mine, theirs = one.request, other.request
     if mine.kind != "steps" or theirs.kind != "steps" or mine.start == theirs.start:
         return False
-    named = ("role", "variants", "versus", "config")
+    named = ("role", "variants", "versus", "config", "again")
     return all(getattr(mine, name) == getattr(theirs, name) for name in named)
 
 
@@ -36,22 +36,46 @@ def starts_of(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> tuple[
     return record, *further
 
 
+def times_before(record: TrialRecord) -> int:
+    """How often the same was measured before."""
+    return record.request.again if record.request.kind == "steps" else 0
+
+
+def same_but_for_again(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether one of the two measures the other again."""
+    if times_before(one) == times_before(other):
+        return False
+    mine, theirs = one.request, other.request
+    if mine.kind != "steps" or theirs.kind != "steps":
+        return False
+    return all(getattr(mine, name) == getattr(theirs, name) for name in ("role", "start", "versus", "config"))
+
+
+def _same_trial(one: TrialRecord, other: TrialRecord) -> bool:
+    return same_but_for_start(one, other) or same_but_for_again(one, other)
+
+
 def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """One record for each trial, in its first one's place: of its starts the first that is complete."""
+    """One record for each trial, in its first one's place: of its starts the first that is complete.
+
+    Of one that was measured again the last that is complete.
+    """
     records = list(records)
-    starts = {each.request.start for each in records if each.request.kind == "steps"}
-    if len(starts) < 2:
+    asked = {(each.request.start, each.request.again) for each in records if each.request.kind == "steps"}
+    if len(asked) < 2:
         return records
     kept: list[TrialRecord] = []
     places: dict[Hashable, list[int]] = {}  # of the trials that ask one thing
     for record in records:
         config, request = record.config, record.request
         alike = places.setdefault((question_key(config), config.world_size, request.role), [])
-        place = next((each for each in alike if same_but_for_start(record, kept[each])), None)
+        place = next((each for each in alike if _same_trial(record, kept[each])), None)
         if place is None:
             alike.append(len(kept))
             kept.append(record)
-        elif kept[place].state != "complete" and record.state == "complete":
+        elif record.state == "complete" and (
+            kept[place].state != "complete" or times_before(record) > times_before(kept[place])
+        ):
             kept[place] = record
     return kept
 

@@ -164,7 +164,8 @@ class _Trial:
             compressed=_compressed(self.record),
             s_per_byte=link[0] if link else None,
         )
-        best_s = self._step(told, setting, rates)
+        is_the_same = self._same_buckets(change, setting)  # then what was measured is no guess
+        best_s = self.step_s.value if is_the_same else self._step(told, setting, rates)
         ends = [self._step(model, setting, rates) for model in self.models[1:]]
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
             other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
@@ -174,7 +175,7 @@ class _Trial:
         ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
         logs = [math.log(end / best_s) for end in ends]
         is_own = setting == config.setting and change.link_bits_per_s is None
-        of_model = 0.0 if self._same_buckets(change, setting) else math.hypot(MODEL_ERROR, *logs)
+        of_model = 0.0 if is_the_same else math.hypot(MODEL_ERROR, *logs)
         noise = self.step_s.log_half_width
         step_s = _within(best_s, math.hypot(of_model, math.sqrt(2) * noise), self.step_s.n)
         samples = self._samples(setting)

@@ -66,7 +66,7 @@ def bucket_choice(
 
 def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
     """What the first trial of the default that was taken apart says, at the target world size."""
-    for record in results.measured:
+    for record in (*results.tried, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:
             found = bucket_choice(results.study, record, results.measured)
             if found is not None:

@@ -36,6 +36,8 @@ def draw_search(history: SearchHistory) -> Figure:
     axes.set_ylabel(f"{name} ({history.unit})" if history.unit else name)
     whole_numbers(axes)
     more = f"; one of {step} is shown" if step > 1 else ""
-    write_title(figure, f"The search: {len(history.points):,} suggestions, each measured once{more}")
+    write_title(
+        figure, f"The search: {len(history.points):,} suggestions, each as the search measured it{more}"
+    )
     legend_below(figure, axes)
     return figure

@@ -27,6 +27,7 @@ _COLUMNS: list[Column[_Row]] = [
     Column("efficiency", lambda row: percent(row.effect.efficiency), right=True),
     Column("efficiency / default's", lambda row: times(row.effect.efficiency_ratio), right=True),
     Column("samples/s / default's", lambda row: times(row.effect.throughput_ratio), right=True),
+    Column("samples/s measured", lambda row: "interleaved" if row.effect.is_paired else "apart"),
     Column("interaction", lambda row: known(row.effect.interaction, times), right=True),
     Column("n", lambda row: count(row.effect.efficiency_ratio), right=True),
 ]
@@ -40,7 +41,8 @@ def attribution_table(results: StudyResults) -> Table:
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
         f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
-        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at once. "
+        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at once; "
+        "interleaved: of samples/s in the same rounds, as the confirmation or the verification has them. "
         f"Exploratory: {UNPAIRED} Interaction: what the knobs do together over the product of what each does "
         "alone, where each was measured alone. Accumulation alone leaves the batch of a pass as it is. "
         "The workload is one within a study: how much a larger model "

@@ -27,7 +27,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     """Every trial of ``roles``, those of the curves where none is named, by setting and world size."""
 
     def scaling(record: TrialRecord) -> Scaling:
-        return results.scaling(record)
+        return results.told[record.trial_id]
 
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
@@ -41,7 +41,8 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     ]
     caption = (
         "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
-        "same rounds, without wrapper, unless a base is named."
+        "same rounds, without wrapper, unless a base is named. A row of one device has what it did in the "
+        "rounds of the most devices, over which their speed-up is; its own trial is among every trial."
     )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."

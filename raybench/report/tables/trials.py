@@ -19,27 +19,32 @@ def every_trial_table(results: StudyResults) -> Table:
     """
     shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
     total = len(results.records)
-    caption = "Times and rates of one step, of all starts where a trial has several, with 95% intervals."
+    caption = (
+        "Times and rates of one step, of all starts where a trial has several, with 95% intervals: each "
+        "trial's own. Of a setting that was measured more than once the other tables have one of these."
+    )
     if total > len(shown):
         caption += f" The first {len(shown):,} of {total:,} trials; all are in summary.csv."
 
+    own = {**results.superseded, **results.scalings}
+
     def step_time(record: TrialRecord) -> str:
-        scaling = results.scalings.get(record.trial_id)
+        scaling = own.get(record.trial_id)
         return interval(scaling.step_time_s.scaled(1e3)) if scaling else ""
 
     def rate(record: TrialRecord) -> str:
-        scaling = results.scalings.get(record.trial_id)
+        scaling = own.get(record.trial_id)
         return interval(scaling.throughput_samples_per_s) if scaling else ""
 
     def efficiency(record: TrialRecord) -> str:
-        scaling = results.scalings.get(record.trial_id)
+        scaling = own.get(record.trial_id)
         known = scaling.efficiency if scaling and record.config.world_size > 1 else None
         return percent(known) if known else ""
 
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("role", lambda record: record.request.role),
-        Column("state", lambda record: record.state),
+        Column("state", lambda record: _state(results, record)),
         Column("devices", lambda record: str(record.config.world_size), right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
         Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
@@ -52,9 +57,13 @@ def every_trial_table(results: StudyResults) -> Table:
     return make_table("Every trial", caption, columns, shown)
 
 
+def _state(results: StudyResults, record: TrialRecord) -> str:
+    return f"{record.state}, measured again" if record.trial_id in results.superseded else record.state
+
+
 def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
     """The complete records of these roles by setting, smallest world size first; the default's first."""
-    chosen = [record for record in results.measured if record.request.role in roles]
+    chosen = [record for record in results.by_role(*roles) if record.request.role in roles]
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
         for point in curve.points:  # a trial on one device belongs to several: it stands with the first

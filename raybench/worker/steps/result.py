@@ -37,6 +37,7 @@ def steps_result(
     memory_limits: tuple[int, ...] | None,
     missing: dict[Variant, str],
     ddp: DDPReport | None,
+    num_parameters: int | None,
     flops_per_step: float | None,
     epoch_samples: int | None,
     tells_utilization: bool,
@@ -70,6 +71,7 @@ def steps_result(
         energy_joules=energy_of_a_step(reports, loop.measured),
         plain_energy_joules=energy_of_a_plain_step(reports),
         bucket_bytes=ddp.bucket_bytes if ddp else (),
+        num_parameters=num_parameters,
         gradient_bytes=ddp.gradient_bytes if ddp else None,
         ddp_logger=ddp.logger_times_s if ddp else None,
     )

@@ -84,6 +84,7 @@ class StepsTrial:
                 memory_limits=limits,
                 missing=variants.missing,
                 ddp=self._ddp_report(),
+                num_parameters=self._models.measured.num_parameters or None,
                 flops_per_step=self._cache.flops.get(flops.flops_key(self._request.config)),
                 epoch_samples=self._models.epoch_samples,
                 tells_utilization=self._device.tells_utilization,

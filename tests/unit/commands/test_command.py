@@ -550,7 +550,7 @@ def test_quiet_prints_the_answer_and_where_the_files_are(measured):
     lines = command("report", measured, "--quiet").stdout.splitlines()
     answer, *rest = [line for line in lines if line]
     assert answer.startswith("2 devices: ")
-    assert answer.endswith("over the default")
+    assert answer.endswith("over the default, in the same rounds")
     assert [line.split(":")[0] for line in rest] == ["Report", "Results"]
 
 

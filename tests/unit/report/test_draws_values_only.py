@@ -16,6 +16,8 @@ import raybench.report
 WORDS = {  # functions that give words to a value
     "combination_words",
     "devices_words",
+    "knob_words",
+    "label",
     "in_words",
     "changes_words",
     "model_name",
@@ -29,12 +31,14 @@ FURTHER = {
 
 METHODS = {  # of values
     "at",  # look-ups
+    "by_role",
     "comparison",
     "label",
     "line",
     "present",
     "row",
     "scaling",
+    "speaker",
     "excludes",  # whether a number lies outside of an interval
     "scaled",  # the same estimate in another unit
     "time_s",  # a fitted line itself: the curve between messages

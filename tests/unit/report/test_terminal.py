@@ -30,7 +30,7 @@ def test_a_narrow_terminal_is_not_overrun(results: StudyResults) -> None:
 
 def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     text = " ".join(printed(results).split())
-    assert text.endswith("over the default")
+    assert text.endswith("over the default, in the same rounds")
     assert "best of 6: bf16" in text
 
 

@@ -202,7 +202,7 @@ def test_one_device_only():
     plan = planned(1, knobs={"batch_size": [32, 64], "bucket_cap_mb": [1, 25]})
     executed, store, _ = run(plan)
     assert {record.config.world_size for record in store.records} == {1}
-    assert not executed.notes
+    assert executed.notes == ["2 of 6 suggestions were made: no others differ from them and may fit"]
     (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
     assert confirmed.request.versus == confirmed.config.setting.model_copy(update={"batch_size": 32})
     assert gain(confirmed, 0.02).verdict is Verdict.BETTER

@@ -1,0 +1,195 @@
+"""Measurements of one setting at one world size that differ beyond their intervals.
+
+A setting is measured in the search, on the curve, in a confirmation and beside what is confirmed or
+verified; one device in a trial of its own and in the rounds of every trial on several, as the base of its
+speed-up. What changes on the machine between two of them is in no interval. Each is held against the one that
+speaks for the setting (``speaking``); the intervals hold for all of a study's comparisons at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from raybench.analysis.estimates.efficiency import one_device
+from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.simultaneous import simultaneous_ratio
+from raybench.analysis.estimates.statistics import Estimate, inverse
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import between_starts, question_key
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.placement import Placement
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One measurement of a setting at a world size."""
+
+    config: Configuration  # of the setting there
+    record: TrialRecord  # in whose rounds it was measured
+    rate: Estimate  # samples/s
+    where: str  # "in the search"
+
+    @property
+    def load(self) -> tuple[float, int] | None:
+        """Cores' worth of time that other processes took meanwhile, of how many; None: it is not told."""
+        steps = self.record.steps
+        if steps is None or not steps.host_cores:
+            return None
+        known = ([one for one in each.other_cores if one is not None] for each in steps.rounds)
+        taken = [max(of_hosts) for of_hosts in known if of_hosts]
+        return (median(taken), max(steps.host_cores)) if taken else None
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A setting whose measurements differ beyond the intervals."""
+
+    speaks: Reading
+    others: tuple[Reading, ...]  # that differ from it, the furthest first
+    ratio: Estimate  # the furthest one's throughput over that which speaks
+    agrees: Reading | None  # another one that does not differ; None: nothing bears the one that speaks out
+
+    @property
+    def config(self) -> Configuration:
+        """The setting, where it was measured."""
+        return self.speaks.config
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another measurement bears the one that speaks out."""
+        return self.agrees is not None
+
+    @property
+    def size(self) -> float:
+        """How far apart the two furthest are: the logarithm of their ratio, without sign."""
+        return abs(math.log(self.ratio.value))
+
+
+def disagreements(base: MeasuredStudy) -> tuple[Disagreement, ...]:
+    """Every setting with measurements apart, the furthest first; by ``search.minimum_gain`` at least."""
+    groups = _groups(base)
+    several = [group for group in groups.values() if len(group) > 1]
+    among = sum(len(group) - 1 for group in several)
+    found = [each for group in several if (each := _of_group(base, group, among)) is not None]
+    return tuple(sorted(found, key=lambda each: -each.size))
+
+
+def _of_group(base: MeasuredStudy, group: Sequence[Reading], among: int) -> Disagreement | None:
+    speaks = _that_speaks(base, group)
+    least, apart = math.log1p(base.study.search.minimum_gain), list[tuple[Reading, Estimate]]()
+    agrees: Reading | None = None
+    for each in group:
+        if each is speaks:
+            continue
+        ratio = simultaneous_ratio(each.rate, speaks.rate, among, between_starts(each.record, speaks.record))
+        if ratio.excludes(1.0) and abs(math.log(ratio.value)) >= least:
+            apart.append((each, ratio))
+        elif each.record is not speaks.record and (agrees is None or _is_nearer(each, agrees, speaks)):
+            agrees = each
+    if not apart:
+        return None
+    apart.sort(key=lambda one: -abs(math.log(one[1].value)))
+    furthest = apart[0][1]
+    if agrees is not None and 2 * _distance(agrees, speaks) > abs(math.log(furthest.value)):
+        agrees = None  # too unsure to bear anything out
+    return Disagreement(speaks, tuple(each for each, _ in apart), furthest, agrees)
+
+
+def _is_nearer(one: Reading, other: Reading, to: Reading) -> bool:
+    return _distance(one, to) < _distance(other, to)
+
+
+def _distance(one: Reading, other: Reading) -> float:
+    return abs(math.log(one.rate.value / other.rate.value))
+
+
+def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
+    """The one whose figure the report has: of one device as its curve has it."""
+    config = group[0].config
+    if config.world_size > 1:
+        speaker = base.speaker_of(config)
+        found = (each for each in group if each.record is speaker and each.config is each.record.config)
+        return next(found, group[0])
+    own = [each.record for each in group if each.record.config.world_size == 1]
+    told = {base.told[each.trial_id].throughput_samples_per_s for each in own if each.trial_id in base.told}
+    on_curve = [each for each in group if each.rate in told]
+    return max(
+        on_curve or group,
+        key=lambda each: (each.record.request.role == "scaling", each.record.config.world_size),
+    )
+
+
+def _groups(base: MeasuredStudy) -> dict[Hashable, list[Reading]]:
+    """The measurements of each setting at a world size that may have several; of several starts one."""
+    own = [(record, _key(base, record.config)) for record in base.measured]
+    beside = [(each, _key(base, each.config)) for record in base.measured for each in _beside(record)]
+    before = [record for record in base.records if record.trial_id in base.superseded]
+    # of very many suggestions most were measured once
+    several = Counter([*(key for _, key in own), *(key for _, key in beside)])
+    several.update(_key(base, record.config) for record in before)
+    groups: dict[Hashable, list[Reading]] = {}
+    for record, key in own:
+        if several[key] > 1 or record.config.world_size == 1:
+            rate = base.scaling(record).throughput_samples_per_s
+            groups.setdefault(key, []).append(Reading(record.config, record, rate, _where(record)))
+        if record.request.role == "scaling" and record.config.world_size > 1:
+            key = _one_device_key(record.config, "pack")
+            groups.setdefault(key, []).extend(_alone(base, record))
+    for reading, key in beside:
+        groups.setdefault(key, []).append(reading)
+    for record in before:
+        rate = base.superseded[record.trial_id].throughput_samples_per_s
+        reading = Reading(record.config, record, rate, f"{_where(record)} before")
+        groups.setdefault(_key(base, record.config), []).append(reading)
+    return groups
+
+
+def _alone(base: MeasuredStudy, record: TrialRecord) -> Iterator[Reading]:
+    """One device in the rounds of a trial on several."""
+    config, one = record.config, one_device(record, base.scaling(record))
+    if one is None or one.baseline is None or not one.baseline.paired:
+        return
+    where = f"in the rounds on {config.world_size} devices"
+    changed = {"setting": config.setting.at(1), "world_size": 1, "placement": "pack"}
+    yield Reading(config.model_copy(update=changed), record, one.throughput_samples_per_s, where)
+
+
+def _beside(record: TrialRecord) -> Iterator[Reading]:
+    """The setting against which one was confirmed, or verified."""
+    request, steps = record.request, record.steps
+    if request.kind != "steps" or request.versus is None or steps is None:
+        return
+    times_s = series(steps, "versus")
+    if times_s is None or steps.versus_samples_per_step is None:
+        return
+    other = record.config.model_copy(update={"setting": request.versus})
+    rate = inverse(level(times_s)).scaled(steps.versus_samples_per_step)
+    yield Reading(other, record, rate, f"beside the other setting {_where(record)}")
+
+
+def _where(record: TrialRecord) -> str:
+    if record.config.world_size == 1 and record.request.role == "scaling":
+        return "in a trial of its own"
+    return {
+        "search": "in the search",
+        "scaling": "on the curve",
+        "confirmation": "in the confirmation",
+        "verification": "in a verification",
+    }[record.request.role]
+
+
+def _key(base: MeasuredStudy, config: Configuration) -> Hashable:
+    """Equal for what is one setting there."""
+    if config.world_size == 1:
+        return _one_device_key(config, config.placement)
+    return base.buckets.key(config)
+
+
+def _one_device_key(config: Configuration, placement: Placement) -> Hashable:
+    """Of one device wherever it stands, unless it was named."""
+    return question_key(config, 1), "" if isinstance(placement, str) else tuple(placement)

@@ -1,0 +1,143 @@
+"""Bucket sizes that are the same thing: under which DDP sends the gradients of one model in the same buckets.
+
+A model smaller than two caps has one bucket under both. Of caps that were measured the sizes of the buckets
+say so; of others DDP's own rule (``whatif.buckets``) over the gradients in the order in which they are ready,
+which one trial tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from raybench.analysis.same_setting import change_key
+from raybench.analysis.whatif.buckets import BucketCap, assign
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
+
+# What the order of the gradients depends on, beside the model.
+_ORDERING = ("static_graph", "find_unused_parameters", "compile", "activation_checkpointing")
+_CAP = "bucket_cap_mb"
+
+Sizes = tuple[int, ...]  # of the buckets, in bytes, in the order in which they are sent
+
+
+class KnownBuckets:
+    """What the trials of one workload tell of its buckets."""
+
+    def __init__(self, caps: Sequence[BucketCap], records: Iterable[TrialRecord] = ()) -> None:
+        """``caps``: the study's, of which the first one with the same buckets stands for all of them."""
+        self._caps = tuple(caps)
+        self._orders: dict[Hashable, Sizes] = {}  # bytes of the gradients, as they get ready
+        self._measured: dict[tuple[Hashable, BucketCap], Sizes] = {}
+        self._standing: dict[tuple[Hashable, BucketCap], BucketCap] = {}
+        for record in records:
+            self.learn(record)
+
+    def learn(self, record: TrialRecord) -> bool:
+        """Look at one record more; whether it told anything new."""
+        steps, config = record.steps, record.config
+        if steps is None or not steps.bucket_bytes or not _has_buckets(config.setting, config.world_size):
+            return False
+        key, cap = _ordering(config.setting), config.setting.bucket_cap_mb
+        order, is_new = _order(steps, cap), False
+        if order is not None and key not in self._orders:
+            self._orders[key], is_new = order, True
+        knows_model = order is not None or steps.num_parameters is not None
+        if knows_model and (key, cap) not in self._measured:
+            self._measured[key, cap], is_new = steps.bucket_bytes, True
+        if is_new:
+            self._standing.clear()
+        return is_new
+
+    def sizes(self, setting: Setting, world_size: int) -> Sizes | None:
+        """Of the buckets of a setting, measured or by DDP's rule; None where nothing tells."""
+        if not _has_buckets(setting, world_size):
+            return None
+        return self._sizes(_ordering(setting), setting.bucket_cap_mb)
+
+    def _sizes(self, key: Hashable, cap: BucketCap) -> Sizes | None:
+        measured, order = self._measured.get((key, cap)), self._orders.get(key)
+        if measured is not None or order is None:
+            return measured
+        return bucket_sizes(order, cap)
+
+    def is_measured(self, setting: Setting) -> bool:
+        """Whether DDP itself has told the buckets of this setting's cap."""
+        return (_ordering(setting), setting.bucket_cap_mb) in self._measured
+
+    def standing(self, setting: Setting, world_size: int) -> Setting:
+        """The setting with the first of the study's caps that gives the same buckets: itself most often."""
+        if len(self._caps) < 2 or not _has_buckets(setting, world_size):
+            return setting
+        key, own = _ordering(setting), setting.bucket_cap_mb
+        if (key, own) not in self._standing:
+            self._standing[key, own] = self._first_alike(setting, key)
+        cap = self._standing[key, own]
+        return setting if cap == own else setting.model_copy(update={_CAP: cap})
+
+    def _first_alike(self, setting: Setting, key: Hashable) -> BucketCap:
+        sizes = self._sizes(key, setting.bucket_cap_mb)
+        if sizes is None:
+            return setting.bucket_cap_mb
+        for cap in self._caps:
+            if cap == setting.bucket_cap_mb:
+                return cap
+            other = setting.model_copy(update={_CAP: cap})
+            if self._sizes(key, cap) == sizes and other.fault("cuda") == setting.fault("cuda"):
+                return cap
+        return setting.bucket_cap_mb
+
+    def key(self, config: Configuration) -> Hashable:
+        """Equal for configurations of one study that are one setting at one world size and place."""
+        standing = self.standing(config.setting, config.world_size)
+        if standing is not config.setting:
+            config = config.model_copy(update={"setting": standing})
+        return config.world_size, change_key(config)
+
+
+def known_buckets(study: Study, records: Iterable[TrialRecord]) -> KnownBuckets:
+    """What ``records`` of a study tell of its buckets."""
+    return KnownBuckets(study.knobs.values(_CAP), records)
+
+
+def one_of_equal(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
+    """The records without those of settings that are the same thing: the study's first bucket size stands.
+
+    What is not complete stands for nothing that is.
+    """
+    kept: dict[Hashable, TrialRecord] = {}
+    for record in records:
+        key = buckets.key(record.config)
+        known = kept.get(key)
+        if known is None or _rank(record, buckets) > _rank(known, buckets):
+            kept[key] = record
+    return list(kept.values())
+
+
+def bucket_sizes(order: Sequence[int], cap: BucketCap) -> Sizes:
+    """DDP's buckets of gradients of so many bytes, in the order in which they are ready."""
+    return tuple(sum(order[index] for index in bucket) for bucket in assign(order, cap))
+
+
+def _rank(record: TrialRecord, buckets: KnownBuckets) -> tuple[bool, bool]:
+    setting, size = record.config.setting, record.config.world_size
+    return record.state == "complete", buckets.standing(setting, size) == setting
+
+
+def _has_buckets(setting: Setting, world_size: int) -> bool:
+    return world_size > 1 and setting.strategy == "ddp"
+
+
+def _ordering(setting: Setting) -> Hashable:
+    return tuple(getattr(setting, name) for name in _ORDERING)
+
+
+def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:
+    """The gradients as they get ready; None where they do not explain the buckets that DDP has made."""
+    timeline = steps.gradient_timeline
+    if timeline is None or bucket_sizes(timeline.parameter_bytes, cap) != steps.bucket_bytes:
+        return None
+    return timeline.parameter_bytes

@@ -1,0 +1,74 @@
+"""The stage that measures again what was measured more than once and not alike, as far as the time allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raybench.analysis.disagreements import Disagreement, disagreements
+from raybench.analysis.estimates.repeated import times_before
+from raybench.analysis.labels import trial_words
+from raybench.analysis.measured import measured_study
+from raybench.plan.trials import Trial
+from raybench.records.record import TrialRecord
+from raybench.records.requests import StepsRequest
+from raybench.run.session import Session
+
+MOST_AGAIN = 2  # times that one trial of the curve is measured again
+MOST_AT_ONCE = 4  # settings, those furthest apart
+
+
+def measure_again(session: Session) -> bool:
+    """Trials of the curve whose setting has measurements that disagree; whether any was measured.
+
+    Until another measurement bears the one that speaks for the setting out. Not where the curve is measured
+    in several starts, as what these differ by is in its intervals, nor with more workers than cores. It
+    answers no question of the study by itself, so it is not named where there is no time for it: the report
+    names what disagrees.
+    """
+    if session.plan.study.measure.starts > 1 or session.plan.oversubscribed:
+        return False
+    measured = False
+    for _ in range(MOST_AGAIN):
+        requests = _requests(session)
+        if not requests:
+            break
+        number = f"{len(requests)} trial" + ("s" if len(requests) > 1 else "")
+        session.watcher.stage(f"Measuring {number} again: measurements of the same setting disagree")
+        for done, (request, suggestion) in enumerate(requests):
+            fixed_s = session.training_reserve_s() + session.start_cost_s(request)
+            in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
+            if in_time is None:
+                return measured
+            with session.as_far_as_it_fits(f"{trial_words(session.study, request)}, again"):
+                session.measure(Trial(in_time, suggestion), done=done, total=len(requests))
+                measured = True
+    return measured
+
+
+def _requests(session: Session) -> list[tuple[StepsRequest, int | None]]:
+    """What to measure again, each once, and of which suggestion it is."""
+    every = disagreements(measured_study(session.study, session.records()))
+    apart = [each for each in every if not each.is_settled]
+    found: dict[str, tuple[StepsRequest, int | None]] = {}
+    for each in apart[:MOST_AT_ONCE]:
+        record = _to_repeat(each)
+        if record is None or times_before(record) >= MOST_AGAIN:
+            continue
+        request = session.plan.again(record, times_before(record) + 1)
+        if session.is_open(request):
+            found.setdefault(request.trial_id, (request, record.suggestion))
+    return list(found.values())
+
+
+def _to_repeat(apart: Disagreement) -> TrialRecord | None:
+    """The trial of the curve that was measured again least often: of one device its own before the others."""
+    readings: Sequence[TrialRecord] = [each.record for each in (apart.speaks, *apart.others)]
+    speaks = apart.speaks.record
+    own = [each for each in readings if each is speaks or each.config == apart.config]
+    curve = [each for each in own if each.request.role == "scaling"]
+    last = [each for each in curve if not any(_is_later(other, each) for other in curve)]
+    return min(last, key=lambda each: (times_before(each), each.config.world_size), default=None)
+
+
+def _is_later(one: TrialRecord, other: TrialRecord) -> bool:
+    return one.config == other.config and times_before(one) > times_before(other)

@@ -1,0 +1,187 @@
+"""Bucket sizes that give the same buckets are one setting: foreseen, or merged where they were measured."""
+
+import itertools
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.attribution import attribution
+from raybench.analysis.choice import suggestions
+from raybench.analysis.measured import measured_study
+from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
+from raybench.machine.resources import Resources
+from raybench.plan.left_out import left_out_words
+from raybench.plan.resolve import make_plan, searched_or_grid
+from raybench.plan.trials import Plan
+from raybench.records.requests import Configuration
+from raybench.report.tables.buckets import model_buckets_table, sizes_words
+from raybench.report.tables.configurations import configurations_table
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
+from tests.unit.studies import MIB, grid, measured, study
+
+KIB = 2**10
+SMALL = (256 * KIB, 128 * KIB, 64 * KIB)  # one bucket whatever the cap
+# the first bucket of the default is full at 1 MiB; 25 and 100 MiB hold all of it
+LARGE = (700 * KIB, 700 * KIB, 2 * MIB, 2 * MIB)
+CAPS = ("default", 1, 25)
+
+
+def of_model(parameter_bytes: tuple[int, ...], gain_of_cap: dict[object, float] | None = None) -> FakeRunner:
+    """A model of these gradients; a cap's exposed communication is less by ``gain_of_cap`` s."""
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        gain_s = (gain_of_cap or {}).get(setting.bucket_cap_mb, 0.0)
+        exposed_s = 0.004 - gain_s if config.world_size > 1 else 0.0
+        step_s = 0.005 + 5e-5 * setting.batch_size
+        return StepCosts(plain_s=step_s, exposed_s=exposed_s, parameter_bytes=parameter_bytes)
+
+    return FakeRunner(costs, QUIET_ENOUGH)
+
+
+def planned(**fields: object) -> Plan:
+    given = {"knobs": {"batch_size": [64, 32], "bucket_cap_mb": list(CAPS)}, "measure": {"half_width": 0.02}}
+    return make_plan(study(**(given | fields)), Resources("cpu", 2, "a CPU"))
+
+
+def asked_caps(store: MemoryStore) -> set[object]:
+    return {r.config.setting.bucket_cap_mb for r in store.records if r.config.world_size > 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "cap", "sizes"),
+    [
+        (SMALL, "default", (sum(SMALL),)),
+        (SMALL, 1, (sum(SMALL),)),
+        (LARGE, "default", (1400 * KIB, 4 * MIB)),
+        (LARGE, 25, (sum(LARGE),)),
+        (LARGE, 1, (1400 * KIB, 2 * MIB, 2 * MIB)),
+    ],
+)
+def test_the_sizes_are_those_of_ddps_own_rule(order, cap, sizes):
+    assert bucket_sizes(order, cap) == sizes
+
+
+@pytest.mark.parametrize("cap", [0.25, 1, 5, 25])
+@pytest.mark.parametrize("order", [SMALL, LARGE, tuple(KIB * (1 + 37 * k % 900) for k in range(60))])
+def test_the_rule_is_the_one_that_torch_has(order, cap):
+    """As ``rebuild_buckets`` calls it: of a given cap the first bucket has it too."""
+    distributed = pytest.importorskip("torch.distributed")
+    torch = pytest.importorskip("torch")
+    tensors = [torch.empty(size // 4) for size in order]
+    buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [int(cap * MIB)])
+    assert bucket_sizes(order, cap) == tuple(sum(order[index] for index in each) for each in buckets)
+
+
+def test_one_trial_tells_which_sizes_are_the_same():
+    known = KnownBuckets(CAPS)
+    small = Setting(bucket_cap_mb=25, precision="bf16")
+    assert known.standing(small, 2) == small  # nothing is known yet
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, parameter_bytes=SMALL)
+    assert known.learn(measured(costs, setting=Setting()))
+    assert not known.learn(measured(costs, setting=Setting()))
+    assert known.standing(small, 2) == Setting(bucket_cap_mb="default", precision="bf16")
+    assert known.standing(small, 1) == small  # one device has no buckets
+    compiled = small.model_copy(update={"compile": True})
+    assert known.standing(compiled, 2) == compiled  # its gradients may come in another order
+
+
+def test_a_grid_measures_what_is_the_same_once_and_says_so():
+    plan = planned()
+    session, store, _ = run(plan, of_model(SMALL))
+    assert asked_caps(store) == {"default"}
+    assert len([r for r in store.records if r.config.world_size == 2 and r.request.role == "scaling"]) == 2
+    assert session.notes == [
+        "1 MiB buckets are default buckets for this model: 2 trials were not measured a second time",
+        "25 MiB buckets are default buckets for this model: 2 trials were not measured a second time",
+    ]
+    assert left_out_words(plan.study, store.records) == []
+    results = analyse(plan.study, store.records)
+    table = model_buckets_table(results)
+    assert "114,688 trained parameters in 3 tensors: 0.438 MiB of gradients" in table.caption
+    assert [row[0] for row in table.rows] == ["default buckets", "1 MiB buckets", "25 MiB buckets"]
+    assert [row[1:] for row in table.rows] == [
+        ("1", "0.438", "DDP", ""),
+        ("1", "0.438", "its rule", "default buckets"),
+        ("1", "0.438", "its rule", "default buckets"),
+    ]
+    again = of_model(SMALL)
+    run(plan, again, store)
+    assert again.requests == []
+
+
+def test_a_grid_of_a_larger_model_measures_every_size_that_differs():
+    plan = planned(knobs={"bucket_cap_mb": ["default", 1, 25, 100]})
+    _, store, _ = run(plan, of_model(LARGE))
+    assert asked_caps(store) == {"default", 1, 25}
+    rows = model_buckets_table(analyse(plan.study, store.records)).rows
+    assert [row[1] for row in rows] == ["2", "3", "1", "1"]
+    assert [row[-1] for row in rows] == ["", "", "", "25 MiB buckets"]
+
+
+def test_a_search_suggests_no_second_of_the_same():
+    plan = planned(search={"method": "optuna", "trials": 5})
+    session, store, _ = run(plan, of_model(SMALL))
+    searched = [r for r in store.records if r.request.role == "search"]
+    assert sorted(r.config.setting.batch_size for r in searched) == [32, 64]
+    assert asked_caps(store) == {"default"}
+    assert "2 of 5 suggestions were made: no others differ from them and may fit" in session.notes
+    assert left_out_words(plan.study, store.records) == []
+
+
+def test_what_was_measured_anyway_is_one_setting_in_every_choice():
+    """Of three that are the same the luckiest would be "best", and be confirmed against itself."""
+    spec = study(knobs={"bucket_cap_mb": list(CAPS), "precision": ["fp32", "bf16"]})
+    runner = of_model(SMALL, gain_of_cap={1: 0.0005, 25: 0.001})  # as chance has it
+    records, _ = grid(spec, (1, 2), runner)
+    assert len([r for r in records if r.config.world_size == 2]) == 6
+    assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
+    results = measured_study(spec, records)
+    assert {r.config.setting.bucket_cap_mb for r in results.tried} == {"default"}
+    found = attribution(results)
+    assert found is not None
+    assert [each.label for each in (*found.singles, *found.together)] == ["bf16"]
+    rows = configurations_table(analyse(spec, records)).rows
+    assert sorted(row[0] for row in rows) == ["default buckets, bf16", "default buckets, fp32"]
+
+
+def test_older_records_that_tell_no_parameters_are_left_as_they_are():
+    spec = study(knobs={"bucket_cap_mb": list(CAPS)})
+    records, _ = grid(spec, (2,), of_model(SMALL))
+    bare = [
+        record.model_copy(
+            update={
+                "result": record.steps.model_copy(update={"gradient_timeline": None, "num_parameters": None})
+            }
+        )
+        for record in records
+        if record.steps
+    ]
+    assert len(suggestions(spec, bare, 2)) == 3
+
+
+@pytest.mark.parametrize(("trials", "method"), [(5, "optuna"), (6, "optuna"), (7, "grid"), (1000, "grid")])
+def test_more_suggestions_than_combinations_become_a_grid_and_say_so(trials, method):
+    plan = planned(search={"method": "optuna", "trials": trials})
+    made, words = searched_or_grid(plan)
+    assert made.study.search.method == method
+    assert (made is plan) == (method == "optuna")
+    assert words == (
+        "" if made is plan else f"search.trials = {trials}, but there are 6 combinations: measured as a grid"
+    )
+    pairs = itertools.product((64, 32), CAPS)
+    if method == "grid":
+        settings = {(each.setting.batch_size, each.setting.bucket_cap_mb) for each in made.suggestions()}
+        assert settings == set(pairs)
+
+
+def test_a_grid_that_is_too_large_stays_a_search():
+    batches = list(range(1, 20_002))
+    plan = planned(knobs={"batch_size": batches}, search={"method": "optuna", "trials": 100_000})
+    assert searched_or_grid(plan) == (plan, "")
+
+
+def test_sizes_of_many_buckets_fit_a_cell():
+    assert sizes_words((MIB, MIB, MIB, 512 * KIB)) == "3 x 1.00, 0.5"
+    assert sizes_words(tuple(k * MIB for k in range(1, 20))).endswith("6.00, 13 more")

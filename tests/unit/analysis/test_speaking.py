@@ -1,0 +1,254 @@
+"""One figure for one thing: what was measured more than once, and what is said where it was not alike."""
+
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.disagreements import disagreements
+from raybench.analysis.measured import measured_study
+from raybench.analysis.results import StudyResults
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.report.answer import answer_box, answer_of
+from raybench.report.contents import make_tables
+from raybench.report.diagnosis import diagnosis_markdown, grouped
+from raybench.report.plots.scaling import scaling_plot
+from raybench.report.tables.attribution import attribution_table
+from raybench.report.tables.cost import cost_table
+from raybench.report.tables.scaling import scaling_table
+from raybench.report.tables.search import confirmation_table, suggestions_table
+from raybench.report.terminal import terminal_table
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import asked, grid, study
+
+STEADY = Noise(block=0.003, step=0.001)
+FP32, BF16 = Setting(batch_size=64), Setting(batch_size=64, precision="bf16")
+SPEC = study(
+    knobs={"batch_size": 64, "precision": ["fp32", "bf16"]},
+    search={"method": "optuna", "trials": 2},
+    measure={"half_width": 0.02},
+)
+
+
+def trial(
+    role: str, setting: Setting, size: int, slow: float = 1.0, others: float = 0.02, **fields: Any
+) -> TrialRecord:
+    """On two cores: 10 ms alone in fp32, 4 in bf16; 12 and 6 on two devices; all ``slow`` times as long."""
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        alone_s = 0.004 if setting.precision == "bf16" else 0.010
+        exposed_s = 0.002 if config.world_size > 1 else 0.0
+        return StepCosts(plain_s=slow * alone_s, exposed_s=slow * exposed_s, other_cores=others, host_cores=2)
+
+    request = asked(SPEC, role, setting, size, **fields)
+    return run_all(FakeRunner(costs, STEADY, seed=3), [request])[0][0]
+
+
+def confirmed(slow: float = 1.0) -> TrialRecord:
+    return trial("confirmation", BF16, 2, slow, versus=FP32, variants=("synced", "versus"))
+
+
+def curves(slow_default: float = 1.0, slow_one: float = 1.0) -> list[TrialRecord]:
+    """Default and winner on two devices and on one."""
+    return [
+        trial("scaling", FP32, 2, slow_default, others=0.9 if slow_default > 1 else 0.02),
+        trial("scaling", FP32, 1, slow_one),
+        trial("scaling", BF16, 2),
+        trial("scaling", BF16, 1),
+    ]
+
+
+def searched(slow_default: float = 1.0) -> list[TrialRecord]:
+    first = trial("search", FP32, 2, slow_default, others=0.9)
+    second = trial("search", BF16, 2)
+    return [first, second.model_copy(update={"suggestion": 1})]
+
+
+def analysed(*records: TrialRecord) -> StudyResults:
+    return analyse(SPEC, records)
+
+
+# --- paired first
+
+
+def test_the_gain_of_a_setting_is_that_of_its_confirmation_wherever_it_stands():
+    """As +358% stood beside 2.15x: while the default's curve was measured others were at work, 1.4 times."""
+    results = analysed(*searched(), *curves(slow_default=1.4), confirmed())
+    (confirmation,) = results.confirmations
+    attributed = results.attribution
+    assert attributed is not None
+    (effect,) = attributed.singles
+    assert effect.is_paired
+    gain = confirmation.gain.gain
+    assert gain.value == pytest.approx(1.0, abs=0.02)  # 12 ms to 6
+    apart = [results.scaling(each.record).throughput_samples_per_s.value for each in (effect,)]
+    default = results.scaling(attributed.default).throughput_samples_per_s.value
+    assert apart[0] / default == pytest.approx(2.8, rel=0.02)  # what two trials apart would say
+    ratio = effect.throughput_ratio
+    assert (ratio.value - 1, ratio.low - 1, ratio.high - 1) == pytest.approx(
+        (gain.value, gain.low, gain.high)
+    )
+    assert confirmation_table(results).rows[0][2].startswith("+100%")
+    row = attribution_table(results).rows[0]
+    assert row[4].startswith("2.00x")
+    assert "interleaved" in row
+    assert "+100%" in answer_of(results)
+    assert "in the same rounds" in answer_of(results)
+
+
+def test_without_a_confirmation_two_trials_are_compared_and_called_apart():
+    results = analysed(*searched(), *curves())
+    assert results.attribution is not None
+    (effect,) = results.attribution.singles
+    assert not effect.is_paired
+    assert "apart" in attribution_table(results).rows[0]
+
+
+# --- of one setting one figure
+
+
+def test_a_default_slow_in_the_search_has_its_figure_of_the_curve_and_the_difference_is_named():
+    """As 10,101 samples/s in the search and 33,600 on the curve."""
+    results = analysed(*searched(slow_default=3.3), *curves(), confirmed())
+    curve_rate = results.scaling(results.headline).throughput_samples_per_s.value
+    suggestion = next(row for row in suggestions_table(results).rows if row[1] == "fp32")
+    assert float(suggestion[2].split()[0].replace(",", "")) == pytest.approx(curve_rate, abs=1)
+    assert "on the curve" in suggestion
+    (found,) = [each for each in results.disagreements if each.config.world_size == 2]
+    assert found.ratio.value == pytest.approx(1 / 3.3, rel=0.02)
+    assert found.is_settled  # the confirmation bears the curve out
+    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    assert finding.name == "measurements disagree"
+    assert finding.severity == "note"
+    told, other = finding.evidence.split(", but ")
+    assert float(told.split(": ")[1].split()[0].replace(",", "")) == pytest.approx(curve_rate, abs=1)
+    assert float(other.split()[0].replace(",", "")) == pytest.approx(curve_rate / 3.3, rel=0.02)
+    assert "samples/s on the curve" in told
+    assert "samples/s in the search" in other
+    assert "other processes took 0.90 of 2 cores" in finding.evidence
+    assert "other processes took 0.02 of 2 cores" in finding.evidence
+    assert "bears it out" in finding.next_step
+    text = diagnosis_markdown(results, make_tables(results), answer_of(results), grouped(results.findings))
+    assert "Measurements disagree" in text
+
+
+def test_what_nothing_bears_out_is_a_warning_in_the_first_lines():
+    results = analysed(*searched(slow_default=3.3), *curves(slow_default=1.6), confirmed())
+    found = next(each for each in results.disagreements if each.config.world_size == 2)
+    assert not found.is_settled
+    finding = next(each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence)
+    assert finding.severity == "warning"
+    assert "nothing bears it out" in finding.next_step
+    words = next(each.words for each in answer_box(results) if each.question == "Not sure")
+    assert "fp32 on 2 devices had" in words
+    assert "as told here" in words
+
+
+def test_measurements_that_agree_are_not_spoken_of():
+    results = analysed(*searched(), *curves(), confirmed())
+    assert results.disagreements == ()
+    assert all(each.name != "measurements disagree" for each in results.findings)
+    assert "disagree" not in answer_of(results)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_is_seldom_a_disagreement(seed):
+    """As often as the intervals are said to fail: 5% of studies."""
+    spec = study(knobs={"batch_size": [64, 32], "precision": ["fp32", "bf16"]}, measure={"half_width": 0.05})
+    found = 0
+    for number in range(8):
+        records = grid(spec, (1, 2), FakeRunner(noise=Noise(), seed=100 * seed + number))[0]
+        found += bool(disagreements(measured_study(spec, records)))
+    assert found <= 3
+
+
+# --- one device beside several
+
+
+def test_throughput_and_speed_up_of_a_curve_tell_the_same():
+    """As a plot in which throughput rises and one in which the speed-up falls: one device, slower alone."""
+    results = analysed(*curves(slow_one=1.4))
+    plot = scaling_plot(results)
+    assert plot is not None
+    for line, efficiencies in zip(plot.throughput, plot.efficiency, strict=True):
+        one, two = (point.estimate.value for point in line.points)
+        assert two / one / 2 == pytest.approx(efficiencies.points[-1].estimate.value), line.label
+    assert plot.ideal[0][1] == plot.throughput[0].points[0].estimate.value
+    rows = [row for row in scaling_table(results).rows if row[1] == "fp32"]
+    rates = [float(row[3].split()[0].replace(",", "")) for row in rows]
+    assert rates[1] / rates[0] == pytest.approx(float(rows[1][4].split("x")[0]), rel=0.01)
+    drawn = terminal_table(results, 100)
+    cells = list(drawn.columns[3].cells)
+    assert float(str(cells[1]).replace(",", "")) / float(str(cells[0]).replace(",", "")) == pytest.approx(
+        rates[1] / rates[0], rel=0.01
+    )
+    (found,) = results.disagreements
+    assert found.config.world_size == 1
+    assert found.ratio.value == pytest.approx(1 / 1.4, rel=0.02)
+    assert [each.where for each in found.others] == ["in a trial of its own"]
+
+
+def test_savings_are_the_difference_of_the_times_beside_them():
+    """As 4.84 min on two devices, 5.59 on one, which saved -0.221 h."""
+    results = analysed(*curves(slow_one=0.5))  # alone, one device was twice as fast as in the rounds on two
+    one, two = (
+        next(each for each in results.costs if each.record.config.world_size == size and "fp32" in each.label)
+        for size in (1, 2)
+    )
+    runs = results.study.cost.runs
+    assert two.saved_s is not None
+    difference_s = (one.costs[-1].time_s.value - two.costs[-1].time_s.value) * runs
+    assert two.saved_s.value == pytest.approx(difference_s)
+    assert two.cost_ratio is not None
+    device_times = two.costs[-1].device_s.value / one.costs[-1].device_s.value
+    assert two.cost_ratio.value == pytest.approx(device_times)
+    assert cost_table(results).rows
+
+
+def test_what_is_too_unsure_bears_nothing_out():
+    """Of a busy machine an interval that holds everything agrees with everything."""
+    unsure = FakeRunner(
+        lambda config, setting: StepCosts(plain_s=0.010, exposed_s=0.006), Noise(block=0.8), seed=5
+    )
+    wide = run_all(unsure, [asked(SPEC, "confirmation", BF16, 2, versus=FP32, variants=("synced", "versus"))])
+    results = analysed(*searched(slow_default=1.5), *curves(), wide[0][0])
+    found = next(each for each in results.disagreements if each.config.world_size == 2)
+    assert found.agrees is None or abs(found.agrees.rate.value / found.speaks.rate.value - 1) < 0.25
+
+
+# --- measured again
+
+
+def test_of_what_was_measured_again_the_last_speaks_and_all_are_shown():
+    slow = curves(slow_default=1.6)
+    again = trial("scaling", FP32, 2, again=1)
+    assert again.trial_id != slow[0].trial_id
+    results = analysed(*searched(), *slow, confirmed(), again)
+    assert results.headline is again
+    found = next(each for each in results.disagreements if each.config.world_size == 2)
+    assert found.is_settled
+    assert found.speaks.record is again
+    assert [each.where for each in found.others] == ["on the curve before"]
+    shown = [row for row in make_tables(results).trials.rows if row[0] in (slow[0].trial_id, again.trial_id)]
+    assert [row[2] for row in shown] == ["complete, measured again", "complete"]
+    assert [row.trial_id for row in results.summaries].count(again.trial_id) == 1
+    assert slow[0].trial_id not in [row.trial_id for row in results.summaries]
+    assert len(scaling_table(results).rows) == 4
+
+
+def test_a_repeat_that_failed_replaces_nothing():
+    slow = curves()
+    failed = slow[0].model_copy(
+        update={
+            "trial_id": "0" * 12,
+            "request": slow[0].request.model_copy(update={"again": 1}),
+            "state": "crashed",
+            "reason": "gone",
+            "result": None,
+        }
+    )
+    results = analysed(*slow, failed)
+    assert results.headline is slow[0]
+    assert results.failed == (failed,)

@@ -1,0 +1,111 @@
+"""What was measured twice and not alike is measured again, where there is time."""
+
+from raybench.analysis import analyse
+from raybench.machine.resources import Resources
+from raybench.plan.budget import Budget
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, TrialRequest
+from raybench.run.again import MOST_AGAIN
+from raybench.spec import Setting
+from raybench.testing import FakeRunner, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
+from tests.unit.studies import study
+
+
+class Disturbed(FakeRunner):
+    """A neighbour slows the first ``times`` trials of the default's curve on two devices, 1.6 times."""
+
+    def __init__(self, times: int = 1) -> None:
+        super().__init__(self.of_now, QUIET_ENOUGH)
+        self.left, self.slow = times, 1.0
+
+    def of_now(self, config: Configuration, setting: Setting) -> StepCosts:
+        alone_s = 0.008 if setting.precision == "bf16" else 0.010
+        exposed_s = 0.002 if config.world_size > 1 else 0.0
+        return StepCosts(plain_s=self.slow * alone_s, exposed_s=self.slow * exposed_s)
+
+    def run(self, request: TrialRequest, on_progress):  # type: ignore[no-untyped-def]
+        config = request.config
+        is_default = (config.world_size, config.setting.precision) == (2, "fp32")
+        disturbed = is_default and request.role == "scaling" and self.left > 0
+        self.left -= disturbed
+        self.slow = 1.6 if disturbed else 1.0
+        return super().run(request, on_progress)
+
+
+def planned(**fields: object) -> Plan:
+    given = {
+        "knobs": {"batch_size": 64, "precision": ["fp32", "bf16"]},
+        "search": {"method": "optuna", "trials": 2},
+        "measure": {"half_width": 0.02},
+    }
+    return make_plan(study(**(given | fields)), Resources("cpu", 2, "a CPU"))
+
+
+def repeats(store: MemoryStore) -> list[TrialRecord]:
+    return [record for record in store.records if record.request.kind == "steps" and record.request.again]
+
+
+def test_a_disturbed_trial_is_measured_again_and_its_figure_replaced():
+    plan = planned()
+    session, store, _ = run(plan, Disturbed())
+    (again,) = [each for each in repeats(store) if each.config.world_size == 2]
+    assert again.config.setting.precision == "fp32"
+    assert any(text.startswith("Measuring") and "again" in text for text in session.watcher.stages)
+    results = analyse(plan.study, store.records)
+    assert results.headline is not None
+    assert results.headline.trial_id == again.trial_id
+    assert all(each.is_settled for each in results.disagreements if each.config.world_size == 2)
+    nothing = FakeRunner()
+    run(plan, nothing, store)
+    assert nothing.requests == []  # a resumed study has nothing left to settle
+
+
+def test_what_stays_apart_is_measured_so_often_and_no_more():
+    _, store, _ = run(planned(), Disturbed(times=10))
+    of_default = [each for each in repeats(store) if each.config.world_size == 2]
+    assert 1 <= len(of_default) <= MOST_AGAIN
+
+
+def test_a_grid_too():
+    plan = planned(search={"method": "grid"})
+    _, store, _ = run(plan, Disturbed())
+    results = analyse(plan.study, store.records)
+    assert results.headline is not None
+    assert results.headline.request.again == 1
+    assert results.best is not None
+    assert [each.record.config.setting for each in results.confirmations] == [
+        results.best.record.config.setting
+    ]
+
+
+def test_what_agrees_is_measured_once():
+    _, store, _ = run(planned(), Disturbed(times=0))
+    assert repeats(store) == []
+
+
+def test_without_time_it_stays_as_it_is(monkeypatch):
+    plan = planned(time_budget_seconds=100)
+    for seconds, most in ((70.0, 0), (400.0, 10)):
+        clock = ClockRunner(monkeypatch, seconds=10.0)
+        disturbed = Disturbed()
+
+        def costs(config, setting, disturbed=disturbed):  # type: ignore[no-untyped-def]
+            return disturbed.of_now(config, setting)
+
+        clock.costs = costs
+        original = clock.run
+
+        def run_disturbed(request, on_progress, disturbed=disturbed, original=original):  # type: ignore[no-untyped-def]
+            config = request.config
+            is_default = (config.world_size, config.setting.precision) == (2, "fp32")
+            now = is_default and request.role == "scaling" and disturbed.left > 0
+            disturbed.left -= now
+            disturbed.slow = 1.6 if now else 1.0
+            return original(request, on_progress)
+
+        monkeypatch.setattr(clock, "run", run_disturbed)
+        _, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
+        assert bool(repeats(store)) == bool(most)
