@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -290,8 +289,3 @@ def _dashboard_words(url: str | None) -> str:
     if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
         return f"Ray dashboard: http://{url}"
     return f"Ray dashboard: http://{url} (asks for the token in {TOKEN_FILE})"
-
-
-def import_path() -> list[str]:
-    """Where the driver finds modules: workers must find a study's factory there too."""
-    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]

@@ -21,10 +21,11 @@ import ray
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import Cluster, import_path
+from raybench.launch.cluster import Cluster
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.travel import import_path
 from raybench.launch.tune_requests import TuneRequests
 from raybench.launch.tune_submission import Submission, alone_on_nodes
 from raybench.launch.tune_trial import measure

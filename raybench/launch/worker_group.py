@@ -17,9 +17,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import import_path
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
+from raybench.launch.travel import import_path, own_code_path
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
@@ -211,6 +211,7 @@ class WorkerGroup:
                 "mailbox": self._mailbox,
                 "device": self._needs.device,
                 "sys_path": import_path(),
+                "own_code": own_code_path(),
             },
             torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
             scaling_config=ScalingConfig(

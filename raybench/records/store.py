@@ -32,7 +32,7 @@ from raybench.records.epochs_csv import epochs_csv
 from raybench.records.packed_rounds import Packer
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
-from raybench.spec.load import load_study, read_toml
+from raybench.spec.load import MADE_OF, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
@@ -74,8 +74,8 @@ class ResultsDirectory:
         self._good_end = 0  # bytes of trials.jsonl that hold whole records
 
     @classmethod
-    def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
-        """A new directory for ``asked``.
+    def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
+        """A new directory for ``asked``; ``made_of``: the file that was typed, which its copy here names.
 
         Raises:
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
@@ -96,7 +96,7 @@ class ResultsDirectory:
                 (path / SAMPLES).mkdir(exist_ok=True)
             described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
             _write(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            _write(path / _file_of(asked), to_toml(asked))
+            _write(path / _file_of(asked), _text(asked, made_of))
             _write(path / TRIALS, "")
         except BaseException as error:
             for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
@@ -184,11 +184,11 @@ class ResultsDirectory:
         except ValidationError as error:
             raise StoreError(f"{path}: damaged: {_first_fault(error)}") from None
 
-    def write_asked(self, asked: Asked) -> None:
+    def write_asked(self, asked: Asked, made_of: Path | None = None) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
         path = self.path / _file_of(asked)
         try:
-            _replace(path, to_toml(asked))
+            _replace(path, _text(asked, made_of))
         except OSError as error:
             raise StoreError(cannot(path, "be written", error)) from None
 
@@ -373,6 +373,10 @@ def _first_fault(error: ValidationError) -> str:
 
 def _file_of(asked: Asked) -> str:
     return SWEEP if isinstance(asked, Sweep) else STUDY
+
+
+def _text(asked: Asked, made_of: Path | None) -> str:
+    return (f"# {MADE_OF}{made_of}\n\n" if made_of is not None else "") + to_toml(asked)
 
 
 def _refuse_other_version(path: Path, version: Any) -> None:
