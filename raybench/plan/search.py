@@ -80,7 +80,6 @@ class Search:
                 trial.set_user_attr("state", "oom")
                 trial.set_user_attr("reason", too_large)
                 self._optuna.tell(trial, state=TrialState.PRUNED)
-                self._write_down(trial.number)
                 continue
             suggestion = self._space.suggestion(trial.number, parameters)
             self._asked[key] = [trial]
@@ -91,8 +90,11 @@ class Search:
         """What became of a suggestion."""
         key = self._space.key(self._space.parameters(suggestion))
         self._known[key] = record
-        for trial in self._asked.pop(key, ()):
+        asked = self._asked.pop(key, [])
+        for trial in asked:
             self._tell(trial, record)
+        if asked:  # what was suggested again is one trial all the same
+            self._write_down(asked[0].number)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         for name, value in attributes(record).items():
@@ -102,10 +104,9 @@ class Search:
             self._optuna.tell(trial, values)
         else:
             self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
-        self._write_down(trial.number)
 
     def _write_down(self, number: int) -> None:
-        """A finished trial into the journal, in one write."""
+        """A trial that was measured into the journal, in one write."""
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
