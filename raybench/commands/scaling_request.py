@@ -55,6 +55,7 @@ def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
         address=options.address,
         working_dir=options.working_dir.resolve() if options.working_dir else None,
         workload=study.workload,
+        name=study.name,
     )
     asked = options.device or study.resources.device
     device = cluster.device_kind() if asked == "auto" else asked

@@ -165,6 +165,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
         needs=needs_of(plan.study.resources),
         storage=storage,
         results=results,
+        name=plan.study.name,
         wait_s=plan.study.resources.wait_seconds,
     )
 
@@ -172,7 +173,13 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
 def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.tune_runner import TuneRunner
 
-    return TuneRunner(cluster, needs=needs_of(plan.study.resources), storage=storage, results=results)
+    return TuneRunner(
+        cluster,
+        needs=needs_of(plan.study.resources),
+        storage=storage,
+        results=results,
+        name=plan.study.name,
+    )
 
 
 def _refuse_ranks(study: Study) -> None:

@@ -28,6 +28,7 @@ KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processe
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
 TOKEN_FILE = Path("~/.ray/auth_token")
+NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
 Answer = TypeVar("Answer")
@@ -46,15 +47,19 @@ class Cluster:
         address: str | None = None,
         working_dir: Path | None = None,
         workload: WorkloadSpec | None = None,
+        name: str = NAME,
     ) -> None:
-        """``workload``: its factory's module travels. Raises ``RequestError`` for Ray Client's addresses."""
+        """``workload``: its factory's module travels; ``name``: the job's, in Ray's dashboard.
+
+        Raises ``RequestError`` for Ray Client's addresses.
+        """
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         if self._address is not None and self._address.startswith(CLIENT):
             raise RequestError(
                 "--address: HOST:PORT of the head, or auto on one of its nodes; Ray Client cannot run a "
                 f"study: start it there, or with `ray job submit` (received {self._address!r})"
             )
-        self._working_dir, self._workload = working_dir, workload
+        self._working_dir, self._workload, self._name = working_dir, workload, name
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
         self._tell: Callable[[str], None] = lambda words: None
@@ -156,13 +161,15 @@ class Cluster:
         # a late call after the end would otherwise start a new cluster of its own
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+        os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")  # the dashboard's page of Train
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         if self.is_local:
             for name, value in OF_A_LOCAL_CLUSTER.items():
                 os.environ.setdefault(name, value)
         import ray
 
-        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        job = ray.job_config.JobConfig(metadata={"job_name": self._name})
+        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job}
         self._connected = True
         try:
             context = self._in_thread(lambda: ray.init(**common, **self._where()))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.launch.cluster import Cluster
+from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.resources import Resources, WorkerNeeds
@@ -23,11 +23,12 @@ class WorkerGroupRunner:
         *,
         needs: WorkerNeeds,
         storage: Path,
+        name: str = NAME,  # of the study, where Ray's dashboard shows it
         results: Path | None = None,  # the results directory, where rank 0 can write
         wait_s: float = 0.0,  # for nodes that are gone and may come back
     ) -> None:
         self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
-        self._storage, self.results = storage, results
+        self._storage, self.results, self._name = storage, results, name
         self._group: WorkerGroup | None = None
         self._started = 0
 
@@ -57,6 +58,7 @@ class WorkerGroupRunner:
             world_size,
             environment,
             self._started,
+            name=self._name,
             needs=self._needs,
             storage=self._storage,
         )

@@ -21,7 +21,7 @@ import ray
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import Cluster
+from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
@@ -50,10 +50,11 @@ class TuneRunner:
         *,
         needs: WorkerNeeds,
         storage: Path,
+        name: str = NAME,  # of the study, where Ray's dashboard shows it
         results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
         self._cluster, self._needs = cluster, needs
-        self._storage, self.results = storage, results
+        self._storage, self.results, self._name = storage, results, name
         self.places = Places({})
         self.mailbox: Any = None
         self._requests = TuneRequests()
@@ -205,7 +206,7 @@ class TuneRunner:
         self._error, self._waiting = None, None
         self._requests, self._trials = TuneRequests(), {}
         self.places = Places(self._cluster.places(self._needs))
-        self.mailbox = new_mailbox()
+        self.mailbox = new_mailbox(f"{self._name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         trainable = tune.with_parameters(
@@ -213,6 +214,7 @@ class TuneRunner:
             mailbox=self.mailbox,
             needs=self._needs,
             storage=str(self._storage),
+            name=self._name,
             sys_path=import_path(),
         )
         # on the driver's node, as a worker group's own driver is; 0 cores and nothing else Tune refuses
@@ -226,7 +228,7 @@ class TuneRunner:
                 trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
-                name=f"tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
+                name=f"{self._name}-tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
             ),
         )
         self._tuning = threading.Thread(target=self._tune, args=(tuner,), daemon=True, name="raybench-tune")

@@ -180,7 +180,7 @@ def header(path: Path) -> list[str]:
 def made_of(path: Path) -> Path:
     """The file that was typed: of a study that a results directory keeps the one that it was made of."""
     first = next(iter(header(path)), "")
-    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else path.absolute()
+    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else path.resolve()
 
 
 def question(path: Path) -> str:
