@@ -65,6 +65,10 @@ class GroupLostError(RaybenchError):
     """The worker group died before the trial began: a new group can be started, and asked again."""
 
 
+class ClusterBusyError(GroupLostError):
+    """Others use the places of a cluster that was joined, and did not give them back in time."""
+
+
 class InvalidTrialError(RaybenchError):
     """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
 

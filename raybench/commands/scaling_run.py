@@ -179,6 +179,7 @@ def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> 
         storage=storage,
         results=results,
         name=plan.study.name,
+        wait_s=plan.study.resources.wait_seconds,
     )
 
 

@@ -7,15 +7,17 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import NoRoomError, RequestError
+from raybench.errors import ClusterBusyError, NoRoomError, RequestError
 from raybench.launch import signals
-from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, on_each_node
+from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
+from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.travel import runtime_environment
 from raybench.machine import cores, gpus
 from raybench.machine.environment import Environment, capture
@@ -23,11 +25,11 @@ from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
 
 LOOK_AGAIN_S = 1.0  # for nodes that come late
+GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that are gone
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
-TOKEN_FILE = Path("~/.ray/auth_token")
 NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
@@ -138,6 +140,27 @@ class Cluster:
             signals.check()
             sleep(LOOK_AGAIN_S)
 
+    def await_free(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
+        """Wait until ``wanted`` workers can start beside what others run on a cluster that was joined.
+
+        Ray would wait in silence. Raises ``ClusterBusyError`` after ``limit_s``, the moment apart that a
+        group of our own takes to give its places back.
+        """
+        if self.is_local:
+            return
+        began, told = monotonic(), False
+        while (free := sum(node.places(needs) for node in self._free())) < wanted:
+            waited_s = monotonic() - began
+            words = f"free places for workers of {needs}: {free} of {wanted} are free, others use the rest"
+            if waited_s >= max(limit_s, GIVEN_BACK_S):
+                limit = f"{limit_s:g} s (resources.wait_seconds)"
+                raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}")
+            if waited_s >= GIVEN_BACK_S and not told:
+                self._tell(f"waiting up to {limit_s:g} s (resources.wait_seconds) for {words}")
+                told = True
+            signals.check()
+            sleep(LOOK_AGAIN_S)
+
     def places(self, needs: WorkerNeeds) -> dict[str, int]:
         """The workers that fit on each node that there is now, by Ray's id of the node."""
         return {node.node_id: node.places(needs) for node in self._alive()}
@@ -171,15 +194,19 @@ class Cluster:
         job = ray.job_config.JobConfig(metadata={"job_name": self._name})
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job}
         self._connected = True
-        try:
-            context = self._in_thread(lambda: ray.init(**common, **self._where()))
-        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            self._connected = False
-            words = " ".join(str(error).split())[:LONGEST_ERROR]
-            rule = "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
-            raise RequestError(
-                f"--address: a Ray cluster {rule}: {words}{_token_words()} (received {self._address!r})"
-            ) from error
+        with nullcontext(str) if self.is_local else core_output() as said:
+            try:
+                context = self._in_thread(lambda: ray.init(**common, **self._where()))
+            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+                self._connected = False
+                words = " ".join(str(error).split())[:LONGEST_ERROR]
+                words = refusal_words(said(), words) or f"{words}{token_hint()}"
+                rule = (
+                    "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
+                )
+                raise RequestError(
+                    f"--address: a Ray cluster {rule}: {words} (received {self._address!r})"
+                ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
@@ -265,6 +292,11 @@ class Cluster:
             where["num_gpus"] = 0
         return where
 
+    def _free(self) -> list[Node]:
+        """The same with what nobody uses now."""
+        self.connect()
+        return free_nodes()
+
     def _alive(self) -> list[Node]:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
@@ -279,13 +311,6 @@ def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
     variables = {name: value for name, value in node.variables.items() if name != "OMP_NUM_THREADS"}
     checkout = {"commit": driver.commit, "dirty": driver.dirty}
     return node.model_copy(update={**checkout, "variables": variables})
-
-
-def _token_words() -> str:
-    """What to try: a head that has a token asks for it, and a client that was told no mode sends none."""
-    if os.environ.get("RAY_AUTH_MODE") or not TOKEN_FILE.expanduser().exists():
-        return ""
-    return f"; if it asks for the token in {TOKEN_FILE}, set RAY_AUTH_MODE=token"
 
 
 def _dashboard_words(url: str | None) -> str:

@@ -28,6 +28,7 @@ class WorkerGroupRunner:
         wait_s: float = 0.0,  # for nodes that are gone and may come back
     ) -> None:
         self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
+        self._busy_wait_s = wait_s
         self._storage, self.results, self._name = storage, results, name
         self._group: WorkerGroup | None = None
         self._started = 0
@@ -39,7 +40,8 @@ class WorkerGroupRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A running group of exactly this size with these variables; of new processes with ``anew``.
 
-        Raises ``NoRoomError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
+        Raises ``NoRoomError`` where it cannot be placed, ``ClusterBusyError`` where others use the places,
+        ``GroupLostError`` where it dies while starting.
         """
         group = self._group
         if not anew and group is not None and group.alive and group.wants == (world_size, environment):
@@ -52,6 +54,7 @@ class WorkerGroupRunner:
         except NoRoomError:
             self._wait_s = 0.0  # once is enough: what is left of the study goes on without them
             raise
+        self._cluster.await_free(world_size, self._needs, self._busy_wait_s)
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(

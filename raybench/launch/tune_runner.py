@@ -51,11 +51,12 @@ class TuneRunner:
         needs: WorkerNeeds,
         storage: Path,
         name: str = NAME,  # of the study, where Ray's dashboard shows it
+        wait_s: float = 0.0,  # for places that others use
         results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
         self._cluster, self._needs = cluster, needs
         self._storage, self.results, self._name = storage, results, name
-        self.places = Places({})
+        self._wait_s, self.places = wait_s, Places({})
         self.mailbox: Any = None
         self._requests = TuneRequests()
         self._tuning: threading.Thread | None = None
@@ -78,10 +79,13 @@ class TuneRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
 
-        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
+        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed, ``ClusterBusyError`` where
+        others use the places.
         """
         self._cluster.connect()
         self._cluster.refuse_unplaceable(world_size, self._needs)
+        if not self._trials:  # else some of the places are ours
+            self._cluster.await_free(world_size, self._needs, self._wait_s)
         if self._tuning is None or not self._tuning.is_alive():
             self._start_tune()
         return GroupInfo((), self._number + 1)

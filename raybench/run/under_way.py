@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raybench.errors import GroupLostError, NoRoomError
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
@@ -129,9 +129,9 @@ class UnderWay:
 
 
 def _count(begun: Begun, lost: GroupLostError) -> None:
-    """Raise ``lost`` where it is one too many in a row."""
+    """Raise ``lost`` where it is one too many in a row, or the cluster was waited for in vain."""
     begun.num_lost += 1
-    if begun.num_lost >= MAX_LOST_STARTS:
+    if begun.num_lost >= MAX_LOST_STARTS or isinstance(lost, ClusterBusyError):
         raise lost
 
 
