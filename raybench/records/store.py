@@ -32,7 +32,7 @@ from raybench.records.epochs_csv import epochs_csv
 from raybench.records.packed_rounds import Packer
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.step_times import write_step_times
-from raybench.spec.load import MADE_OF, load_study, read_toml
+from raybench.spec.load import kept_header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
@@ -376,7 +376,7 @@ def _file_of(asked: Asked) -> str:
 
 
 def _text(asked: Asked, made_of: Path | None) -> str:
-    return (f"# {MADE_OF}{made_of}\n\n" if made_of is not None else "") + to_toml(asked)
+    return kept_header(made_of) + to_toml(asked)
 
 
 def _refuse_other_version(path: Path, version: Any) -> None:

@@ -183,6 +183,11 @@ def made_of(path: Path) -> Path:
     return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else path.resolve()
 
 
+def kept_header(typed: Path | None) -> str:
+    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
+    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
+
+
 def question(path: Path) -> str:
     """What the study asks: the first line of its header."""
     return next((line for line in header(path) if line), "")
