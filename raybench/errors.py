@@ -69,6 +69,10 @@ class HopelessError(RaybenchError):
     """A study's first trial failed, and so does every other setting, in the same way: no more is asked."""
 
 
+class ClusterBusyError(GroupLostError):
+    """Others use the places of a cluster that was joined, and did not give them back in time."""
+
+
 class InvalidTrialError(RaybenchError):
     """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.analysis.estimates.remembered import remembered
-from raybench.records.requests import Configuration, StudyRequest
+from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
 from raybench.spec.study import Study
@@ -62,6 +62,25 @@ def short_trial_words(study: Study, request: StudyRequest) -> str:
         return trial_words(study, request)
     words = difference_words(study, request.config).replace(" MiB buckets", " MiB")
     return _named(study, request, words)
+
+
+def task_words(request: TrialRequest) -> str:
+    """A trial where its study is not known, as in Ray's dashboard: what it is for, devices, knobs, its id.
+
+    Of the knobs the batch, and those that are not as torch has them.
+    """
+    config = request.config
+    words = [f"{request.role} on {devices_words(config.world_size)}"]
+    if request.kind == "collectives":
+        words.append(", ".join(request.collectives))
+    else:
+        setting = request.config.setting
+        plain = Setting(batch_size=setting.batch_size)
+        knobs = shown_knobs(setting, setting.differences(plain), config.world_size)
+        words.append(setting_words(setting, ["batch_size", *knobs], dict(config.environment)))
+    if request.kind == "training":
+        words.append(f"seed {config.seed}")
+    return f"{', '.join(words)} ({request.trial_id})"
 
 
 def _named(study: Study, request: StudyRequest, words: str) -> str:

@@ -215,7 +215,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
         "world_size": config.world_size,
         "nodes": record.nodes,
         "placement": placement_text(config.placement),
-        "batch_size": config.batch_size,
+        "batch_size": setting.batch_size,
         "global_batch_size": config.global_batch_size,
         "bucket_cap_mb": setting.bucket_cap_mb,
         "precision": setting.precision,

@@ -53,7 +53,7 @@ def run_communication(options: SweepOptions, console: Console) -> int:
     sweep = sweep_of(options)
     with interrupt.raising():
         try:
-            cluster = Cluster(address=options.address)
+            cluster = Cluster(address=options.address, name=Sweep.name)
             try:
                 return _planned(options, sweep, cluster, teller(console, quiet=options.quiet))
             finally:
@@ -125,7 +125,9 @@ def _runner(plan: SweepPlan, cluster: Cluster, storage: Path, results: Path) -> 
     from raybench.launch.group_runner import WorkerGroupRunner
 
     needs, wait_s = needs_of(plan.sweep.resources), plan.sweep.resources.wait_seconds
-    return WorkerGroupRunner(cluster, needs=needs, storage=storage, results=results, wait_s=wait_s)
+    return WorkerGroupRunner(
+        cluster, needs=needs, storage=storage, results=results, name=Sweep.name, wait_s=wait_s
+    )
 
 
 class SweepProgress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,6 +82,7 @@ def compare_directories(
     from raybench.analysis.comparison import side_by_side
     from raybench.records.store import cannot
     from raybench.report.comparison import print_comparison, write_comparison
+    from raybench.report.pages import anew, quoted
     from raybench.report.tables.comparison import starts_words
     from raybench.report.wording import share, times
 
@@ -107,8 +107,8 @@ def compare_directories(
     )
     print_comparison(studies, console)
     if output is not None:
-        words = " ".join(shlex.quote(str(directory)) for directory in directories)
-        command = f"python -m raybench.study compare {words} --output {shlex.quote(str(output))}"
+        words = " ".join(map(quoted, resolved))
+        command = f"python -m raybench.study compare {words} --output {anew(output)}"
         try:
             files = write_comparison(output, studies, command)
         except OSError as error:

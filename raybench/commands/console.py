@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 PIPED_WIDTH = 100
+_PADDING = re.compile(r"[ \t]+(?=\n)")
 
 
 @contextmanager
@@ -43,8 +45,28 @@ def own_output(log: Path) -> Iterator[Console]:
 
 
 def make_console(file: Any = None) -> Console:
-    """A console as wide as the terminal; piped, of a fixed width."""
+    """A console as wide as the terminal; piped, of a fixed width, and no line ends in spaces."""
     console = Console(file=file, highlight=False)
     if not console.is_terminal:
-        console = Console(file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False)
+        unpadded: Any = _Unpadded(file)
+        console = Console(file=unpadded, highlight=False, width=PIPED_WIDTH, force_terminal=False)
     return console
+
+
+class _Unpadded:
+    """A stream, sys.stdout as it is then where none is given, into which tables go without their padding."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Whole lines, as rich writes them."""
+        self._there.write(_PADDING.sub("", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._there, name)
+
+    @property
+    def _there(self) -> Any:
+        return sys.stdout if self._stream is None else self._stream

@@ -14,6 +14,7 @@ from rich.text import Text
 from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
+LONG_PHASE_S = 2.0  # from then on its seconds are shown
 LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
@@ -48,8 +49,8 @@ class Display:
     def __enter__(self) -> Display:
         if self.console.is_terminal and not self._quiet:
             self._live = Live(
-                self._render(), console=self.console, refresh_per_second=REFRESH_PER_S, transient=True,
-                redirect_stdout=False, redirect_stderr=False,
+                get_renderable=self._render, console=self.console, refresh_per_second=REFRESH_PER_S,
+                transient=True, redirect_stdout=False, redirect_stderr=False,
             )  # fmt: skip
             self._live.start()
         return self
@@ -67,7 +68,6 @@ class Display:
     def stage(self, text: str) -> None:
         """What the study is at."""
         self._state.stage, self._state.trial, self._state.phase = text, "", ""
-        self._refresh()
         if self._live is None:
             self.line(text)
 
@@ -76,15 +76,12 @@ class Display:
         state = self._state
         state.trial, state.phase, state.done, state.total, state.left_s = words, "", done, total, left_s
         state.since = monotonic()
-        self._refresh()
 
     def progress(self, progress: Progress) -> None:
-        """The trial's phase; an epoch that is done is a line that stays."""
-        if progress.phase == "epoch":
-            self.line(f"    {progress.detail}")
-            return
-        self._state.phase = f"{progress.phase} {progress.detail}".strip()
-        self._refresh()
+        """The trial's phase."""
+        phase = f"{progress.phase} {progress.detail}".strip()
+        if phase != self._state.phase:
+            self._state.phase, self._state.since = phase, monotonic()
 
     def trial_done(self, names: Sequence[str], outcome: str) -> None:
         """A trial has ended; one line that stays.
@@ -102,11 +99,6 @@ class Display:
     def best(self, words: str) -> None:
         """The best so far."""
         self._state.best = words
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if self._live is not None:
-            self._live.update(self._render())
 
     def _render(self) -> Group:
         state = self._state
@@ -114,7 +106,9 @@ class Display:
         left = "" if state.left_s is None else f", about {clock_words(state.left_s)} left"
         lines = [f"{state.stage}: trial {count}{left}" if state.trial else state.stage]
         if state.trial:
-            lines.append(f"  {state.trial}: {state.phase or 'waiting'}")
+            for_s = monotonic() - state.since
+            since = f", {clock_words(for_s)}" if for_s >= LONG_PHASE_S else ""
+            lines.append(f"  {state.trial}: {state.phase or 'waiting'}{since}")
         if state.best:
             lines.append(f"  best so far: {state.best}")
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))

@@ -54,6 +54,9 @@ class StudyGauges:
                 setting=label(self._study, config),
             )
 
+    def group(self, num_workers: int, seconds: float | None) -> None:
+        """Nothing: no trial has begun."""
+
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         """Nothing: it is among the trials."""
 

@@ -7,7 +7,7 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.whatif.study import bucket_choice
-from raybench.commands.display import Display
+from raybench.commands.display import Display, clock_words
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -24,6 +24,10 @@ class StudyProgress:
     def __init__(self, study: Study, display: Display) -> None:
         self._study, self._display = study, display
         self._said_what_if = False
+        self._num_under_way = 0
+        self._training: str | None = None  # the training under way whose epochs have no line above them yet
+        self._has_epochs = False  # lines of the training under way stand there
+        self._so_far = ""  # of the training under way
 
     def stage(self, text: str) -> None:
         """What the study is at."""
@@ -31,15 +35,50 @@ class StudyProgress:
 
     def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
-        self._display.trial(trial_words(self._study, request), done=done, total=total, left_s=left_s)
+        words = trial_words(self._study, request)
+        self._num_under_way += 1
+        self._training = words if request.kind == "training" and self._num_under_way == 1 else None
+        self._has_epochs, self._so_far = False, ""
+        self._display.trial(words, done=done, total=total, left_s=left_s)
+
+    def group(self, num_workers: int, seconds: float | None) -> None:
+        """Workers start, or have started."""
+        if seconds is None:
+            self._display.progress(Progress(f"starting {num_workers} workers"))
+            return
+        if seconds:
+            self._display.line(f"  worker group of {num_workers} started in {seconds:.1f} s")
+        self._display.progress(Progress("waiting"))
 
     def progress(self, progress: Progress) -> None:
-        """The trial's phase."""
-        self._display.progress(progress)
+        """The trial's phase; an epoch that is done is a line that stays, below its trial's."""
+        if progress.phase == "epoch":
+            self._epoch(progress)
+        elif progress.phase == "train":
+            self._display.progress(Progress(progress.detail, self._so_far))
+        else:
+            self._display.progress(progress)
+
+    def _epoch(self, progress: Progress) -> None:
+        told = [progress.detail]
+        if (seconds := progress.fields.get("epoch_s")) is not None:
+            told.append(f"{seconds:.3g} s")
+        if left_s := progress.fields.get("left_s", 0.0):
+            told.append(f"about {clock_words(left_s)} left")
+        if self._training is not None:
+            if not self._has_epochs:
+                self._display.line(f"  {self._training}:")
+            self._has_epochs, self._so_far = True, f"after {', '.join(told)}"
+        self._display.line(f"    {', '.join(told)}")
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
         request = record.study_request
+        self._num_under_way -= 1
+        if self._has_epochs:
+            self._display.line(f"    {_trained_words(record)}")
+            self._has_epochs = False
+            return
         names = trial_words(self._study, request), short_trial_words(self._study, request)
         self._display.trial_done(names, outcome_words(record, scaling))
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
@@ -85,6 +124,14 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
         return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
+
+
+def _trained_words(record: TrialRecord) -> str:
+    """What came out of a training whose epochs were told."""
+    if record.training is None:
+        return f"{record.state}: {record.reason}"
+    epochs = record.training.epochs
+    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {len(epochs)} epochs"
 
 
 def rate_words(scaling: Scaling) -> str:

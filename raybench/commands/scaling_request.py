@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 import psutil
 
+from raybench.commands.own_code import search_folders
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.record import State
 from raybench.records.store import ResultsDirectory
-from raybench.spec.load import find_study, load_study
+from raybench.spec.load import find_study, load_study, made_of
 from raybench.spec.study import ResourcesSpec, Study
+from raybench.spec.workloads import FactorySpec
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,30 @@ class Options:
     began: float = field(default_factory=lambda: psutil.Process().create_time())
 
 
-def request_of(options: Options) -> tuple[Cluster, Study]:
-    """The cluster, not yet started, and the study for its kind of device; a cluster is joined to learn that.
+def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
+    """The cluster, not yet started, the study for its kind of device, and the file whose folder has its code.
+
+    A cluster is joined to learn its kind of device; the file is None where the workload is none of one's own.
 
     With ``--resume`` and no name the study is that of the directory.
     """
     path, smoke = _study_path(options)
     study = load_study(path, smoke=smoke, overrides=options.overrides)
+    has_own_code = isinstance(study.workload, FactorySpec)
+    if has_own_code:  # before the cluster looks for what travels
+        search_folders(path)
     cluster = Cluster(
         address=options.address,
         working_dir=options.working_dir.resolve() if options.working_dir else None,
         workload=study.workload,
+        name=study.name,
     )
     asked = options.device or study.resources.device
     device = cluster.device_kind() if asked == "auto" else asked
     study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
     resources = study.resources.model_copy(update={"device": device})
-    return cluster, study.model_copy(update={"resources": resources})
+    study = study.model_copy(update={"resources": resources})
+    return cluster, study, made_of(path) if has_own_code else None
 
 
 def _study_path(options: Options) -> tuple[Path, bool]:

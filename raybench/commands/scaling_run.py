@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -45,16 +46,16 @@ def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     with interrupt.raising():
         try:
-            cluster, study = request_of(options)
+            cluster, study, made_of = request_of(options)
             try:
-                return _planned(options, cluster, study, console)
+                return _planned(options, cluster, study, made_of, console)
             finally:
                 cluster.close()
         except Interrupted:  # before there was anything to keep, or for the second time
             return INTERRUPTED
 
 
-def _planned(options: Options, cluster: Cluster, study: Study, console: Console) -> int:
+def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | None, console: Console) -> int:
     needs = needs_of(study.resources)
     tell = teller(console, quiet=options.quiet)
     if study.resources.oversubscribe:
@@ -77,15 +78,14 @@ def _planned(options: Options, cluster: Cluster, study: Study, console: Console)
     if plan.study.training is not None:
         refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
     now = of_nodes(cluster.environments(needs))
-    with open_results(plan.study, options.output, now, resume=options.resume) as store:
+    with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
         return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
 
 
 def _run(
     options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
 ) -> int:
-    runner = "" if options.runner == "group" else f" --runner {options.runner}"
-    command = f"scaling{runner}{' --verify' if options.verify else ''}"
+    command = f"scaling{_same_again(options)}"
     return measure_and_report(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
@@ -93,6 +93,15 @@ def _run(
         command=command,
         quiet=options.quiet,
     )
+
+
+def _same_again(options: Options) -> str:
+    """What was typed and is not in the study, as a run that goes on needs it too."""
+    words = ["--runner", options.runner] if options.runner != "group" else []
+    words += ["--address", options.address] if options.address else []
+    words += ["--working-dir", str(options.working_dir)] if options.working_dir else []
+    words += ["--verify"] if options.verify else []
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _measure(
@@ -161,6 +170,7 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
         needs=needs_of(plan.study.resources),
         storage=storage,
         results=results,
+        name=plan.study.name,
         wait_s=plan.study.resources.wait_seconds,
     )
 
@@ -168,7 +178,14 @@ def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Trial
 def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
     from raybench.launch.tune_runner import TuneRunner
 
-    return TuneRunner(cluster, needs=needs_of(plan.study.resources), storage=storage, results=results)
+    return TuneRunner(
+        cluster,
+        needs=needs_of(plan.study.resources),
+        storage=storage,
+        results=results,
+        name=plan.study.name,
+        wait_s=plan.study.resources.wait_seconds,
+    )
 
 
 def _refuse_ranks(study: Study) -> None:

@@ -35,6 +35,11 @@ class Watchers:
         for each in self._watchers:
             each.trial_done(record, scaling)
 
+    def group(self, num_workers: int, seconds: float | None) -> None:
+        """Its worker group starts, or has started."""
+        for each in self._watchers:
+            each.group(num_workers, seconds)
+
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         """The best so far."""
         for each in self._watchers:

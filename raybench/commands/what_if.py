@@ -65,9 +65,8 @@ def run_what_if(
     from raybench.analysis.whatif.predictions import what_if
     from raybench.analysis.whatif.study import trial_to_ask
     from raybench.records.store import ResultsDirectory
-    from raybench.report.rich_tables import rich_table
+    from raybench.report.rich_tables import rich_table, width_on
     from raybench.report.tables.what_if import point_words, what_if_table
-    from raybench.report.terminal import MOST_WIDTH
 
     if not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
@@ -90,7 +89,7 @@ def run_what_if(
         )
     table = what_if_table(results, found)
     if not quiet:
-        console.print(rich_table(table, min(console.width, MOST_WIDTH), tight=True))
+        console.print(rich_table(table, width_on(console), tight=True))
     else:
         for point in found.points:
             console.print(point_words(point), highlight=False, markup=False)

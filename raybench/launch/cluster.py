@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import NoRoomError, RequestError
+from raybench.errors import ClusterBusyError, NoRoomError, RequestError
 from raybench.launch import signals
-from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, on_each_node
+from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
+from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.travel import runtime_environment
 from raybench.machine import cores, gpus
 from raybench.machine.environment import Environment, capture
@@ -24,11 +25,12 @@ from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
 
 LOOK_AGAIN_S = 1.0  # for nodes that come late
+GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that are gone
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
-TOKEN_FILE = Path("~/.ray/auth_token")
+NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
 Answer = TypeVar("Answer")
@@ -47,15 +49,19 @@ class Cluster:
         address: str | None = None,
         working_dir: Path | None = None,
         workload: WorkloadSpec | None = None,
+        name: str = NAME,
     ) -> None:
-        """``workload``: its factory's module travels. Raises ``RequestError`` for Ray Client's addresses."""
+        """``workload``: its factory's module travels; ``name``: the job's, in Ray's dashboard.
+
+        Raises ``RequestError`` for Ray Client's addresses.
+        """
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         if self._address is not None and self._address.startswith(CLIENT):
             raise RequestError(
                 "--address: HOST:PORT of the head, or auto on one of its nodes; Ray Client cannot run a "
                 f"study: start it there, or with `ray job submit` (received {self._address!r})"
             )
-        self._working_dir, self._workload = working_dir, workload
+        self._working_dir, self._workload, self._name = working_dir, workload, name
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
         self._tell: Callable[[str], None] = lambda words: None
@@ -134,6 +140,27 @@ class Cluster:
             signals.check()
             sleep(LOOK_AGAIN_S)
 
+    def await_free(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
+        """Wait until ``wanted`` workers can start beside what others run on a cluster that was joined.
+
+        Ray would wait in silence. Raises ``ClusterBusyError`` after ``limit_s``, the moment apart that a
+        group of our own takes to give its places back.
+        """
+        if self.is_local:
+            return
+        began, told = monotonic(), False
+        while (free := sum(node.places(needs) for node in self._free())) < wanted:
+            waited_s = monotonic() - began
+            words = f"free places for workers of {needs}: {free} of {wanted} are free, others use the rest"
+            if waited_s >= max(limit_s, GIVEN_BACK_S):
+                limit = f"{limit_s:g} s (resources.wait_seconds)"
+                raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}")
+            if waited_s >= GIVEN_BACK_S and not told:
+                self._tell(f"waiting up to {limit_s:g} s (resources.wait_seconds) for {words}")
+                told = True
+            signals.check()
+            sleep(LOOK_AGAIN_S)
+
     def places(self, needs: WorkerNeeds) -> dict[str, int]:
         """The workers that fit on each node that there is now, by Ray's id of the node."""
         return {node.node_id: node.places(needs) for node in self._alive()}
@@ -157,23 +184,29 @@ class Cluster:
         # a late call after the end would otherwise start a new cluster of its own
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+        os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")  # the dashboard's page of Train
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         if self.is_local:
             for name, value in OF_A_LOCAL_CLUSTER.items():
                 os.environ.setdefault(name, value)
         import ray
 
-        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        job = ray.job_config.JobConfig(metadata={"job_name": self._name})
+        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job}
         self._connected = True
-        try:
-            context = self._in_thread(lambda: ray.init(**common, **self._where()))
-        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            self._connected = False
-            words = " ".join(str(error).split())[:LONGEST_ERROR]
-            rule = "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
-            raise RequestError(
-                f"--address: a Ray cluster {rule}: {words}{_token_words()} (received {self._address!r})"
-            ) from error
+        with nullcontext(str) if self.is_local else core_output() as said:
+            try:
+                context = self._in_thread(lambda: ray.init(**common, **self._where()))
+            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+                self._connected = False
+                words = " ".join(str(error).split())[:LONGEST_ERROR]
+                words = refusal_words(said(), words) or f"{words}{token_hint()}"
+                rule = (
+                    "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
+                )
+                raise RequestError(
+                    f"--address: a Ray cluster {rule}: {words} (received {self._address!r})"
+                ) from error
         signals.take_back()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
@@ -259,6 +292,11 @@ class Cluster:
             where["num_gpus"] = 0
         return where
 
+    def _free(self) -> list[Node]:
+        """The same with what nobody uses now."""
+        self.connect()
+        return free_nodes()
+
     def _alive(self) -> list[Node]:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
@@ -275,13 +313,6 @@ def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
     return node.model_copy(update={**checkout, "variables": variables})
 
 
-def _token_words() -> str:
-    """What to try: a head that has a token asks for it, and a client that was told no mode sends none."""
-    if os.environ.get("RAY_AUTH_MODE") or not TOKEN_FILE.expanduser().exists():
-        return ""
-    return f"; if it asks for the token in {TOKEN_FILE}, set RAY_AUTH_MODE=token"
-
-
 def _dashboard_words(url: str | None) -> str:
     """The dashboard's address, and what its token needs."""
     if not url:
@@ -290,8 +321,3 @@ def _dashboard_words(url: str | None) -> str:
     if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
         return f"Ray dashboard: http://{url}"
     return f"Ray dashboard: http://{url} (asks for the token in {TOKEN_FILE})"
-
-
-def import_path() -> list[str]:
-    """Where the driver finds modules: workers must find a study's factory there too."""
-    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]

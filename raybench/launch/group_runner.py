@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.launch.cluster import Cluster
+from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.resources import Resources, WorkerNeeds
@@ -23,11 +23,13 @@ class WorkerGroupRunner:
         *,
         needs: WorkerNeeds,
         storage: Path,
+        name: str = NAME,  # of the study, where Ray's dashboard shows it
         results: Path | None = None,  # the results directory, where rank 0 can write
         wait_s: float = 0.0,  # for nodes that are gone and may come back
     ) -> None:
         self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
-        self._storage, self.results = storage, results
+        self._busy_wait_s = wait_s
+        self._storage, self.results, self._name = storage, results, name
         self._group: WorkerGroup | None = None
         self._started = 0
 
@@ -38,7 +40,8 @@ class WorkerGroupRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A running group of exactly this size with these variables; of new processes with ``anew``.
 
-        Raises ``NoRoomError`` where it cannot be placed, ``GroupLostError`` where it dies while starting.
+        Raises ``NoRoomError`` where it cannot be placed, ``ClusterBusyError`` where others use the places,
+        ``GroupLostError`` where it dies while starting.
         """
         group = self._group
         if not anew and group is not None and group.alive and group.wants == (world_size, environment):
@@ -51,12 +54,14 @@ class WorkerGroupRunner:
         except NoRoomError:
             self._wait_s = 0.0  # once is enough: what is left of the study goes on without them
             raise
+        self._cluster.await_free(world_size, self._needs, self._busy_wait_s)
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
             world_size,
             environment,
             self._started,
+            name=self._name,
             needs=self._needs,
             storage=self._storage,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybench.records.messages import Message, Task
+from raybench.records.messages import Message, Outcome, Task
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
@@ -20,13 +20,21 @@ class Mailbox:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._left: dict[int, Task] = {}
         self._workers: dict[int, Any] = {}
+        self._over: dict[int, asyncio.Event] = {}
 
-    async def post(self, task: Task | None) -> None:
-        """The next trial for the group; None: no more."""
+    async def trial(self, task: Task) -> None:
+        """The next trial for the group; returns when its outcome is told: in Ray's dashboard it is a task."""
+        over = self._over[task.number] = asyncio.Event()
         await self._tasks.put(task)
+        await over.wait()
+        del self._over[task.number]
+
+    async def end(self) -> None:
+        """No more trials."""
+        await self._tasks.put(None)
 
     async def take(self) -> Task | None:
-        """The next trial; waits for it."""
+        """The next trial, None: no more; waits for it."""
         return await self._tasks.get()
 
     async def leave(self, task: Task) -> None:
@@ -48,13 +56,18 @@ class Mailbox:
     async def tell(self, message: Message) -> None:
         """A worker's message to the driver."""
         await self._messages.put(message)
+        if isinstance(message.content, Outcome) and message.task in self._over:
+            self._over[message.task].set()
 
     async def message(self) -> Message:
         """The next message to the driver; waits for it."""
         return await self._messages.get()
 
 
-def new_mailbox() -> Any:
-    """On this process's node: one that ends elsewhere must not take the driver's word along."""
+def new_mailbox(name: str) -> Any:
+    """On this process's node: one that ends elsewhere must not take the driver's word along.
+
+    ``name`` is what Ray's dashboard calls it; no other mailbox of this job has it.
+    """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
+    return Mailbox.options(name=name, scheduling_strategy=here).remote()  # type: ignore[attr-defined]

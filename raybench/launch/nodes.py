@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from raybench.machine.resources import WorkerNeeds
@@ -48,6 +48,18 @@ def alive_nodes() -> list[Node]:
 
     found = [_node(each) for each in ray.nodes() if each["Alive"]]
     return sorted(found, key=lambda node: (node.address, node.node_id))
+
+
+def free_nodes() -> list[Node]:
+    """The same with the cores and GPUs alone that nobody uses now."""
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()
+    return [
+        replace(node, cpus=free[node.node_id].get("CPU", 0.0), gpus=free[node.node_id].get("GPU", 0.0))
+        for node in alive_nodes()
+        if node.node_id in free
+    ]
 
 
 def on_each_node(

@@ -6,6 +6,7 @@ that ``--working-dir`` names. On a local cluster nothing travels: its workers se
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from importlib import util
 from pathlib import Path
@@ -42,6 +43,21 @@ def _of_factory(workload: FactorySpec) -> Path | None:
         return None
     places = list(found.submodule_search_locations or [])
     path = Path(places[0] if places else found.origin or "").resolve()
-    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib")]
-    is_installed = any(path.is_relative_to(place) for place in installed)
-    return None if is_installed or not path.exists() else path
+    return None if _is_installed(path) or not path.exists() else path
+
+
+def import_path() -> list[str]:
+    """Where the driver finds modules, for workers."""
+    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]
+
+
+def own_code_path() -> list[str]:
+    """Of these the folders into which nothing was installed: where the driver looks for a factory first."""
+    return [path for path in import_path() if not _is_installed(Path(path))]
+
+
+def _is_installed(path: Path) -> bool:
+    places = [
+        Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "scripts")
+    ]
+    return any(path.is_relative_to(place) for place in places)

@@ -21,10 +21,11 @@ import ray
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import Cluster, import_path
+from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.travel import import_path
 from raybench.launch.tune_requests import TuneRequests
 from raybench.launch.tune_submission import Submission, alone_on_nodes
 from raybench.launch.tune_trial import measure
@@ -49,11 +50,13 @@ class TuneRunner:
         *,
         needs: WorkerNeeds,
         storage: Path,
+        name: str = NAME,  # of the study, where Ray's dashboard shows it
+        wait_s: float = 0.0,  # for places that others use
         results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
         self._cluster, self._needs = cluster, needs
-        self._storage, self.results = storage, results
-        self.places = Places({})
+        self._storage, self.results, self._name = storage, results, name
+        self._wait_s, self.places = wait_s, Places({})
         self.mailbox: Any = None
         self._requests = TuneRequests()
         self._tuning: threading.Thread | None = None
@@ -76,10 +79,13 @@ class TuneRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
 
-        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
+        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed, ``ClusterBusyError`` where
+        others use the places.
         """
         self._cluster.connect()
         self._cluster.refuse_unplaceable(world_size, self._needs)
+        if not self._trials:  # else some of the places are ours
+            self._cluster.await_free(world_size, self._needs, self._wait_s)
         if self._tuning is None or not self._tuning.is_alive():
             self._start_tune()
         return GroupInfo((), self._number + 1)
@@ -204,7 +210,7 @@ class TuneRunner:
         self._error, self._waiting = None, None
         self._requests, self._trials = TuneRequests(), {}
         self.places = Places(self._cluster.places(self._needs))
-        self.mailbox = new_mailbox()
+        self.mailbox = new_mailbox(f"{self._name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         trainable = tune.with_parameters(
@@ -212,6 +218,7 @@ class TuneRunner:
             mailbox=self.mailbox,
             needs=self._needs,
             storage=str(self._storage),
+            name=self._name,
             sys_path=import_path(),
         )
         # on the driver's node, as a worker group's own driver is; 0 cores and nothing else Tune refuses
@@ -225,7 +232,7 @@ class TuneRunner:
                 trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
-                name=f"tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
+                name=f"{self._name}-tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
             ),
         )
         self._tuning = threading.Thread(target=self._tune, args=(tuner,), daemon=True, name="raybench-tune")

@@ -29,6 +29,7 @@ def measure(
     mailbox: Any,
     needs: WorkerNeeds,
     storage: str,
+    name: str,
     sys_path: list[str],
 ) -> Metrics:
     """Measure the task that ``config["number"]`` names; what Tune is to show of it.
@@ -45,7 +46,7 @@ def measure(
 
     began = monotonic()
     try:
-        outcome = _outcome(task, tell, needs=needs, storage=Path(storage))
+        outcome = _outcome(task, tell, needs=needs, storage=Path(storage), name=name)
     except GroupLostError as lost:
         ray.get(tell(Lost(str(lost))))
         return {"state": "lost"}
@@ -54,7 +55,7 @@ def measure(
     return {**metrics(record), "processes_s": monotonic() - began - outcome.wall_time_s}
 
 
-def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path) -> Outcome:
+def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: str) -> Outcome:
     """Start the workers, measure, and end them. Raises ``GroupLostError`` where the trial never began."""
     config = task.request.config
     group, whole = None, False
@@ -63,6 +64,7 @@ def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path) -> Out
             config.world_size,
             config.environment,
             task.number,
+            name=name,
             needs=needs,
             storage=storage,
             strategy="SPREAD" if config.placement == "spread" else "PACK",

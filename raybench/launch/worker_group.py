@@ -14,12 +14,13 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import import_path
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
+from raybench.launch.travel import import_path, own_code_path
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
@@ -45,24 +46,26 @@ class WorkerGroup:
         environment: dict[str, str],
         number: int,
         *,
+        name: str,
         needs: WorkerNeeds,
         storage: Path,
         strategy: PlacementStrategy = "PACK",
         nodes: Sequence[str] = (),
     ) -> None:
-        """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th group.
+        """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th of ``name``.
 
         ``nodes``: on which each worker is to stand, by Ray's ids; empty: as ``strategy`` says.
         """
         self._needs, self._storage = needs, storage
         self.wants = (world_size, dict(environment))
         self._number, self._num_tasks = number, 0
+        self._name = f"{name}-group-{number}"  # in Ray's dashboard
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
         self._pids: list[int] = []
         self._strategy, self._nodes = strategy, nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
-        self._mailbox: Any = new_mailbox()
+        self._mailbox: Any = new_mailbox(f"{self._name}-mailbox")
         self._waiting: Any = None
         trainer = self._trainer(world_size, environment)
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
@@ -107,7 +110,7 @@ class WorkerGroup:
         self._num_tasks += 1
         task = Task(self._num_tasks, request, ranks, str(results) if results else None)
         self._posted = PostedTrial(task.number, on_progress), task, monotonic()
-        self._mailbox.post.remote(task)
+        self._mailbox.trial.options(name=task_words(request)).remote(task)
 
     def outcome(self) -> Outcome:
         """How the posted trial ended, and on which ranks. Raises ``GroupLostError`` if it never began."""
@@ -145,7 +148,7 @@ class WorkerGroup:
     def stop(self, *, at_once: bool = False) -> None:
         """End the workers, kindly unless ``at_once``, and wait until their processes are gone."""
         if self.alive and not at_once:
-            self._mailbox.post.remote(None)
+            self._mailbox.end.remote()
             self._thread.join(STOP_S)
         if self.alive:
             self.kill_workers()
@@ -211,6 +214,7 @@ class WorkerGroup:
                 "mailbox": self._mailbox,
                 "device": self._needs.device,
                 "sys_path": import_path(),
+                "own_code": own_code_path(),
             },
             torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
             scaling_config=ScalingConfig(
@@ -221,7 +225,7 @@ class WorkerGroup:
                 label_selector=[{NODE_LABEL: node} for node in self._nodes] or None,
             ),
             run_config=RunConfig(
-                name=f"group-{self._number}",
+                name=self._name,
                 storage_path=str(self._storage),
                 # a silent restart would falsify a timing; the last two are unlimited by default
                 failure_config=FailureConfig(

@@ -81,7 +81,6 @@ class Search:
                 trial.set_user_attr("state", "oom")
                 trial.set_user_attr("reason", too_large)
                 self._optuna.tell(trial, state=TrialState.PRUNED)
-                self._write_down(trial.number)
                 continue
             suggestion = self._space.suggestion(trial.number, parameters)
             self._asked[key] = [trial]
@@ -93,8 +92,11 @@ class Search:
         self._learn(record)
         key = self._space.key(self._space.parameters(suggestion))
         self._known[key] = record
-        for trial in self._asked.pop(key, ()):
+        asked = self._asked.pop(key, [])
+        for trial in asked:
             self._tell(trial, record)
+        if asked:  # what was suggested again is one trial all the same
+            self._write_down(asked[0].number)
 
     def _learn(self, record: TrialRecord) -> None:
         """What a trial tells of buckets that are the same makes one point of several."""
@@ -116,10 +118,9 @@ class Search:
             self._optuna.tell(trial, values)
         else:
             self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
-        self._write_down(trial.number)
 
     def _write_down(self, number: int) -> None:
-        """A finished trial into the journal, in one write."""
+        """A trial that was measured into the journal, in one write."""
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 

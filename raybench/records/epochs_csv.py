@@ -40,7 +40,7 @@ def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
             "world_size": config.world_size,
             "placement": placement_text(config.placement),
             "seed": config.seed,
-            "batch_size": config.batch_size,
+            "batch_size": config.setting.batch_size,
             "global_batch_size": config.global_batch_size,
             "precision": config.setting.precision,
             "epoch": epoch.epoch,

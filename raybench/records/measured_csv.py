@@ -53,8 +53,7 @@ class MeasuredRow:
     world_size: int
     workers: tuple[int, ...]  # on each node, where the placement says so
     placement: str
-    batch_size: int  # as the file has it
-    is_per_device: bool  # a summary.csv's is whatever the scaling
+    batch_size: int  # per device, under strong scaling of all devices
     global_batch_size: int | None  # of a summary.csv
     gradient_accumulation: int
     step_time_s: float
@@ -216,8 +215,7 @@ def _row(
         world_size=world_size,
         workers=() if is_summary else _workers(placement, world_size, nodes),
         placement=placement,
-        batch_size=_whole(named, "batch_size"),
-        is_per_device=is_summary,
+        batch_size=_batch_size(named, is_summary),
         global_batch_size=_whole(named, "global_batch_size") if named.get("global_batch_size") else None,
         gradient_accumulation=_whole(named, "gradient_accumulation")
         if named.get("gradient_accumulation")
@@ -231,6 +229,12 @@ def _row(
         energy_joules=_number(named, "energy_joules") if is_summary else None,
         role=named.get("role", ""),
     )
+
+
+def _batch_size(named: Mapping[str, str], is_summary: bool) -> int:
+    """As the study has it: an older summary.csv has that of one device under strong scaling."""
+    is_of_all = is_summary and named.get("scaling") == "strong" and named.get("global_batch_size")
+    return _whole(named, "global_batch_size" if is_of_all else "batch_size")
 
 
 def _settings(header: Sequence[str], is_summary: bool) -> list[str]:

@@ -46,6 +46,7 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
+from raybench.spec.load import kept_header
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 
@@ -69,8 +70,8 @@ class ResultsDirectory(StoredResults):
         self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
-        """A new directory for ``asked``.
+    def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
+        """A new directory for ``asked``; ``made_of``: the file that was typed, which its copy here names.
 
         Raises:
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
@@ -91,7 +92,7 @@ class ResultsDirectory(StoredResults):
                 (path / SAMPLES).mkdir(exist_ok=True)
             described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
             write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            write_synced(path / _file_of(asked), to_toml(asked))
+            write_synced(path / _file_of(asked), _text(asked, made_of))
             write_synced(path / TRIALS, "")
         except BaseException as error:
             for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
@@ -139,11 +140,11 @@ class ResultsDirectory(StoredResults):
         if self._lock is not None:
             unlock_directory(self.path, self._lock)
 
-    def write_asked(self, asked: Asked) -> None:
+    def write_asked(self, asked: Asked, made_of: Path | None = None) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
         path = self.path / _file_of(asked)
         try:
-            replace_whole(path, to_toml(asked))
+            replace_whole(path, _text(asked, made_of))
         except OSError as error:
             raise StoreError(cannot(path, "be written", error)) from None
 
@@ -248,3 +249,7 @@ class ResultsDirectory(StoredResults):
 
 def _file_of(asked: Asked) -> str:
     return SWEEP if isinstance(asked, Sweep) else STUDY
+
+
+def _text(asked: Asked, made_of: Path | None) -> str:
+    return kept_header(made_of) + to_toml(asked)

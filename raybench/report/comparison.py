@@ -17,10 +17,9 @@ from raybench.report.plots.comparison import batches_plot, defaults_plot
 from raybench.report.plots.drawn import DrawnPlot, drawn
 from raybench.report.plots.scaling import draw_scaling
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
-from raybench.report.rich_tables import rich_table
+from raybench.report.rich_tables import rich_table, width_on
 from raybench.report.sections import Place, make_sections
 from raybench.report.tables.comparison import comparison_tables, every_scaling_table
-from raybench.report.terminal import MOST_WIDTH
 from raybench.spec.knobs import KnobValue
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def print_comparison(studies: SideBySide, console: Console) -> None:
     from rich.text import Text
 
     for table in comparison_tables(studies):
-        console.print(rich_table(table, min(console.width, MOST_WIDTH)))
+        console.print(rich_table(table, width_on(console)))
         if table.caption:
             console.print(Text(table.caption + "\n"))
     alone = [other.name for other in studies.others if not other.same_trials]

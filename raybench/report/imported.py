@@ -10,7 +10,7 @@ from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.report import formats
 from raybench.report.answer import Clause
 from raybench.report.outlook_words import measured_words, outlook_sentences
-from raybench.report.pages import make_pages, quoted, write_files
+from raybench.report.pages import anew, make_pages, quoted, write_files
 from raybench.report.plots.drawn import DrawnPlot, drawn
 from raybench.report.plots.prediction import draw_prediction, prediction_plot
 from raybench.report.prediction import print_table
@@ -35,11 +35,14 @@ def write_imported_report(directory: Path, file: Path, models: Sequence[Outlook]
     """
     plots = [plot for place, model in enumerate(models) for plot in _plots(place, model)]
     tables = tuple(table for model in models for table in _tables(model))
+    scaling = f" --scaling {models[0].forecast.group.scaling}" if models else ""
+    command = f"python -m raybench.study report {quoted(file)}{scaling} --output {anew(directory)}"
     place = Place("More devices", tuple(plot.name for plot in plots), tables)
     pages = make_pages(
         directory,
         {},
-        asked_by=f"python -m raybench.study report {quoted(file)} --output {quoted(directory)}",
+        asked_by=command,
+        again=command,
         name=file.stem,
         box=[Clause("Result", imported_answer(models))],
         sections=make_sections({"predictions": place}, plots),

@@ -69,8 +69,13 @@ def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequen
 
 
 def quoted(path: Path) -> str:
-    """A path as a shell takes it."""
-    return shlex.quote(str(path))
+    """A path as a shell takes it, from whatever folder it is typed in."""
+    return shlex.quote(str(path.absolute()))
+
+
+def anew(directory: Path) -> str:
+    """The same for files that are made again: nothing is overwritten, so they go beside ``directory``."""
+    return quoted(directory.with_name(f"{directory.name}-again"))
 
 
 @cache

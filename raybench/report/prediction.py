@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.report.outlook_words import outlook_sentences
-from raybench.report.rich_tables import rich_table
+from raybench.report.rich_tables import MOST_WIDTH, rich_table
 from raybench.report.tables.base import Table
 from raybench.report.tables.prediction import prediction_table, tradeoff_table
-from raybench.report.terminal import MOST_WIDTH
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,8 +40,7 @@ def print_outlooks(
 
 def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
-    drawn = rich_table(table, min(console.width, MOST_WIDTH), tight=True)
-    drawn.width = None
+    drawn = rich_table(table, tight=True)
     for column, cells in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
         column.no_wrap = any("[" in cell for cell in cells)  # the last to be folded is an interval
     console.print(drawn, width=min(console.width, MOST_WIDTH))

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 from raybench.report.tables.base import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
+MOST_WIDTH = 100  # columns, however wide the terminal is
 
-def rich_table(table: Table, width: int, *, tight: bool = False) -> RichTable:
-    """``table`` with its title, ``width`` columns wide; ``tight`` leaves less room between columns."""
+
+def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
+    """``table`` with its title, ``width`` columns wide; ``tight`` leaves less room between columns.
+
+    None: as wide as what is in it.
+    """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -29,3 +35,8 @@ def rich_table(table: Table, width: int, *, tight: bool = False) -> RichTable:
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn
+
+
+def width_on(console: Console) -> int | None:
+    """How wide a table is drawn: over the terminal; piped, no wider than what is in it."""
+    return min(console.width, MOST_WIDTH) if console.is_terminal else None

@@ -14,7 +14,7 @@ from raybench.report.answer import Clause, failures_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
 from raybench.report.plots.drawn import drawn
-from raybench.report.rich_tables import rich_table
+from raybench.report.rich_tables import rich_table, width_on
 from raybench.report.sections import Place, make_sections
 from raybench.report.tables.collectives import (
     brief_links_table,
@@ -25,7 +25,6 @@ from raybench.report.tables.collectives import (
     place_words,
     times_table,
 )
-from raybench.report.terminal import MOST_WIDTH
 from raybench.report.wording import gigabytes_per_s, size_words, timing
 from raybench.spec.sweep import Sweep
 
@@ -97,7 +96,7 @@ def print_sweep(results: SweepResults, console: Console) -> None:
     """The times at the headline, the lines of every place, the answer."""
     from rich.text import Text
 
-    width = min(console.width, MOST_WIDTH)
+    width = width_on(console)
     for table in (times_table(results), brief_links_table(results), left_out_table(results)):
         if table.rows:
             console.print(rich_table(table, width))

@@ -10,6 +10,7 @@ from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
+from raybench.report.rich_tables import width_on
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-TERMINAL_WIDTH, MOST_WIDTH = 80, 100
+TERMINAL_WIDTH = 80
 MOST_TERMINAL_ROWS = 12
 WITHOUT_NUMBERS = frozenset({*NAMES.values(), FindingName.NOT_REACHED})
 
@@ -36,7 +37,7 @@ def print_summary(results: StudyResults, console: Console) -> None:
         told = f"{batch_cell(largest)}{taken}; {bound_words(largest)}"
         console.print(Text(f"largest batch ({setting}): {told}"))
     if results.records:
-        console.print(terminal_table(results, min(console.width, MOST_WIDTH)))
+        console.print(terminal_table(results, width_on(console)))
     for line in verification_lines(results):
         console.print(Text(line))
     _print_failures(results, console)
@@ -58,8 +59,8 @@ def _print_failures(results: StudyResults, console: Console) -> None:
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 
-def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTable:
-    """The trials for a terminal, ``width`` columns wide at most."""
+def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:
+    """The trials for a terminal, ``width`` columns wide; None: as wide as what is in it."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -70,7 +71,7 @@ def terminal_table(results: StudyResults, width: int = TERMINAL_WIDTH) -> RichTa
         if column.right:
             drawn.add_column(column.heading, justify="right", no_wrap=True)
         else:
-            drawn.add_column(column.heading, ratio=1, overflow="fold")
+            drawn.add_column(column.heading, ratio=1 if width else None, overflow="fold")
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
     drawn.caption = table.caption or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raybench.errors import GroupLostError, NoRoomError
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import TrialRunner
 from raybench.records.messages import GroupInfo, Outcome
 
@@ -21,6 +21,8 @@ def outcome_of(start: Callable[[], object], run: Callable[[], Outcome]) -> Outco
         try:
             start()
             return run()
+        except ClusterBusyError:  # it was waited for
+            raise
         except GroupLostError:
             lost += 1
             if lost >= MAX_LOST_STARTS:

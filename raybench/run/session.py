@@ -51,7 +51,9 @@ class Store(Protocol):
 class Watcher(Protocol):
     """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
 
-    ``scaling`` is there for a complete trial of steps.
+    ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
+    a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
+    (0: it ran already).
     """
 
     def stage(self, text: str) -> None: ...  # noqa: D102
@@ -61,6 +63,7 @@ class Watcher(Protocol):
     def progress(self, progress: Progress) -> None: ...  # noqa: D102
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
     def best(self, record: TrialRecord, scaling: Scaling) -> None: ...  # noqa: D102
+    def group(self, num_workers: int, seconds: float | None) -> None: ...  # noqa: D102
 
 
 @dataclass
@@ -85,7 +88,11 @@ class Session:
 
     def __post_init__(self) -> None:
         self._under_way = UnderWay(
-            self.runner, self.budget, group_size=self.plan.group_size, device=self.plan.device
+            self.runner,
+            self.budget,
+            group_size=self.plan.group_size,
+            device=self.plan.device,
+            on_group=self.watcher.group,
         )
         # a runner counts its own groups: what is resumed goes on where the session before it ended
         known = self.store.latest().values()

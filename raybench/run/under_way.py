@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from raybench.errors import GroupLostError, NoRoomError
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
 from raybench.plan.budget import Budget
 from raybench.plan.trials import Trial
 from raybench.records.messages import Outcome
 from raybench.records.requests import StudyRequest
 from raybench.run.asking import MAX_LOST_STARTS, FittingGroup, outcome_of
+
+OnGroup = Callable[[int, float | None], None]
 
 
 @dataclass(eq=False)
@@ -24,12 +27,18 @@ class Begun:
 
 
 class UnderWay:
-    """Begins trials and waits for them; ``group_size``: of the worker group that serves a whole study."""
+    """Begins trials and waits for them; ``group_size``: of the worker group that serves a whole study.
 
-    def __init__(self, runner: TrialRunner, budget: Budget, *, group_size: int, device: str) -> None:
+    ``on_group`` is told as ``Watcher.group``.
+    """
+
+    def __init__(
+        self, runner: TrialRunner, budget: Budget, *, group_size: int, device: str, on_group: OnGroup
+    ) -> None:
         self._runner, self._budget = runner, budget
         self._group, self._device = FittingGroup(runner, group_size), device
         self._begun: list[Begun] = []
+        self._on_group, self._group_size = on_group, group_size
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
 
     def __len__(self) -> int:
@@ -112,21 +121,25 @@ class UnderWay:
         """A worker group for ``request``; of the curve one group serves one start only."""
         environment, began_s = request.config.environment, self._budget.now_s
         least = _least_size(request)
-        number = self._group.start(environment, least).number
-        is_new = number not in self._start_of
-        served, asked = self._start_of.setdefault(number, None), _start_asked(request)
+        self._on_group(self._group_size, None)
+        group = self._group.start(environment, least)
+        is_new = group.number not in self._start_of
+        served, asked = self._start_of.setdefault(group.number, None), _start_asked(request)
         if served is not None and asked is not None and served != asked:
-            number, is_new = self._group.start(environment, least, anew=True).number, True
+            group, is_new = self._group.start(environment, least, anew=True), True
+        number = group.number
         if is_new:
             self._budget.started(self._budget.now_s - began_s)
+        if group.members:  # else every trial has its own, which are not there yet
+            self._on_group(len(group.members), self._budget.now_s - began_s if is_new else 0.0)
         if asked is not None:
             self._start_of[number] = asked
 
 
 def _count(begun: Begun, lost: GroupLostError) -> None:
-    """Raise ``lost`` where it is one too many in a row."""
+    """Raise ``lost`` where it is one too many in a row, or the cluster was waited for in vain."""
     begun.num_lost += 1
-    if begun.num_lost >= MAX_LOST_STARTS:
+    if begun.num_lost >= MAX_LOST_STARTS or isinstance(lost, ClusterBusyError):
         raise lost
 
 

@@ -175,7 +175,9 @@ class FakeRunner:
         costs = self.costs(request.config, request.config.setting)
         result = self.learning.train(request, costs, self.noise, self.random)
         for epoch in result.epochs:
-            on_progress(Progress("epoch", epoch.words(request.training.epochs)))
+            left_s = epoch.elapsed_s * (request.training.epochs - epoch.epoch)
+            times = {"epoch_s": epoch.elapsed_s, "left_s": left_s}
+            on_progress(Progress("epoch", epoch.words(request.training.epochs), times))
         return self._complete(result, ranks, sum(epoch.elapsed_s for epoch in result.epochs))
 
     def _complete(

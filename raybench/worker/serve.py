@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -29,13 +30,13 @@ from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.trials import run_trial
 from raybench.worker.watchdog import Watchdog
 
+TRAVELLED = "runtime_resources"  # below it Ray unpacks a runtime environment
 PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
 
 
 def serve(config: dict[str, Any]) -> None:
-    """``config`` holds the mailbox, the kind of device and the driver's import path."""
-    # behind what has travelled to this node, which may have an older copy in the same place
-    sys.path += [path for path in config["sys_path"] if path not in sys.path]
+    """``config`` holds the mailbox, the kind of device and where the driver finds modules."""
+    sys.path[:] = merged_path(sys.path, config["sys_path"], config["own_code"])
     mailbox = config["mailbox"]
     on_gpu = config["device"] == "cuda"
     device = open_device(ray.train.torch.get_device() if on_gpu else torch.device("cpu"))
@@ -90,6 +91,16 @@ def _one_trial(
         communicators.drop_team()
     if results is not None:
         tell(_outcome_of(_of_all_ranks(results), perf_counter() - began))
+
+
+def merged_path(here: Sequence[str], driver: Sequence[str], own_code: Sequence[str]) -> list[str]:
+    """A worker's import path, in which a study's factory is what it is on the ``driver``'s.
+
+    First what has travelled to this node, which may have an older copy in the same place; then the folders of
+    ``own_code``; what is installed here before what is installed where the driver runs.
+    """
+    travelled = [path for path in here if TRAVELLED in Path(path).parts]
+    return list(dict.fromkeys([*travelled, *own_code, *here, *driver]))
 
 
 class _Tell:

@@ -23,6 +23,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.labels import task_words
 from raybench.commands.gauges import trial_values
 from raybench.launch.metrics import METRICS, TRIALS, Metric
 from raybench.records.record import TrialRecord
@@ -40,6 +41,7 @@ BATCHES = [8, faulty.OUT_OF_MEMORY, 9, 10, 11, 12]
 REPORT_S = 6  # Ray's interval, 10 s by default; what is not set for two of them is forgotten
 LATE_S = REPORT_S + 2  # until what is set is surely there to be scraped
 STUDY = "faulty"
+DASHBOARD = ("api/jobs/", "api/v0/tasks?limit=1000", "api/v0/actors", "api/train/v2/runs/v1")
 Series = dict[tuple[str, ...], set[float]]  # every value that was seen, by the values of its tags
 
 
@@ -55,6 +57,7 @@ class Watched:
     began: float
     ended: float
     there: dict[str, bool]  # each path below /tmp/ray that the README names
+    dashboard: dict[str, str]  # what Ray's dashboard was told last, by path
 
     def in_time(self) -> list[TrialRecord]:
         """All but the last trials, which may have ended with Ray."""
@@ -83,11 +86,12 @@ def watched() -> Iterator[Watched]:
     ):
         folder = Path(temporary)
         patch.setenv("RAY_TMPDIR", str(folder))
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # by default Ray's dashboard asks for a token
         patch.setenv("RAY_metrics_report_interval_ms", str(1000 * REPORT_S))
         write_study(folder, BATCHES, "[1, 2]", workload="seconds = 0.03")
         with running_prometheus(folder) as prometheus:
             began, newest_at = time.time(), 0.0
-            scraped, newest = dict[str, Series](), dict[str, Series]()
+            scraped, newest, dashboard = dict[str, Series](), dict[str, Series](), dict[str, str]()
             command = Command("scaling", f"{STUDY}.toml", "--output", "out", folder=folder)
             while command.process.poll() is None:
                 assert time.time() < began + 250, command.output
@@ -97,6 +101,8 @@ def watched() -> Iterator[Watched]:
                 for name, series in found.items():
                     for tags, values in series.items():
                         scraped.setdefault(name, {}).setdefault(tags, set()).update(values)
+                if " samples/s" in command.output:
+                    dashboard |= shown(command.output)
                 time.sleep(0.3)
             ended = time.time()
             assert command.wait() == 0, command.output
@@ -105,7 +111,9 @@ def watched() -> Iterator[Watched]:
                 records = store.records()
             named = re.findall(r"/tmp/ray/([\w./]+)", (ROOT / "README.md").read_text())
             there = {path: (folder / "ray" / path).exists() for path in named}
-            yield Watched(list(records), scraped, newest, newest_at, prometheus, began, ended, there)
+            yield Watched(
+                list(records), scraped, newest, newest_at, prometheus, began, ended, there, dashboard
+            )
 
 
 def ended_at(record: TrialRecord) -> float:
@@ -143,6 +151,18 @@ def page_of(target: str) -> str:
 def fetch(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=5) as answer:
         return bytes(answer.read())
+
+
+def shown(output: str) -> dict[str, str]:
+    """What Ray's dashboard has of jobs, tasks, actors and Train's runs; what does not answer is left out."""
+    (address,) = re.findall(r"Ray dashboard: (http://\S+)", output)
+    found = {}
+    for path in DASHBOARD:
+        try:
+            found[path] = fetch(f"{address}/{path}").decode()
+        except OSError:
+            continue
+    return found
 
 
 @contextmanager
@@ -209,6 +229,17 @@ def test_what_was_set_long_ago_is_still_there_at_the_end(watched: Watched) -> No
 def test_what_the_readme_hands_to_grafana_is_there(watched: Watched) -> None:
     folder = "session_latest/metrics/grafana"
     assert watched.there == {f"{folder}/dashboards/": True, f"{folder}/grafana.ini": True}
+
+
+def test_the_dashboard_shows_the_study_by_name(watched: Watched) -> None:
+    """Job, actor, Train's run and each trial, as far as it was asked before the command ended."""
+    jobs, tasks, actors, runs = (watched.dashboard[path] for path in DASHBOARD)
+    assert [job["metadata"]["job_name"] for job in json.loads(jobs) if job["type"] == "DRIVER"][:1] == [STUDY]
+    assert f'"{STUDY}-group-1-mailbox"' in actors
+    assert {run["name"] for run in json.loads(runs)["train_runs"]} >= {f"{STUDY}-group-1"}
+    states = {task["name"]: task["state"] for task in json.loads(tasks)["data"]["result"]["result"]}
+    for record in watched.in_time()[:2]:
+        assert states[task_words(record.request)] == "FINISHED"
 
 
 def test_failed_trials_are_counted_beside_complete_ones(watched: Watched) -> None:

@@ -42,6 +42,7 @@ class Watched:
     stages: list[str] = field(default_factory=list)
     trials: list[tuple[TrialRequest, int, int | None, float | None]] = field(default_factory=list)
     done: list[tuple[TrialRecord, Scaling | None]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
     bests: list[TrialRecord] = field(default_factory=list)
 
     def stage(self, text: str) -> None:
@@ -55,6 +56,10 @@ class Watched:
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         self.done.append((record, scaling))
+
+    def group(self, num_workers: int, seconds: float | None) -> None:
+        if seconds:
+            self.groups.append(num_workers)
 
     def best(self, record: TrialRecord, scaling: Scaling) -> None:
         self.bests.append(record)

@@ -178,8 +178,6 @@ def _place(row: MeasuredRow) -> tuple[object, ...]:
 def _measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
     shape = _shape(row, per_node)
     asked, micro = row.batch_size, micro_batch(row.batch_size, row.world_size, scaling, passes)
-    if scaling == "strong" and row.is_per_device:  # a summary.csv has the batch per device in its place
-        asked, micro = row.global_batch_size or row.batch_size * row.world_size * passes, row.batch_size
     step_s = without_interval(row.step_time_s)
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         step_s = Estimate(row.step_time_s, row.step_time_low_s, row.step_time_high_s, row.rounds or 1)

@@ -115,6 +115,7 @@ class TrainingTrial:
         self._device.reset_peak(self._driven)
         detach = self._passes.attach(stepper)
         last = resumed_after if self._stopped_by(epochs) else self._spec.epochs
+        first_s = perf_counter()
         for number in range(resumed_after + 1, last + 1):
             on_progress(Progress("train", f"epoch {number}/{self._spec.epochs}"))
             epoch = self._epoch(stepper, rates, number)
@@ -122,7 +123,9 @@ class TrainingTrial:
             if self._spec.checkpoint:
                 seconds = self._saved.save(stepper, epochs, number * epoch.steps)
                 epochs[-1] = epoch.model_copy(update={"checkpoint_s": seconds})
-            on_progress(Progress("epoch", epoch.words(self._spec.epochs)))
+            mean_s = (perf_counter() - first_s) / (number - resumed_after)
+            times = {"epoch_s": epoch.elapsed_s, "left_s": mean_s * (self._spec.epochs - number)}
+            on_progress(Progress("epoch", epoch.words(self._spec.epochs), times))
             if self._stopped_by(epochs) is not None:
                 break
         detach()

@@ -9,6 +9,7 @@ import pytest
 
 from raybench.analysis import analyse, to_pandas
 from raybench.analysis.estimates.phases import PHASES, phase_times
+from raybench.analysis.labels import label
 from raybench.records.measurements import PhaseBlock
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
@@ -33,6 +34,21 @@ def test_to_pandas() -> None:
     frame = to_pandas(grid(spec, [1, 2, 4])[0])
     assert frame["world_size"].tolist() == [1, 2, 4]
     assert frame["efficiency"].is_monotonic_decreasing
+
+
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+def test_the_batch_is_the_one_that_labels_say(mode: str) -> None:
+    """256 is a device's in weak scaling and everybody's in strong: the report's label and the row agree."""
+    spec = study(knobs={"batch_size": [64, 256], "gradient_accumulation": 2}, scaling={"mode": mode})
+    records, _ = grid(spec, [1, 2, 4])
+    rows = {row.trial_id: row for row in analyse(spec, records).summaries}
+    assert len(rows) == 6
+    for record in records:
+        row = rows[record.trial_id]
+        assert row.batch_size in (64, 256)
+        assert f"batch {row.batch_size}" in label(spec, record.config)
+        of_all = row.batch_size * (row.world_size * 2 if mode == "weak" else 1)
+        assert row.global_batch_size == of_all
 
 
 def with_phases(record: TrialRecord, variant: str, *forward_shares: float) -> TrialRecord:

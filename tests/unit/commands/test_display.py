@@ -1,6 +1,7 @@
 """What the user sees while a study runs, and where everything else goes."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -14,8 +15,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from raybench.commands.console import make_console
 from raybench.commands.display import Display, clock_words
 from raybench.records.messages import Progress
+from raybench.report.rich_tables import rich_table, width_on
+from raybench.report.tables.base import Column, make_table
 
 COLUMNS = 80
 LONG = "2 devices, batch 512, 25 MiB buckets, bf16, accumulation 4, fp16 compression, static_graph, 4 workers"
@@ -134,6 +138,22 @@ def test_piped_output_is_plain_lines(tmp_path):
     assert lines[1].startswith("Searching for the best of 12 suggestions")
     assert lines[1].endswith("so be patient")  # one line, however long: it may be searched
     assert lines[2:] == ["  batch 32: 1,234 samples/s, n=10"] * 3 + ["the end"]
+
+
+def test_no_line_of_piped_output_ends_in_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table is as wide as what is in it, and has no padding to its right; on a terminal it fills it."""
+    rows = [("1", "2"), ("a longer cell", "x")]
+    columns = [Column("a", lambda row: row[0], right=True), Column("b", lambda row: row[1])]
+    table = make_table("t", "", columns, rows)
+    for file in (None, io.StringIO()):
+        console = make_console(file)
+        console.print(rich_table(table, width_on(console)))
+        told = capsys.readouterr().out if file is None else file.getvalue()
+        lines = told.splitlines()
+        assert [line.rstrip() for line in lines] == lines
+        assert 15 < max(map(len, lines)) < 30
+    terminal = Console(force_terminal=True, width=COLUMNS, file=io.StringIO())
+    assert width_on(terminal) == COLUMNS
 
 
 def test_quiet_says_nothing_on_the_way(tmp_path):

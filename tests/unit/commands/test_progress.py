@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
 
@@ -15,10 +15,19 @@ from raybench.commands.progress import StudyProgress
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.report.wording import percent
-from raybench.spec import Setting
+from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
-from raybench.testing import Noise
-from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, measured, study, variants_for
+from raybench.testing import FakeLearning, Noise
+from tests.unit.studies import (
+    SIXTEEN_TENTHS,
+    asked,
+    exactly,
+    failed,
+    measured,
+    study,
+    trained_study,
+    variants_for,
+)
 
 STUDY = study(knobs={"batch_size": [32, 512]})
 DEFAULT, LARGE = STUDY.knobs.grid()
@@ -166,3 +175,57 @@ def test_piped_output_has_the_whole_name() -> None:
     long = "2 devices, batch 512, " + "a knob " * 20
     Display(Console(file=written, width=80)).trial_done([long, "2 devices, the default"], "1 samples/s, n=10")
     assert written.getvalue() == f"  {long}: 1 samples/s, n=10\n"
+
+
+def lines_of(progress_of: Callable[[StudyProgress], None], spec: Study = STUDY) -> list[str]:
+    """The lines that stay, as they are piped."""
+    console = Console(file=StringIO(), width=80)
+    with Display(console) as display:
+        progress_of(StudyProgress(spec, display))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_the_start_of_a_worker_group_is_called_that() -> None:
+    def told_of(progress: StudyProgress) -> None:
+        for seconds in (11.84, 0.0):  # the second trial finds it running
+            progress.trial(asked(STUDY, "search", LARGE, 2), done=0, total=4, left_s=None)
+            progress.group(2, None)
+            progress.group(2, seconds)
+
+    assert lines_of(told_of) == ["  worker group of 2 started in 11.8 s"]
+
+
+def test_while_it_starts_the_live_line_says_so() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=80)
+    display = Display(console)
+    progress = StudyProgress(STUDY, display)
+    progress.trial(asked(STUDY, "search", LARGE, 2), done=0, total=4, left_s=None)
+    progress.group(2, None)
+    display._state.since -= 12
+    console.print(display._render())
+    assert "2 devices, batch 512: starting 2 workers, 12 s" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_epochs_stand_below_their_training_with_accuracy_and_time_left() -> None:
+    plan, records = trained_study(FakeLearning())
+    record = next(each for each in records if each.training is not None)
+    request = record.study_request
+    assert record.training is not None
+    epochs = record.training.epochs
+
+    def told_of(progress: StudyProgress) -> None:
+        progress.trial(request, done=0, total=1, left_s=None)
+        progress.group(1, 9.0)
+        for epoch in epochs[:2]:
+            progress.progress(Progress("train", f"epoch {epoch.epoch}/{len(epochs)}"))
+            times = {"epoch_s": 12.34, "left_s": 12.34 * (2 - epoch.epoch)}
+            progress.progress(Progress("epoch", epoch.words(2), times))
+        progress.trial_done(record, None)
+
+    started, name, first, second, done = lines_of(told_of, plan.study)
+    assert started.startswith("  worker group of 1")
+    assert re.fullmatch(r"  \d devices?, .*:", name)
+    assert re.fullmatch(r"    epoch 1/2, test accuracy [\d.]+%, 12.3 s, about 12 s left", first)
+    assert re.fullmatch(r"    epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
+    assert re.fullmatch(rf"    done, [\d.e+]+ s for {len(epochs)} epochs", done)

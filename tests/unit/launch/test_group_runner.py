@@ -21,6 +21,7 @@ CLUSTER = SimpleNamespace(
     connect=lambda: None,
     refuse_unplaceable=lambda world_size, needs: None,
     await_places=lambda wanted, needs, limit_s: None,
+    await_free=lambda wanted, needs, limit_s: None,
 )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 import raybench
-from raybench.errors import RequestError
+from raybench.errors import ClusterBusyError, RequestError
 from raybench.launch.cluster import Cluster
+from raybench.launch.joining import core_output, refusal_words
 from raybench.launch.nodes import Node
 from raybench.launch.travel import runtime_environment
 from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.run.asking import outcome_of
 from raybench.spec.workloads import FactorySpec, MLPSpec
 
 
@@ -73,6 +76,59 @@ def test_a_late_node_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch
     assert told == ["waiting up to 60 s for 3 places for workers of 1 core: 1 there now"]
 
 
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        patch.setattr("raybench.launch.cluster.monotonic", lambda: self.now)
+        patch.setattr("raybench.launch.cluster.sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def busy_cluster(patch: pytest.MonkeyPatch, free_after_s: float) -> tuple[Joined, list[str], Clock]:
+    """Two cores, one of them used by others until so long has passed; and what it tells."""
+    cluster, clock, told = Joined(a_node(2, 0)), Clock(patch), list[str]()
+    patch.setattr(cluster, "_tell", told.append)
+    patch.setattr(cluster, "_free", lambda: [a_node(2 if clock.now >= 100 + free_after_s else 1, 0)])
+    return cluster, told, clock
+
+
+def test_a_busy_cluster_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told, clock = busy_cluster(monkeypatch, 30)
+    cluster.await_free(2, WorkerNeeds("cpu", 1), 60.0)
+    assert clock.now == pytest.approx(130, abs=1.1)
+    assert told == [
+        "waiting up to 60 s (resources.wait_seconds) for free places for workers of 1 core: 1 of 2 are free, "
+        "others use the rest"
+    ]
+
+
+def test_places_that_are_given_back_at_once_are_not_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told, _ = busy_cluster(monkeypatch, 3)
+    cluster.await_free(2, WorkerNeeds("cpu", 1), 0.0)
+    assert told == []
+
+
+def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told, clock = busy_cluster(monkeypatch, 1000)
+    asked = list[float]()
+
+    def start() -> None:
+        asked.append(clock.now)
+        cluster.await_free(2, WorkerNeeds("cpu", 1), 60.0)
+
+    with pytest.raises(
+        ClusterBusyError, match=r"busy for 60 s \(resources.wait_seconds\): no free places .*1 of 2"
+    ):
+        outcome_of(start, lambda: pytest.fail("no group"))
+    assert asked == [100.0]  # and not three times
+    assert clock.now == pytest.approx(160, abs=1.1)
+    assert len(told) == 1
+
+
 def test_waiting_has_an_end() -> None:
     told = list[str]()
     Joined(a_node(1, 0)).await_places(2, WorkerNeeds("cpu", 1), 0.0, told.append)
@@ -83,6 +139,30 @@ def test_a_cluster_of_its_own_is_described_without_ray() -> None:
     found = Cluster().resources(WorkerNeeds("cpu", 1))
     assert isinstance(found, Resources)
     assert found.num_nodes == 1
+
+
+# --- a token that is missing or wrong
+
+SAID = b"gcs_client.cc:210: Failed to get cluster ID: Unauthenticated: RPC error: InvalidAuthToken: Auth\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("", "no token was sent: put the head's ~/.ray/auth_token here and set RAY_AUTH_MODE=token"),
+        ("token", "the token that was sent is another one: put the head's ~/.ray/auth_token here"),
+    ],
+)
+def test_a_refused_token_is_told_in_a_line(
+    mode: str, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with core_output() as said:
+        os.write(2, SAID * 3)  # as Ray's core does, by attempt
+        assert refusal_words(said(), "Failed to connect") == f"it asks for a token, and {told}"
+    os.write(2, b"and back\n")
+    assert capfd.readouterr().err == "and back\n"
+    assert refusal_words("", "Failed to connect") == ""
 
 
 # --- what travels

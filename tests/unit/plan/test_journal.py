@@ -93,6 +93,20 @@ def test_a_failed_trial_has_its_state_and_reason_and_no_numbers(
         assert trial.user_attrs["reason"] == "planted"
 
 
+def test_there_is_a_trial_for_each_one_measured_and_no_other(tmp_path: Path) -> None:
+    """To the end of a space of which larger batches do not fit, in two sittings: the second one begins with
+    suggestions of which the first has the records."""
+    planned, journal = plan(), tmp_path / "optuna.log"
+    runner = fails("oom", lambda request: request.config.setting.batch_size >= 128)
+    first = searched(Search(planned, journal), planned, 4, runner)
+    resumed = Search(planned, journal)
+    resumed.restore(record for _, record in first)
+    found = first + searched(resumed, planned, 1000, runner)
+    assert 4 < len(found) < 18
+    trials = [each.user_attrs["trial_id"] for each in opened(journal).trials]
+    assert trials == [record.trial_id for _, record in found]
+
+
 def test_attributes_are_columns_of_the_summary_and_can_be_written(tmp_path: Path) -> None:
     _, records = journal(tmp_path)
     for record in records:

@@ -1,0 +1,145 @@
+"""A factory is found beside the study's file and in the current folder, whatever started raybench."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raybench.commands.compare import compare_directories
+from raybench.commands.console import make_console
+from raybench.commands.own_code import search_folders
+from raybench.launch.travel import import_path as import_path_of_driver
+from raybench.launch.travel import own_code_path, runtime_environment
+from raybench.machine.environment import capture
+from raybench.records.store import ResultsDirectory
+from raybench.spec.load import load_study, made_of
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.serve import merged_path
+from tests.conftest import ROOT
+from tests.unit.commands.test_compare import planted
+
+STUDY = """
+name = "own"
+[workload]
+factory = "own_model:build"
+[knobs]
+batch_size = [8]
+"""
+MODULE = """
+class Own:
+    def model(self): ...
+    def loss(self, model, batch): ...
+    def batch(self, size, generator): ...
+def build():
+    from pathlib import Path
+    Path({mark!r}).write_text("imported")
+    return Own()
+"""
+STARTED = {
+    "raybench": ["-P", "-c", "import sys; sys.argv[0] = 'raybench'; from raybench.study import main; main()"],
+    "python -m raybench.study": ["-m", "raybench.study"],
+}
+
+
+def own_study(folder: Path, mark: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "own_model.py").write_text(MODULE.format(mark=str(mark)))
+    (folder / "own.toml").write_text(STUDY)
+    return folder / "own.toml"
+
+
+@pytest.fixture
+def import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back when the test is over; as an installed program has it, without the current folder."""
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
+
+
+def dry(started: str, study: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    cwd.mkdir(exist_ok=True)
+    arguments = ["scaling", str(study), "--dry-run", "--device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *STARTED[started], *arguments],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("started", STARTED)
+def test_both_ways_to_start_find_the_same_module(started: str, tmp_path: Path) -> None:
+    """Beside the study and in the current folder lies a module of the name: the study's own is taken."""
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    study = own_study(tmp_path / "my studies", beside)
+    own_study(tmp_path / "cwd", here)
+    done = dry(started, study, tmp_path / "cwd")
+    assert done.returncode == 0, done.stderr
+    assert (beside.exists(), here.exists()) == (True, False)
+    (study.parent / "own_model.py").unlink()
+    done = dry(started, study, tmp_path / "cwd")
+    assert done.returncode == 0, done.stderr
+    assert here.exists()
+
+
+def test_the_kept_study_names_the_file_that_was_typed(tmp_path: Path, import_path: None) -> None:
+    """So the line under "Again" and --resume find its code from any folder."""
+    study = own_study(tmp_path / "my studies", tmp_path / "mark")
+    spec = load_study(study)
+    with ResultsDirectory.create(tmp_path / "out", spec, capture(), study) as store:
+        kept = store.study_file
+    assert made_of(kept) == study
+    assert load_study(kept) == spec
+    with ResultsDirectory.resume(tmp_path / "out") as store:
+        store.write_asked(spec, made_of(kept))
+    assert made_of(kept) == study
+    search_folders(kept)
+    assert sys.path[:2] == [str(study.parent), str(Path.cwd())]
+    travelling = runtime_environment(FactorySpec(factory="own_model:build"), None)["py_modules"]
+    assert str(study.parent / "own_model.py") in travelling
+
+
+def test_workers_take_the_module_that_the_driver_has_taken() -> None:
+    """Ray puts the current folder first, and what travelled to a node before the driver's older copy."""
+    driver = ["/home/me/study", "/home/me", "/venv/lib/python3.11/site-packages"]
+    here = ["/home/me", "/usr/lib/python3.11"]
+    own = ["/home/me/study", "/home/me"]
+    assert merged_path(here, driver, own) == [*own, "/usr/lib/python3.11", driver[-1]]
+    sent = "/tmp/ray/session/runtime_resources/py_modules_files/x"
+    assert merged_path([sent, *here], driver, own)[:2] == [sent, own[0]]
+
+
+def test_the_own_code_is_what_is_not_installed(tmp_path: Path, import_path: None) -> None:
+    sys.path.insert(0, str(tmp_path))
+    assert own_code_path()[0] == str(tmp_path)
+    assert not any("site-packages" in path for path in own_code_path())
+    assert any("site-packages" in path for path in import_path_of_driver())
+
+
+def test_a_study_of_nobodys_code_names_nothing(tmp_path: Path) -> None:
+    with ResultsDirectory.create(
+        tmp_path / "out", load_study(ROOT / "studies/default.toml"), capture()
+    ) as store:
+        assert made_of(store.study_file) == store.study_file
+
+
+def test_again_of_a_comparison_works_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names two directories with a space in them, typed relative to another folder."""
+    (tmp_path / "of mine").mkdir()
+    for name in ("monday", "tuesday"):
+        planted(tmp_path / "of mine", name, 0.01, quiet=True)
+    monkeypatch.chdir(tmp_path / "of mine")
+    given = {"fail_if_slower": None, "between_starts": 0.07}
+    console = make_console(io.StringIO())
+    compare_directories([Path("monday"), Path("tuesday")], console, output=Path("both"), **given)
+    (again,) = {
+        line for line in Path("both/report.md").read_text().split("`") if line.startswith("python -m")
+    }
+    _, _, _, command, *directories, option, output = shlex.split(again)
+    assert (command, option) == ("compare", "--output")
+    monkeypatch.chdir(tmp_path)
+    compare_directories([Path(each) for each in directories], console, output=Path(output), **given)
+    assert (tmp_path / "of mine" / "both-again" / "report.html").exists()
