@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from raybench.errors import StoreError
+from raybench.errors import RequestError, StoreError
 from raybench.machine.comparing import differences, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
@@ -299,9 +299,13 @@ class ResultsDirectory:
             raise StoreError(cannot(path, "be read", error)) from None
         *lines, last = content.split(b"\n")
         packer = Packer() if len(content) > PACKED_FROM_BYTES else None
+        name = self._name_asked()
         for number, line in enumerate(lines, start=1):
             try:
                 record = _record(path, number, line)
+                if record.study != (name or record.study):
+                    told = f"study: {name} here (received {received(record.study)})"
+                    raise DamagedLineError(f"{path}: line {number} is of another study: {told}")
             except DamagedLineError as error:
                 if self._lock is not None:
                     raise  # what is gone would be measured again: that is for the user to decide
@@ -317,6 +321,16 @@ class ResultsDirectory:
                 f"{path}: line {len(lines) + 1} was cut off while it was written and is left out; "
                 f"{len(lines)} whole records"
             )
+
+    def _name_asked(self) -> str | None:
+        """What every record is to have as its study; None where that cannot be read, which ``study`` says."""
+        if self.is_sweep:
+            return Sweep.name
+        try:
+            name = read_toml(self.path / STUDY).get("name")
+        except RequestError:
+            return None
+        return name if isinstance(name, str) else None
 
     def check_same(self, asked: Asked, environment: Environment) -> None:
         """Whether ``asked`` on this machine goes on with what is here.
