@@ -47,6 +47,7 @@ def compare(
         Path | None,
         typer.Option(
             "--output",
+            parser=parse_path("--output"),
             metavar="DIR",
             help="Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),
