@@ -13,6 +13,7 @@ hypothesis finds it. 100,000 inputs are for a night.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -25,13 +26,18 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from raybench import study
 from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.commands.import_report import report_file
 from raybench.machine.environment import capture
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.store import ResultsDirectory
+from raybench.report.answer import answer_of
+from raybench.report.contents import make_tables
 from raybench.report.formats import summary_csv
 from raybench.spec.load import resolve
 from raybench.spec.study import Study
@@ -67,11 +73,11 @@ def main() -> None:
         ),
         "records": (
             damage.lines(measured[0]),
-            lambda lines: check_records(Path("results"), lines, options.limit_s),
+            lambda lines: check_records(Path("results"), lines, options.limit_s, tell),
         ),
         "measured": (
             damage.csv_files(measured[1]),
-            lambda content: check_measured(Path("measured.csv"), content, options.limit_s),
+            lambda content: check_measured(Path("measured.csv"), content, options.limit_s, tell_file),
         ),
     }
     failed = False
@@ -84,6 +90,18 @@ def main() -> None:
             failed |= not run(name, inputs, check, options.inputs // len(options.kinds), options.seed)
         os.chdir("/")
     sys.exit(failed)
+
+
+def tell(results: StudyResults) -> None:
+    """All that a report says of a study in words and tables."""
+    assert answer_of(results)
+    make_tables(results)
+    summary_csv(results.summaries)
+
+
+def tell_file(file: Path) -> None:
+    """The report of a CSV file, on a terminal that nobody sees."""
+    report_file(file, None, None, Console(file=io.StringIO()), quiet=False)
 
 
 def measured_study() -> tuple[Study, tuple[tuple[bytes, ...], str]]:

@@ -98,47 +98,33 @@ def check_tables(data: Mapping[str, Any], limit_s: float) -> bool:
 
 
 def check_records(
-    directory: Path, lines: Sequence[bytes], limit_s: float, *, read_only: bool = False
+    directory: Path, lines: Sequence[bytes], limit_s: float, report: Callable[[Any], Any] | None = None
 ) -> bool:
-    """Whether a results directory with these lines has a report; ``read_only``: whether it can be read.
+    """Whether a results directory with these lines is read, and has a ``report``, given what it says.
 
     What is left out is said in lines. Raises as ``check_command``.
     """
     from raybench.analysis import analyse
     from raybench.records.store import ResultsDirectory
-    from raybench.report.answer import answer_of as answer_in_words
-    from raybench.report.contents import make_tables
-    from raybench.report.formats import summary_csv
 
     (directory / "trials.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
     try:
         with at_most(limit_s), ResultsDirectory.open_readonly(directory) as store:
             assert len(store.records()) + len(store.warnings) == len(lines)
-            if read_only:
-                return len(store.records()) == len(lines)
-            results = analyse(store.study(), list(store.latest().values()))
-            assert answer_in_words(results)
-            make_tables(results)
-            summary_csv(results.summaries)
+            if report is not None:
+                report(analyse(store.study(), list(store.latest().values())))
+            return len(store.records()) == len(lines)
     except RequestError as refused:
         _check_lines(refused.problems)
         return False
-    return True
 
 
-def check_measured(file: Path, content: bytes, limit_s: float, *, read_only: bool = False) -> bool:
-    """The same of a CSV file of measurements made elsewhere."""
-    from raybench.commands.import_report import report_file
-    from raybench.records.measured_csv import read_measured_csv
-
+def check_measured(file: Path, content: bytes, limit_s: float, report: Callable[[Path], Any]) -> bool:
+    """The same of a CSV file of measurements made elsewhere; ``report`` reads it, and may draw it."""
     file.write_bytes(content)
     try:
         with at_most(limit_s):
-            if read_only:
-                return bool(read_measured_csv(file).rows)
-            from rich.console import Console
-
-            report_file(file, None, None, Console(file=io.StringIO()), quiet=False)
+            report(file)
     except RequestError as refused:
         _check_lines(refused.problems)
         return False
