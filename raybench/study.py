@@ -10,7 +10,7 @@ import typer
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
 from raybench.commands.doctor import doctor
-from raybench.commands.exit_codes import WRONG_REQUEST
+from raybench.commands.exit_codes import WRONG_REQUEST, leave_without
 from raybench.commands.listing import list_, show
 from raybench.commands.predict import predict
 from raybench.commands.report import report
@@ -42,7 +42,10 @@ app.command(epilog=f"{EXAMPLE} doctor")(doctor)
 
 
 def main() -> NoReturn:
-    """Run the command line; a wrong request ends with its lines and exit code 2, never a traceback."""
+    """Run the command line; a wrong request ends with its lines and exit code 2, never a traceback.
+
+    So does a disk that is full or gone, wherever that is found.
+    """
     try:
         check_arguments(sys.argv[1:])
         app()
@@ -52,6 +55,8 @@ def main() -> NoReturn:
         if len(error.problems) > MOST_TOLD:
             print(f"and {len(error.problems) - MOST_TOLD:,} more", file=sys.stderr)
         sys.exit(WRONG_REQUEST)
+    except OSError as error:  # what was asked for cannot be read, written or shown there
+        leave_without(error)
     sys.exit(0)  # typer leaves by SystemExit by itself
 
 

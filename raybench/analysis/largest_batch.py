@@ -239,8 +239,7 @@ def knobs_in_numbers(knobs: Knobs, largest: LargestBatch, fits: Iterable[Largest
     """
     if not knobs.has_max:
         return knobs
-    some_fit = any(True for _ in knobs.grid(largest))
-    default = knobs.default(device, largest) if some_fit else None
+    default = None if knobs.first_that_fits(largest) is None else knobs.default(device, largest)
     batches = [each.batch_size for each in fits if each.batch_size is not None]
     listed = [value for value in knobs.values("batch_size") if value != MAX]
     names = ["batch_size"] if default is None else list(Setting.model_fields)

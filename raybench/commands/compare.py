@@ -46,6 +46,7 @@ def compare(
         Path | None,
         typer.Option(
             "--output",
+            parser=parse_path("--output"),
             metavar="DIR",
             help="Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),

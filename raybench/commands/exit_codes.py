@@ -6,6 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
+from raybench.errors import printable
+
 DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
 CANNOT_WRITE = 2  # a full disk or one that is gone: the request cannot be carried out there
@@ -18,3 +20,14 @@ def leave(code: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def leave_without(error: OSError) -> NoReturn:
+    """End the command where the system refuses: one line with the path and its reason."""
+    where = f"{error.filename}: " if error.filename else "the output cannot be written: "
+    print(printable(f"{where}{error.strerror or error}"), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # it is what cannot be written, and Python would try it again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(CANNOT_WRITE)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import parse_above_0, parse_whole
+from raybench.commands.options import parse_above_0, parse_path, parse_whole
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError
 
@@ -17,7 +17,12 @@ MOST_DEVICES = 10**6
 
 def predict(
     source: Annotated[
-        Path, typer.Argument(metavar="DIR|FILE.csv", help="A results directory, or a CSV file of step times.")
+        Path,
+        typer.Argument(
+            parser=parse_path("DIR"),
+            metavar="DIR|FILE.csv",
+            help="A results directory, or a CSV file of step times.",
+        ),
     ],
     world_sizes: Annotated[
         str,
@@ -44,7 +49,12 @@ def predict(
         str, typer.Option(help="Knobs to predict for, as precision=bf16.  [default: the headline's]")
     ] = "",
     communication: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Results of the command communication: the network.")
+        Path | None,
+        typer.Option(
+            parser=parse_path("--communication"),
+            metavar="DIR",
+            help="Results of the command communication: the network.",
+        ),
     ] = None,
     price_per_device_hour: Annotated[
         float | None,
@@ -77,7 +87,10 @@ def predict(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write the predictions; a new file.")
+        Path | None,
+        typer.Option(
+            parser=parse_path("--output"), metavar="FILE.csv", help="Write the predictions; a new file."
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False,
 ) -> None:

@@ -34,7 +34,12 @@ def report(
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of a CSV file: where the report goes; new or empty.")
+        Path | None,
+        typer.Option(
+            parser=parse_path("--output"),
+            metavar="DIR",
+            help="Of a CSV file: where the report goes; new or empty.",
+        ),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
@@ -43,7 +48,11 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
     communication: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Results of a sweep of the same devices: what their link can do."),
+        typer.Option(
+            parser=parse_path("--communication"),
+            metavar="DIR",
+            help="Results of a sweep of the same devices: what their link can do.",
+        ),
     ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""

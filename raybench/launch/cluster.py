@@ -29,7 +29,14 @@ GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
-OF_A_LOCAL_CLUSTER = {"RAY_worker_niceness": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+# The third makes Ray take the loopback address, on Linux too, and then it listens there only: nobody on the
+# network is to reach a cluster that no other node joins. It is read when ray is first imported, so it is set
+# before the modules are that import it.
+OF_A_LOCAL_CLUSTER = {
+    "RAY_worker_niceness": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
 NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
@@ -68,6 +75,7 @@ class Cluster:
         self._connected = False
         self._dashboard = ""
         self._environments: dict[WorkerNeeds, list[Environment]] = {}
+        self._set: list[str] = []  # variables of this process that are for Ray's processes
 
     @property
     def is_local(self) -> bool:
@@ -174,6 +182,7 @@ class Cluster:
         is, now or when Ray has started, and of nodes that are waited for.
         """
         self._needs, self._oversubscribed, self._tell = needs, oversubscribed_workers, tell
+        self._set_variables()
         if self._connected:
             tell(self._dashboard)
 
@@ -186,9 +195,7 @@ class Cluster:
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
         os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")  # the dashboard's page of Train
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        if self.is_local:
-            for name, value in OF_A_LOCAL_CLUSTER.items():
-                os.environ.setdefault(name, value)
+        self._set_variables()
         import ray
 
         job = ray.job_config.JobConfig(metadata={"job_name": self._name})
@@ -211,6 +218,13 @@ class Cluster:
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
 
+    def _set_variables(self) -> None:
+        """Those of a local cluster, until it is closed: a cluster that is joined later has its own."""
+        missing = [name for name in OF_A_LOCAL_CLUSTER if self.is_local and name not in os.environ]
+        for name in missing:
+            os.environ[name] = OF_A_LOCAL_CLUSTER[name]
+        self._set += missing
+
     def refuse_oversubscribing(self) -> None:
         """Raise ``RequestError`` on a cluster that was joined: it has the cores that it has."""
         if not self.is_local:
@@ -231,6 +245,8 @@ class Cluster:
 
     def close(self) -> None:
         """Leave Ray; a local cluster ends."""
+        while self._set:
+            os.environ.pop(self._set.pop(), None)
         if not self._connected:
             return
         import ray

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Literal, cast
@@ -21,6 +23,7 @@ from raybench.launch import signals as interrupt
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.travel import import_path, own_code_path
+from raybench.machine.network import loopback_interface
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
@@ -35,6 +38,7 @@ DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
 OTHERS_FAIL_S = 0.5
 STOP_S = 5.0
 LOOK_AGAIN_S = 2.0  # whether the nodes are still there
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class WorkerGroup:
@@ -207,7 +211,7 @@ class WorkerGroup:
         per_worker: dict[str, float] = {"CPU": self._needs.cpus}
         if cuda:
             per_worker["GPU"] = 1
-        variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **environment}
+        variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **_on_loopback(), **environment}
         return TorchTrainer(
             serve,
             train_loop_config={
@@ -234,3 +238,13 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": variables},
             ),
         )
+
+
+def _on_loopback() -> dict[str, str]:
+    """gloo's interface where Ray has the loopback address alone: then no worker is on another host.
+
+    gloo would listen at the address that the host's name leads to. What is set already counts.
+    """
+    here = ip_address(ray.util.get_node_ip_address())
+    name = loopback_interface() if here.is_loopback and GLOO_INTERFACE not in os.environ else None
+    return {} if name is None else {GLOO_INTERFACE: name}

@@ -112,4 +112,7 @@ def comparable(environment: Environment) -> dict[str, object]:
     for name, value in environment.variables.items():
         if not _NO_TIMING.match(name):
             flat[f"variables.{name}"] = value
+    for name in environment.other_variables:
+        if not _NO_TIMING.match(name):
+            flat[f"variables.{name}"] = "set"
     return flat

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 import raybench
-from raybench.machine import cores, gpus, memory
+from raybench.machine import cores, gpus, memory, variables
 from raybench.machine.gpus import Gpu
 from raybench.machine.resources import DeviceKind
 from raybench.machine.virtualization import virtualization
@@ -34,13 +33,6 @@ PACKAGES = (
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
 )
-VARIABLE_PREFIXES = ("NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_", "TORCH_", "CUDA_", "RAY_", "SLURM_")
-_SECRET_NAME = re.compile(
-    r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|AUTH|CREDENTIAL|RUNTIME_ENV|JSON", re.IGNORECASE
-)
-# An address with a password in it, a query with a token, a document that may hold anything.
-_SECRET_VALUE = re.compile(r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]", re.IGNORECASE)
-_NO_SECRETS = ("RAY_AUTH_MODE",)
 
 
 class Environment(BaseModel):
@@ -78,6 +70,9 @@ class Environment(BaseModel):
     commit: str | None = Field(None, description="git commit of raybench's checkout")
     dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
     variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
+    other_variables: tuple[str, ...] = Field(
+        (), description="names of further ones that begin alike; what they hold may be a secret"
+    )
     nodes: tuple[Environment, ...] = Field(
         (), description="of a cluster that was joined: every node that can work; the rest is of the first one"
     )
@@ -122,7 +117,8 @@ def capture() -> Environment:
         peer_to_peer=graphics.peer_to_peer,
         commit=commit,
         dirty=dirty,
-        variables=_variables(os.environ),
+        variables=variables.told(os.environ),
+        other_variables=variables.untold(os.environ),
     )
 
 
@@ -130,16 +126,6 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
     """What a study on these nodes depends on; of one node it is that node's own."""
     first, *others = nodes
     return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
-
-
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The relevant ones, never a secret: in doubt a variable is left out."""
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if name.startswith(VARIABLE_PREFIXES)
-        and (name in _NO_SECRETS or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)))
-    }
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from ipaddress import ip_address
 
 import psutil
 
@@ -18,6 +19,11 @@ def interfaces() -> dict[str, str]:
         if address and name in states and states[name].isup:
             up[name] = address
     return up
+
+
+def loopback_interface() -> str | None:
+    """The name of the interface that leads to this host alone; None where none is up."""
+    return next((name for name, address in interfaces().items() if ip_address(address).is_loopback), None)
 
 
 def gloo_interface() -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ from raybench.spec.study import Study
 from raybench.spec.typed import home_path
 
 MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
+MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
 MOST_MEMORY_COMBINATIONS = 500  # each is probed some ten times
 
 
@@ -186,6 +187,17 @@ def _refuse_too_many(plan: Plan, resources: Resources) -> None:
         raise RequestError(
             f"scaling.world_sizes: at most {devices}, with {plan.study.resources.cpus_per_worker} cores for "
             f"each worker, unless --oversubscribe (received {wanted})"
+        )
+    refuse_far_too_many(wanted, devices, "scaling.world_sizes")
+
+
+def refuse_far_too_many(wanted: int, devices: int, field: str) -> None:
+    """Raise ``RequestError`` for more workers than can be started, though more than cores were asked for."""
+    most = MOST_ON_A_DEVICE * devices
+    if wanted > most:
+        raise RequestError(
+            f"{field}: with --oversubscribe at most {MOST_ON_A_DEVICE} times as many as there is room for, "
+            f"{most:,} (received {_shown(wanted)})"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from raybench.analysis.labels import devices_words
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
-from raybench.plan.resolve import powers_of_two
+from raybench.plan.resolve import powers_of_two, refuse_far_too_many
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep
 
@@ -109,6 +109,7 @@ def _refuse_too_many(sweep: Sweep, sizes: tuple[int, ...], resources: Resources)
             f"--world-sizes: at most {resources.num_devices}, with {sweep.resources.cpus_per_worker} cores "
             f"for each worker, unless --oversubscribe (received {max(sizes)})"
         )
+    refuse_far_too_many(max(sizes), resources.num_devices, "--world-sizes")
 
 
 def _there(resources: Resources) -> str:

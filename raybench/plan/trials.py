@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from raybench.analysis import choice
@@ -21,7 +22,7 @@ from raybench.records.requests import (
     TrainingRequest,
     Variant,
 )
-from raybench.spec.knobs import Knobs, Setting
+from raybench.spec.knobs import Knobs, LargestBatch, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import MeasureSpec, Study
 from raybench.spec.training import TrainingSpec
@@ -127,8 +128,13 @@ class Plan:
         """What "max" stands for beside the setting's other knobs; until it is found the smallest batch."""
         if self.fits is None:
             return self.rules(setting).smallest
-        largest = largest_by_setting(self.fits, self.study, self.world_sizes, self.target, self.device)
-        return largest(setting)
+        return self._found(setting)
+
+    @cached_property
+    def _found(self) -> LargestBatch:
+        """Asked for every point of a space, which may have a million."""
+        fits = self.fits or ()
+        return largest_by_setting(fits, self.study, self.world_sizes, self.target, self.device)
 
     def rules(self, setting: Setting) -> Rules:
         """Between which batches the largest is looked for."""

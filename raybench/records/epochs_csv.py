@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 
+from raybench.records.csv_text import guarded
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import placement_text
 
@@ -57,4 +58,10 @@ def _rows(record: TrialRecord) -> Iterable[dict[str, object]]:
             "samples": sum(epoch.samples),
             "samples_by_rank": " ".join(map(str, epoch.samples)),
         }
-        yield {name: f"{value:.9g}" if isinstance(value, float) else value for name, value in row.items()}
+        yield {name: _cell(value) for name, value in row.items()}
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return guarded(value) if isinstance(value, str) else value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Amount, Count, Difference, Duration, Frozen, Seconds
+from raybench.records.base import Amount, Bytes, Count, Difference, Duration, Frozen, Seconds, Whole
 from raybench.records.requests import Variant
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
@@ -28,7 +28,7 @@ class Block(Frozen):
     """Steps of one variant in one round, after those thrown away."""
 
     variant: Variant
-    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)  # who worked, of the worker group
+    ranks: tuple[Whole, ...] = Field(min_length=1)  # who worked, of the worker group
     step_time_s: tuple[Seconds, ...]  # mean over steps, one for each of ``ranks``
     slowest_s: Seconds  # mean over steps of the slowest rank, ranks aligned step by step
     num_steps: Count
@@ -51,8 +51,8 @@ class Round(Frozen):
     blocks: tuple[Block, ...] = Field(min_length=1)
     at_s: Duration  # since the first round began
     # of each rank's host: cores' worth of time that processes other than this trial's took
-    other_cores: tuple[float | None, ...] = ()
-    clock_mhz: tuple[float | None, ...] = ()  # of each rank's device, while what is measured ran
+    other_cores: tuple[Difference | None, ...] = ()
+    clock_mhz: tuple[Duration | None, ...] = ()  # of each rank's device, while what is measured ran
     throttled: tuple[bool | None, ...] = ()  # the same, or while ``plain`` ran
 
     def block(self, variant: Variant) -> Block | None:
@@ -71,9 +71,9 @@ class PhaseBlock(Frozen):
 class HalfBatch(Frozen):
     """The same step with half of each micro-batch: what of computing does not grow with the batch."""
 
-    batch_size: int  # samples of a micro-batch
-    before_s: float
-    ready_s: float  # of the last gradient, since the last backward pass began
+    batch_size: Count  # samples of a micro-batch
+    before_s: Difference
+    ready_s: Difference  # of the last gradient, since the last backward pass began
 
 
 class GradientTimeline(Frozen):
@@ -84,20 +84,20 @@ class GradientTimeline(Frozen):
     """
 
     # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
-    parameter_bytes: tuple[int, ...]
-    element_bytes: int | None = None  # of the type that all of them have; None: an older record
+    parameter_bytes: tuple[Bytes, ...]
+    element_bytes: Count | None = None  # of the type that all of them have; None: an older record
     # since that backward pass began; the gradient is then copied into its bucket
-    ready_s: tuple[float, ...]
-    before_s: float  # from the step's begin to that of its last backward pass
-    backward_s: float  # that pass, until the gradients are back from the buckets
-    after_s: float  # from there to the next step
+    ready_s: tuple[Difference, ...]
+    before_s: Difference  # from the step's begin to that of its last backward pass
+    backward_s: Difference  # that pass, until the gradients are back from the buckets
+    after_s: Difference  # from there to the next step
     # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
-    micro_batch_s: float | None = None
-    num_steps: int
+    micro_batch_s: Difference | None = None
+    num_steps: Count
     half_batch: HalfBatch | None = None  # None: ``no_half_batch`` says why
     no_half_batch: str = ""
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
-    communication_cores: float | None = None
+    communication_cores: Difference | None = None
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -130,7 +130,7 @@ class LossParity(Frozen):
     batch statistics are the same; dropout draws the same masks in each piece.
     """
 
-    samples_per_step: int  # of all ranks
+    samples_per_step: Count  # of all ranks
     # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
     losses: tuple[float | None, ...]
     reference_losses: tuple[float | None, ...]
@@ -143,12 +143,12 @@ class LossParity(Frozen):
 class TracedRank(Frozen):
     """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
 
-    rank: int  # of the worker group
+    rank: Whole  # of the worker group
     num_steps: Count
     steps_s: Seconds  # from the first step's begin to the last one's end
-    compute_s: float
-    communication_s: float  # waiting for other ranks within a transfer is part of it
-    both_s: float  # communication while this rank computes
+    compute_s: Duration
+    communication_s: Duration  # waiting for other ranks within a transfer is part of it
+    both_s: Duration  # communication while this rank computes
 
     @property
     def alone_s(self) -> float:
@@ -168,13 +168,13 @@ class StepsResult(Frozen):
     tokens_per_step: Amount | None = None
     epoch_samples: Count | None = None  # of the training set; None: synthetic input
     versus_samples_per_step: Amount | None = None
-    warmup_steps: int
-    setup_s: float
-    warmup_s: float
-    measure_s: float
+    warmup_steps: Whole
+    setup_s: Duration
+    warmup_s: Duration
+    measure_s: Duration
     num_parameters: Count | None = None  # numbers that are trained; None: an older record
-    gradient_bytes: int | None = None  # of one rank, what travels in a step
-    bucket_bytes: tuple[int, ...] = ()
+    gradient_bytes: Count | None = None  # of one rank, what travels in a step
+    bucket_bytes: tuple[Count, ...] = ()
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
     phases: tuple[PhaseBlock, ...] = ()
     gradient_timeline: GradientTimeline | None = None  # of DDP without transfers, in trials of the curve
@@ -183,17 +183,19 @@ class StepsResult(Frozen):
     ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
     flops_per_step: float | None = None  # of one device
     matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
-    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
     # each rank: on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
-    device_memory_bytes: tuple[int, ...] | None = None
-    memory_limit_bytes: tuple[int, ...] | None = None  # each rank: its GPU's memory, its share of the host's
-    device_utilization: tuple[float | None, ...] | None = None  # 0 to 1, while what is measured ran
-    energy_joules: float | None = None  # of all devices, per step of synced (on one device of plain)
-    plain_energy_joules: float | None = None  # of one device alone, per step of plain
-    hosts: tuple[int, ...] = ()  # of each rank, the leader's is 0
-    host_cores: tuple[int, ...] = ()  # of each rank's host, that the rank may use
+    device_memory_bytes: tuple[Bytes, ...] | None = None
+    memory_limit_bytes: tuple[Count, ...] | None = (
+        None  # each rank: its GPU's memory, its share of the host's
+    )
+    device_utilization: tuple[Duration | None, ...] | None = None  # 0 to 1, while what is measured ran
+    energy_joules: Difference | None = None  # of all devices, per step of synced (on one device of plain)
+    plain_energy_joules: Difference | None = None  # of one device alone, per step of plain
+    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
+    host_cores: tuple[Count, ...] = ()  # of each rank's host, that the rank may use
     # cores that each took, on the leader's host; of trials of the curve
-    other_programs: dict[str, float] = Field(default_factory=dict)
+    other_programs: dict[str, Difference] = Field(default_factory=dict)
     loss: float | None = None  # after the last round
     parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
     # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
@@ -204,11 +206,11 @@ class ProbeResult(Frozen):
     """What a complete probe has: the memory that each rank took, in bytes; None where it is not told."""
 
     kind: Literal["probe"] = "probe"
-    setup_s: float
-    warmup_s: float
-    peak_memory_bytes: tuple[int, ...] | None = None  # as torch counts it
+    setup_s: Duration
+    warmup_s: Duration
+    peak_memory_bytes: tuple[Bytes, ...] | None = None  # as torch counts it
     # on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
-    device_memory_bytes: tuple[int, ...] | None = None
-    memory_limit_bytes: tuple[int, ...] | None = None  # the GPU's memory, the rank's share of the host's
+    device_memory_bytes: tuple[Bytes, ...] | None = None
+    memory_limit_bytes: tuple[Count, ...] | None = None  # the GPU's memory, the rank's share of the host's
     # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
-    fixed_memory_bytes: tuple[int, ...] | None = None
+    fixed_memory_bytes: tuple[Bytes, ...] | None = None

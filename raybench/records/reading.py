@@ -19,7 +19,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from raybench.errors import StoreError
+from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment
 from raybench.records.lines import DamagedLineError, first_fault, record_of_line, refuse_other_version
 from raybench.records.packed_rounds import Packer
@@ -28,6 +28,7 @@ from raybench.records.whole_files import cannot
 from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
+from raybench.spec.toml import received
 
 STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
     "study.toml", "sweep.toml", "environment.json", "trials.jsonl", "samples",
@@ -123,7 +124,7 @@ class StoredResults:
 
     def _read(self, *, without_damaged: bool = True) -> None:
         """Read the records; a damaged line is left out with a warning, or else refused."""
-        path = self.path / TRIALS
+        path, name = self.path / TRIALS, self._name_asked()
         number = 0
         try:
             with path.open("rb") as file:
@@ -135,6 +136,9 @@ class StoredResults:
                     self._good_end += len(line)
                     try:
                         record = record_of_line(path, number, line[:-1])
+                        if record.study != (name or record.study):
+                            told = f"study: {name} here (received {received(record.study)})"
+                            raise DamagedLineError(f"{path}: line {number} is of another study: {told}")
                     except DamagedLineError as error:
                         if not without_damaged:
                             raise
@@ -145,6 +149,16 @@ class StoredResults:
             raise StoreError(cannot(path, "be read", error)) from None
         if self._good_end and not self._records:
             raise StoreError(*self.warnings[:3], f"{path}: no whole record")
+
+    def _name_asked(self) -> str | None:
+        """What every record is to have as its study; None where that cannot be read, which ``study`` says."""
+        if self.is_sweep:
+            return Sweep.name
+        try:
+            name = read_toml(self.path / STUDY).get("name")
+        except RequestError:
+            return None
+        return name if isinstance(name, str) else None
 
     def _cut_off(self, number: int, line: bytes) -> None:
         """Leave out what a process that was killed, or is writing, has not ended."""

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Duration, Frozen
+from raybench.records.base import Count, Duration, Frozen, Whole
 from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
@@ -48,8 +48,8 @@ class TrialRecord(Frozen):
     request: TrialRequest
     state: State
     reason: str | None = None
-    ranks: tuple[int, ...] = ()  # of the worker group, that took part
-    nodes: int | None = None
+    ranks: tuple[Whole, ...] = ()  # of the worker group, that took part
+    nodes: Count | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0  # counts the worker groups of the study from 1, those of resumed sessions too

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from raybench.records.base import Frozen
+from raybench.records.base import Count, Frozen
 from raybench.records.trainings import Rung
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
@@ -34,10 +34,10 @@ class Place(Frozen):
     """Where something is run, whatever it is: the part that requests of every kind hold."""
 
     environment: dict[str, str] = Field(default_factory=dict)
-    world_size: int
+    world_size: Count
     placement: Placement = "pack"
     device: Literal["cpu", "cuda"] = "cpu"
-    cpus_per_worker: int = 1
+    cpus_per_worker: Count = 1
     oversubscribed: bool = False
     seed: int = 0
 

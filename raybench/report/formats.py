@@ -26,8 +26,8 @@ def to_markdown(table: Table) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """Text in Markdown that is no HTML, whatever is in it."""
-    return html.escape(str(text), quote=False)
+    """Text in Markdown that is no HTML and no link, whatever is in it."""
+    return html.escape(str(text), quote=False).replace("](", r"]\(")
 
 
 def markdown_cell(text: str) -> str:

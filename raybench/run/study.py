@@ -28,7 +28,7 @@ def run_study(session: Session) -> None:
 def _stages(session: Session) -> None:
     if session.plan.study.knobs.has_max:
         find_largest_batches(session)
-        if next(session.plan.study.knobs.grid(session.plan.largest), None) is None:
+        if session.plan.study.knobs.first_that_fits(session.plan.largest) is None:
             session.notes.append("no batch fits, in no combination of the knobs: nothing else was measured")
             return
     if session.plan.study.search.method == "optuna":

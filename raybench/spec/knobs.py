@@ -231,7 +231,11 @@ class _Space(Model):
         several = [setting for setting in listed if setting.strategy != "single"]
         possible = [setting for setting in several if setting.fault(device) is None]
         known = possible or several or listed
-        return known[0] if known else next(self.grid(largest))
+        if known:
+            return known[0]
+        fitting = self.first_that_fits(largest)
+        assert fitting is not None, "what has no batch that fits has no default"
+        return fitting
 
     def faults(self, device: str) -> list[str]:
         """Why no combination can be on ``device``; empty where one can. A grid may have a million."""
@@ -267,6 +271,26 @@ class _Space(Model):
             setting = setting_in_numbers(dict(zip(names, values, strict=True)), largest)
             if setting is not None:
                 yield setting
+
+    def first_that_fits(self, largest: LargestBatch | None = None) -> Setting | None:
+        """The grid's first setting; None where no batch fits. Not walked: a grid may have a million.
+
+        What "max" stands for depends on the knobs that change memory, and on those that may make a fault.
+        """
+        matter = {"batch_size", *Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}
+        few = {
+            name: self.values(name) if name in matter else self.values(name)[:1]
+            for name in Setting.model_fields
+        }
+        buckets = {_is_small_bucket(value): value for value in reversed(self.values("bucket_cap_mb"))}
+        few["bucket_cap_mb"] = tuple(
+            value for value in self.values("bucket_cap_mb") if value in buckets.values()
+        )
+        for values in itertools.product(*few.values()):
+            setting = setting_in_numbers(dict(zip(few, values, strict=True)), largest)
+            if setting is not None:
+                return setting
+        return None
 
     def one_at_a_time(
         self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False

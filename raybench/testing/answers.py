@@ -97,6 +97,40 @@ def check_tables(data: Mapping[str, Any], limit_s: float) -> bool:
     return True
 
 
+def check_records(
+    directory: Path, lines: Sequence[bytes], limit_s: float, report: Callable[[Any], Any] | None = None
+) -> bool:
+    """Whether a results directory with these lines is read, and has a ``report``, given what it says.
+
+    What is left out is said in lines. Raises as ``check_command``.
+    """
+    from raybench.analysis import analyse
+    from raybench.records.store import ResultsDirectory
+
+    (directory / "trials.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    try:
+        with at_most(limit_s), ResultsDirectory.open_readonly(directory) as store:
+            assert len(store.records()) + len(store.warnings) == len(lines)
+            if report is not None:
+                report(analyse(store.study(), list(store.latest().values())))
+            return bool(store.records())
+    except RequestError as refused:
+        _check_lines(refused.problems)
+        return False
+
+
+def check_measured(file: Path, content: bytes, limit_s: float, report: Callable[[Path], Any]) -> bool:
+    """The same of a CSV file of measurements made elsewhere; ``report`` reads it, and may draw it."""
+    file.write_bytes(content)
+    try:
+        with at_most(limit_s):
+            report(file)
+    except RequestError as refused:
+        _check_lines(refused.problems)
+        return False
+    return True
+
+
 def _check_lines(problems: Sequence[str]) -> None:
     assert problems
     for problem in problems:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from raybench.errors import CODE_FAILS, RaybenchError, RequestError, text_of
+from raybench.errors import RequestError
 from raybench.spec.workloads import (
     CausalLMSpec,
     FactorySpec,
@@ -16,6 +14,7 @@ from raybench.spec.workloads import (
     VisionSpec,
     WorkloadSpec,
 )
+from raybench.workloads.own_code import fails_in_words
 from raybench.workloads.protocol import Workload, dataset_of
 
 __all__ = ["Workload", "build", "check", "num_samples"]
@@ -61,25 +60,14 @@ def num_samples(spec: WorkloadSpec, data: str | None) -> tuple[int, int]:
 
 
 def _num_samples(workload: Workload, split: str) -> int:
-    with _own_code(f'workload: dataset("{split}")'):
+    with fails_in_words(f'workload: dataset("{split}")'):
         return len(dataset_of(workload, split))
-
-
-@contextmanager
-def _own_code(what: str, more: str = "") -> Iterator[None]:
-    """Whatever the user's code raises inside, by sys.exit too, is one line; what raybench raises stays."""
-    try:
-        yield
-    except RaybenchError:
-        raise
-    except CODE_FAILS as error:
-        raise RequestError(f"{what} raised {type(error).__name__}: {text_of(error)}{more}") from error
 
 
 def _from_factory(spec: FactorySpec) -> Workload:
     where = "workload.factory"
     module_name, _, function = spec.factory.partition(":")
-    with _own_code(f"{where}: importing {module_name}"):
+    with fails_in_words(f"{where}: importing {module_name}"):
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
@@ -88,10 +76,10 @@ def _from_factory(spec: FactorySpec) -> Workload:
     factory = getattr(module, function, None)
     if factory is None:
         raise RequestError(f"{where}: {module_name} has no {function} (received {spec.factory!r})")
-    with _own_code(f"{where}: {spec.factory}", f" (arguments {spec.arguments!r})"):
+    with fails_in_words(f"{where}: {spec.factory}", f" (arguments {spec.arguments!r})"):
         workload = factory(**spec.arguments)
     needed = ["model", "loss", "dataset" if spec.input == "real" else "batch"]
-    with _own_code(f"{where}: what {spec.factory} returned"):
+    with fails_in_words(f"{where}: what {spec.factory} returned"):
         missing = [name for name in needed if not callable(getattr(workload, name, None))]
     if missing:
         raise RequestError(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -75,6 +76,20 @@ class Command:
     def workers(self) -> list[int]:
         """Process ids of the training workers."""
         return [pid for pid, p in self._family.items() if "RayTrainWorker" in (_words(p) or "")]
+
+    def reachable(self) -> list[str]:
+        """Processes of the family that others on the network can connect to, and the address of each."""
+        self._watch()
+        found = []
+        for process in (psutil.Process(self.process.pid), *self._family.values()):
+            try:
+                sockets = process.net_connections("tcp")
+            except psutil.NoSuchProcess:
+                continue
+            at = [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
+            open_ = [place for place in at if not ip_address(place.removeprefix("::ffff:")).is_loopback]
+            found += [f"{_words(process)} at {place}" for place in open_]
+        return found
 
     def _watch(self) -> None:
         try:

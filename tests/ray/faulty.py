@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,13 +15,20 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 FINE, KILLED, HUNG, OUT_OF_MEMORY, ALL_OUT_OF_MEMORY, RAISES, NOT_FINITE = 8, 16, 24, 32, 40, 48, 56
+LEAVES, NEVER_MADE, FLOODS = 64, 72, 80  # without its process group; a model after that one; prints
+FLOOD = "flood " * 20_000  # of each step, on every rank
 
 
 class Faulty:
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, mark: str = "") -> None:
         self._calls, self._seconds = 0, seconds
+        self._mark = Path(mark) if mark else None
 
     def model(self) -> nn.Module:
+        if self._mark is not None and dist.get_rank() == 1 and self._mark.exists():
+            self._mark.unlink()  # what is in the next trial's way was left there by the one before
+            while True:
+                pass
         return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 
     def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
@@ -36,16 +46,24 @@ class Faulty:
         if size == KILLED and late and is_rank_1:
             os.kill(os.getpid(), signal.SIGKILL)
         if size == HUNG and late and is_rank_1:
-            time.sleep(10_000)
+            while True:  # holds on to Python, where a wait would let go of it
+                pass
         if size == OUT_OF_MEMORY and is_rank_1:
             raise MemoryError("planted")
         if size == ALL_OUT_OF_MEMORY:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
         if size == RAISES and late and is_rank_1:
             raise ValueError("planted in the user's model")
+        if size == LEAVES and late:
+            if self._mark is not None:
+                self._mark.touch()
+            dist.destroy_process_group()
+        if size == FLOODS:
+            print(FLOOD)
+            print(FLOOD, file=sys.stderr)
 
 
-def build(**arguments: float) -> Faulty:
+def build(**arguments: Any) -> Faulty:
     return Faulty(**arguments)
 
 

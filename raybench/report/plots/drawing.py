@@ -26,6 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 GREY = "#555555"
 REACH = 3.0  # beyond the values, of an axis for their intervals
+_POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
 _STYLE: Any = {  # the stubs want every key as a literal
     "font.size": 9.5,
     "axes.spines.top": False,
@@ -52,7 +53,12 @@ def to_svg(figure: Figure) -> bytes:
 
 def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
     import matplotlib as mpl
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if "$" in text.get_text() and not text.get_text().startswith(_POWER):
+            text.set_parse_math(False)  # a name with dollars in it is no formula
     file = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(file, format=kind, **options)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec.load import resolve
 from raybench.testing import hostile
-from raybench.testing.answers import at_most, check_command, check_tables
+from raybench.testing.answers import answer_of, at_most, check_command, check_tables
+from tests.conftest import ROOT
 
 LIMIT_S = 20.0  # for one input, on a busy machine
 FEW = settings(
@@ -116,3 +121,43 @@ def test_many_faults_are_counted() -> None:
     )
     errors = check_command(study.main, ["typed.toml"], LIMIT_S).errors
     assert errors.splitlines()[-1] == "and 280 more"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "a" * 5000],
+        ["predict", "x.csv", "--output", "a" * 5000],
+        ["predict", "x.csv", "--communication", "a" * 5000],
+        ["report", "x.csv", "--output", "a" * 5000],
+        ["report", "x", "--communication", "a" * 5000],
+        ["compare", "x", "y", "--output", "a" * 5000],
+    ],
+    ids=lambda words: " ".join(word[:20] for word in words),
+)
+def test_a_path_that_no_file_can_have_is_refused(words: list[str]) -> None:
+    answer = answer_of(study.main, words, LIMIT_S)
+    assert (answer.code, len(answer.errors.splitlines())) == (2, 1), answer
+    assert "a path of at most 4,095 bytes" in answer.errors
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_disk_that_refuses_is_a_line(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number), "results/\udcff/x")
+
+    monkeypatch.setattr("raybench.commands.predict_run.run_predict", refuse)
+    answer = answer_of(study.main, ["predict", "x.csv"], LIMIT_S)
+    assert (answer.code, answer.output) == (2, "")
+    assert answer.errors == f"results/\\udcff/x: {os.strerror(number)}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has the device")
+def test_an_output_that_is_full_is_a_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "raybench.study", "list"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "the output cannot be written: No space left on device\n")

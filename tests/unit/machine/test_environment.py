@@ -11,6 +11,7 @@ import raybench
 from raybench.machine.comparing import differences, unlike_before, unlike_nodes
 from raybench.machine.environment import Environment, capture, of_nodes
 from raybench.machine.gpus import Gpu
+from raybench.machine.variables import LONGEST_VALUE, PREFIXES
 from tests.conftest import ROOT
 
 
@@ -89,6 +90,10 @@ SECRETS = {
     "AWS_ACCESS_KEY_ID": "s3cr3t",
     "HF_TOKEN": "s3cr3t",
     "HOME": "/s3cr3t",
+    "NCCL_X": "s3cr3t",
+    "NCCL_ALGORITHM": "s3cr3t",
+    "NCCL_NET_PLUGIN": "http://me:s3cr3t@net/plugin.so",
+    "CUDA_MODULE_LOADING_": "s3cr3t",
 }
 TOLD = {
     "NCCL_ALGO": "Ring",
@@ -106,6 +111,21 @@ def test_no_secret_is_ever_captured(monkeypatch):
     assert "s3cr3t" not in found.model_dump_json()
     assert TOLD.items() <= found.variables.items()
     assert not SECRETS.keys() & found.variables.keys()
+    alike = {name for name in SECRETS if name.startswith(PREFIXES)}
+    assert alike <= set(found.other_variables)  # that they are set may matter
+    assert {"HOME", "HF_TOKEN"}.isdisjoint(found.other_variables)
+    assert not set(found.other_variables) & found.variables.keys()
+
+
+def test_what_is_told_can_be_written_and_read(monkeypatch):
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "/tmp/\udcff\x1b[2J")
+    monkeypatch.setenv("NCCL_TOPO_FILE", "x" * 100_000)
+    monkeypatch.setenv("NCCL_\udcff", "1")
+    found = capture()
+    assert Environment.model_validate_json(found.model_dump_json()) == found
+    assert found.variables["NCCL_DEBUG_FILE"] == r"/tmp/\udcff\x1b[2J"
+    assert len(found.variables["NCCL_TOPO_FILE"]) == LONGEST_VALUE
+    assert r"NCCL_\udcff" in found.other_variables
 
 
 # --- comparing
@@ -123,6 +143,7 @@ def test_no_secret_is_ever_captured(monkeypatch):
         ({"memory_bytes": 4 * 2**30}, f"memory_bytes: {8 * 2**30} before, {4 * 2**30} now"),
         ({"driver_version": "560.1"}, "driver_version: none before, 560.1 now"),
         ({"variables": {"NCCL_ALGO": "Ring"}}, "variables.NCCL_ALGO: none before, Ring now"),
+        ({"other_variables": ["NCCL_X"]}, "variables.NCCL_X: none before, set now"),
         (
             {"gpus": [{"name": "A100", "memory_bytes": 16 * 2**30, "power_limit_watts": 300.0}]},
             "gpus[0].name: V100 before, A100 now",

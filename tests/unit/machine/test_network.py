@@ -70,3 +70,12 @@ def test_nccl_interface_by_name(network, monkeypatch, wanted, name):
 def test_the_interfaces_of_this_machine():
     found = interfaces.interfaces()
     assert all(found.values())
+
+
+def test_the_loopback_interface_is_found_by_its_address(network):
+    network(EVERY)
+    assert interfaces.loopback_interface() == "lo"
+    network({"eth0": "10.0.0.1", "lo0": "127.0.0.1"})
+    assert interfaces.loopback_interface() == "lo0"
+    network({"eth0": "10.0.0.1"})
+    assert interfaces.loopback_interface() is None

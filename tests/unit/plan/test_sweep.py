@@ -39,6 +39,11 @@ def test_spread_is_pack_on_one_node() -> None:
             {"world_sizes": (4,), "resources": {"oversubscribe": True}},
             "at most 2, the GPUs",
         ),
+        (
+            Resources("cpu", 2, "a CPU"),
+            {"world_sizes": (10**9,), "resources": {"oversubscribe": True}},
+            r"--world-sizes: with --oversubscribe at most 16 times .* 32 \(received 1,000,000,000\)",
+        ),
     ],
 )
 def test_what_there_is_not_is_refused_in_a_line(

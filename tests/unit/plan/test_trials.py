@@ -83,6 +83,13 @@ def test_oversubscribing_is_allowed_on_cpus_and_marked():
     assert not plan(2, resources={"oversubscribe": True}).oversubscribed  # allowed, but not needed
 
 
+def test_oversubscribing_has_an_end():
+    plan(2, scaling={"world_sizes": [32]}, resources={"oversubscribe": True})
+    line = refused(2, scaling={"world_sizes": [1, 100_000]}, resources={"oversubscribe": True})
+    assert line.startswith("scaling.world_sizes: with --oversubscribe at most 16 times")
+    assert line.endswith("32 (received 100,000)")
+
+
 def test_oversubscribing_is_never_allowed_on_gpus():
     line = refused(2, "cuda", scaling={"world_sizes": [4]}, resources={"oversubscribe": True})
     assert line.startswith("scaling.world_sizes: at most 2, the GPUs")

@@ -283,6 +283,19 @@ def test_a_record_that_contradicts_itself_is_named(path):
     assert "line 1 is damaged: state:" in refused(ResultsDirectory.open_readonly, path)
 
 
+def test_a_record_of_another_study_is_named_and_left_out(path):
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(record(8))
+        results.append(record(16).model_copy(update={"study": "<img src=x>"}))
+    told = f'line 2 is of another study: study: {STUDY.name} here (received "<img src=x>")'
+    assert told in refused(ResultsDirectory.resume, path)
+    reader = ResultsDirectory.open_readonly(path)
+    assert len(reader.records()) == 1
+    assert told in reader.warnings[0]
+    (path / "study.toml").write_text("{")  # which is said by whoever reads it
+    assert len(ResultsDirectory.open_readonly(path).records()) == 2
+
+
 def test_damaged_environment(path):
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
     (path / "environment.json").write_text("[1]")

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.csv_text import unguarded
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.contents import make_tables
-from raybench.report.formats import rows_csv, summary_csv, tex_escape, to_markdown, to_tex
+from raybench.report.formats import markdown_text, rows_csv, summary_csv, tex_escape, to_markdown, to_tex
 from raybench.report.tables.base import Heading, Table
 from tests.unit.studies import grid, study
 
@@ -150,3 +150,8 @@ def test_summary_has_the_columns_of_the_contract() -> None:
     parts = ("ideal_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")
     assert sum(float(two[name]) for name in parts) == pytest.approx(float(two["step_time_s"]), rel=1e-6)
     assert two["baseline_world_size"] == "1"
+
+
+def test_text_in_markdown_is_no_link() -> None:
+    told = markdown_text("[x](javascript:alert(1)) <img src=x onerror=alert(1)>")
+    assert told == r"[x]\(javascript:alert(1)) &lt;img src=x onerror=alert(1)&gt;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -229,6 +230,16 @@ def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(me
     assert "the model alone needs 30 GiB" in answer_of(results)
     assert answer_of(results).startswith("no trial completed: no batch fits in memory")
     assert "\n" not in answer_of(results)
+
+    # 6 million combinations of knobs that change neither memory nor what can be
+    many = {name: list(range(1, 51)) for name in ("num_threads", "workers")}
+    buckets = {"bucket_cap_mb": list(range(1, 1001)), "broadcast_buffers": [True, False]}
+    began = time.monotonic()
+    wide = planned(knobs={"batch_size": "max", **many, **buckets}, search={"method": "optuna", "trials": 3})
+    executed, store, _ = run_plan(wide, fake(fail=fail))
+    assert "nothing else was measured" in executed.notes[0]
+    assert analyse(wide.study, store.records).complete == ()
+    assert time.monotonic() - began < 10  # walking them takes minutes
 
     mixed = planned(knobs={"batch_size": ["max", 8]}, search={"method": method, "trials": 3})
     small = run(mixed, fake(fail=lambda request: fail(request) if request.kind == "probe" else None))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import FactorySpec
-from raybench.workloads import check, num_samples
+from raybench.workloads import check, num_samples, own_code
+
+leave = os._exit
 
 MODULE = """
-import sys
+import multiprocessing, os, sys
 class Own:
     def __init__(self, given): self._given = given
     def model(self): pass
@@ -22,7 +26,8 @@ class Own:
         if self._given == "exits": sys.exit(0)
         if self._given == "raises": raise OSError("no file a\\udcff")
         return {"none": None, "iterator": iter([1]), "number": 3, "negative": Sized(-1),
-                "huge": Sized(10**30), "typeless": Sized("3"), "fails": Sized(None)}[self._given]
+                "huge": Sized(10**30), "typeless": Sized("3"), "fails": Sized(None),
+                "points": Sized(3)}[self._given]
 class Sized:
     def __init__(self, length): self._length = length
     def __getitem__(self, index): return index
@@ -34,6 +39,11 @@ class Sly:
 def build(given="", leaves="", sly=False):
     if leaves == "exit": sys.exit(0)
     if leaves == "interrupt": raise KeyboardInterrupt
+    if leaves == "at once": os._exit(0)
+    if leaves == "a child":
+        child = multiprocessing.get_context("fork").Process(target=os._exit, args=(7,))
+        child.start(); child.join()
+        assert child.exitcode == 7
     return Sly() if sly else Own(given)
 """
 
@@ -57,6 +67,7 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         ({"leaves": "exit"}, "hostile_factory:build raised SystemExit: 0"),
         ({"leaves": "interrupt"}, "hostile_factory:build raised KeyboardInterrupt"),
+        ({"leaves": "at once"}, "hostile_factory:build raised SystemExit: os._exit(0)"),
         ({"sly": True}, "returned raised SystemExit: 3"),
         ({"name": "exits_when_imported:build"}, "importing exits_when_imported raised SystemExit: 0"),
         ({"given": "none"}, "is a map-style data set, with __len__ and __getitem__ (received a NoneType)"),
@@ -77,3 +88,22 @@ def test_one_line_says_what_the_code_did(arguments: dict[str, Any], told: str, f
         (line,) = refused.value.problems
         assert told in line
         assert line.startswith("workload")
+
+
+def test_a_process_that_the_code_starts_leaves_as_it_likes(factory: Any) -> None:
+    check(factory(given="points", leaves="a child"), None)
+    assert os._exit is leave
+
+
+def test_code_that_does_not_come_back_is_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_code, "SILENT_S", 0.05)
+    with own_code.fails_in_words('workload: dataset("train")'):
+        time.sleep(0.3)
+    told = 'workload: dataset("train") has not returned for 0.05 s (Ctrl-C ends it)\n'
+    assert capfd.readouterr().err == told
+    with own_code.fails_in_words("quick"):
+        pass
+    time.sleep(0.15)
+    assert capfd.readouterr().err == ""

@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
-from raybench.report.plots.drawing import far_apart, to_png
+from raybench.report.plots.drawing import far_apart, legend_below, make_figure, to_png, write_title
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
@@ -73,3 +73,14 @@ def test_batches_too_near_for_labels_keep_the_largest() -> None:
     shown = far_apart([8, 9, 10, 1024])
     assert shown == [10, 1024]
     assert far_apart(list(2 ** np.arange(4))) == [1, 2, 4, 8]
+
+
+def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
+    figure, (axes,) = make_figure(3, 3)
+    axes.plot([1, 2], [1, 1000], label=r"NCCL_NET=$\frac{$")
+    axes.set_yscale("log")
+    axes.set_xticks([1, 2], [r"$\frac{$", "b$_{}^$"])
+    write_title(figure, r"$\frac{$")
+    legend_below(figure, axes)
+    assert to_png(figure)  # matplotlib refuses each of them as a formula
+    assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
