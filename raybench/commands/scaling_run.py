@@ -12,16 +12,15 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import DONE, INTERRUPTED
+from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
-from raybench.commands.measuring import measure_and_report, run_and_end, teller
+from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import write_and_print
 from raybench.commands.results import DEFAULT_FOLDER, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
-from raybench.errors import Interrupted, RequestError
-from raybench.launch import signals as interrupt
+from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
@@ -43,15 +42,10 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    with interrupt.raising():
-        try:
-            cluster, study = request_of(options)
-            try:
-                return _planned(options, cluster, study, console)
-            finally:
-                cluster.close()
-        except Interrupted:  # before there was anything to keep, or for the second time
-            return INTERRUPTED
+    return run_on_cluster(
+        lambda: request_of(options),
+        lambda cluster, study: _planned(options, cluster, study, console),
+    )
 
 
 def _planned(options: Options, cluster: Cluster, study: Study, console: Console) -> int:

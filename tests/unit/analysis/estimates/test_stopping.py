@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis.estimates.statistics import geometric, relative_half_width
 from raybench.analysis.estimates.stopping import (
     DEFAULT_HALF_WIDTH,
-    LEAST_ROUNDS,
+    LEAST_MEASURED,
     PATIENCE,
     REFERENCES,
     asked_half_width,
@@ -91,8 +91,8 @@ def test_an_interval_that_is_reached_as_the_time_is_spent_is_the_reason() -> Non
 def test_patience_ends_a_trial_with_too_few_rounds_but_enough_for_an_interval() -> None:
     assert decide(wide(9), ASKED, "cpu", 39.99).stop is None
     assert decide(wide(9), ASKED, "cpu", PATIENCE * 20).stop == "max_seconds"
-    assert decide(wide(LEAST_ROUNDS), ASKED, "cpu", 1e6).stop == "max_seconds"
-    assert decide(wide(LEAST_ROUNDS - 1), ASKED, "cpu", 1e6).stop is None
+    assert decide(wide(LEAST_MEASURED), ASKED, "cpu", 1e6).stop == "max_seconds"
+    assert decide(wide(LEAST_MEASURED - 1), ASKED, "cpu", 1e6).stop is None
 
 
 def test_patience_comes_before_the_interval() -> None:
