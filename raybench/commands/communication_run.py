@@ -14,13 +14,11 @@ from rich.console import Console
 from raybench.analysis.collectives.messages import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import INTERRUPTED
-from raybench.commands.measuring import measure_and_report, run_and_end, teller
+from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.report import write_and_print
 from raybench.commands.results import open_results
 from raybench.commands.scaling_request import needs_of
-from raybench.errors import Interrupted, RequestError
-from raybench.launch import signals as interrupt
+from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import of_nodes
@@ -50,19 +48,14 @@ class SweepOptions:
 
 def run_communication(options: SweepOptions, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    sweep = sweep_of(options)
-    with interrupt.raising():
-        try:
-            cluster = Cluster(address=options.address, name=Sweep.name)
-            try:
-                return _planned(options, sweep, cluster, teller(console, quiet=options.quiet))
-            finally:
-                cluster.close()
-        except Interrupted:  # before there was anything to keep, or for the second time
-            return INTERRUPTED
+    tell = teller(console, quiet=options.quiet)
+    return run_on_cluster(
+        lambda: (Cluster(address=options.address, name=Sweep.name), sweep_of(options)),
+        lambda cluster, sweep: _planned(options, cluster, sweep, tell),
+    )
 
 
-def _planned(options: SweepOptions, sweep: Sweep, cluster: Cluster, tell: Callable[[str], None]) -> int:
+def _planned(options: SweepOptions, cluster: Cluster, sweep: Sweep, tell: Callable[[str], None]) -> int:
     device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
     resources = sweep.resources.model_copy(update={"device": device})
     needs = needs_of(resources)

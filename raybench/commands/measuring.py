@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -12,10 +13,28 @@ from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
 from raybench.commands.report import resume_command
 from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
 from raybench.launch import signals as interrupt
+from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 
+Asked = TypeVar("Asked")
 Report = Callable[[Console, list[str]], int]  # writes it and prints its summary, and notes; the exit code
+
+
+def run_on_cluster(request: Callable[[], tuple[Cluster, Asked]], run: Callable[[Cluster, Asked], int]) -> int:
+    """``run`` what was asked for on its cluster, which is left however that ends; the exit code.
+
+    Raises ``RequestError`` for a wrong request.
+    """
+    with interrupt.raising():
+        try:
+            cluster, asked = request()
+            try:
+                return run(cluster, asked)
+            finally:
+                cluster.close()
+        except Interrupted:  # before there was anything to keep, or for the second time
+            return INTERRUPTED
 
 
 def measure_and_report(

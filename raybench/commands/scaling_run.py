@@ -13,16 +13,15 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display, clock_words
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import DONE, INTERRUPTED
+from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
-from raybench.commands.measuring import measure_and_report, run_and_end, teller
+from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import not_reached_words, write_and_print
 from raybench.commands.results import DEFAULT_FOLDER, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
-from raybench.errors import Interrupted, RequestError
-from raybench.launch import signals as interrupt
+from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
@@ -44,15 +43,12 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    with interrupt.raising():
-        try:
-            cluster, study, made_of = request_of(options)
-            try:
-                return _planned(options, cluster, study, made_of, console)
-            finally:
-                cluster.close()
-        except Interrupted:  # before there was anything to keep, or for the second time
-            return INTERRUPTED
+
+    def prepare() -> tuple[Cluster, tuple[Study, Path | None]]:
+        cluster, study, made_of = request_of(options)
+        return cluster, (study, made_of)
+
+    return run_on_cluster(prepare, lambda cluster, asked: _planned(options, cluster, *asked, console))
 
 
 def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | None, console: Console) -> int:

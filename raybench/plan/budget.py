@@ -8,7 +8,7 @@ from statistics import fmean
 from time import monotonic
 
 from raybench.analysis.estimates.epochs import epochs_time
-from raybench.analysis.estimates.stopping import LEAST_ROUNDS
+from raybench.analysis.estimates.stopping import LEAST_MEASURED
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, TrainingRequest
@@ -103,7 +103,7 @@ class Budget:
         beside_s = max(wall_time_s - steps.measure_s, 0.0)
         alone, rounds = request.config.world_size == 1, len(steps.rounds)
         in_haste = rounds < request.measure.min_rounds  # steps are long, blocks as short as they get
-        least_s = LEAST_ROUNDS * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
+        least_s = LEAST_MEASURED * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
         if request.role == "search" and "local" in request.variants:
             seconds, beside_s = seconds / COST_OF_PREDICTING, beside_s / COST_OF_PREDICTING
         self._seen.append(_Seen(request.role, alone, request.settings, seconds, beside_s, least_s))

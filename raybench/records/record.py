@@ -30,7 +30,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest,
 from raybench.records.trainings import TrainingResult
 
 SCHEMA_VERSION = 4
-LEAST_ROUNDS = 2  # of a complete trial: fewer have no interval
+LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[

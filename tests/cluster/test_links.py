@@ -12,8 +12,9 @@ import pytest
 from raybench.testing import local_nodes
 from raybench.testing.local_nodes import LocalNodes, bits_per_s
 from tests.cluster.conftest import run_on
+from tests.ranks.ranks import results_that_agree
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]  # it may be measured twice
 
 # Of what tc lets through that is not payload: 66 bytes of headers in a frame of 1,514.
 PAYLOAD = 1448 / 1514
@@ -66,19 +67,27 @@ def run(nodes: LocalNodes, folder: Path, *arguments: str) -> None:
     assert code == 0, output
 
 
-def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(nodes: LocalNodes, tmp_path: Path) -> None:
-    for rate in RATES:
-        for node in nodes.nodes:
-            nodes.set_rate(node, rate)
-        sweep = ["--collectives", "all_reduce", "--sizes", "4MiB", "--max-seconds", "12s"]
-        where = ["--world-sizes", "2", "--placement", "pack,spread"]
-        run(nodes, tmp_path, "communication", *sweep, *where, "--output", rate)
-        with (tmp_path / rate / "report" / "communication.csv").open(newline="") as file:
+@pytest.mark.parametrize("rate", RATES)
+def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
+    rate: str, nodes: LocalNodes, tmp_path: Path
+) -> None:
+    for node in nodes.nodes:
+        nodes.set_rate(node, rate)
+    sweep = ["--collectives", "all_reduce", "--sizes", "4MiB", "--max-seconds", "12s"]
+    where = ["--world-sizes", "2", "--placement", "pack,spread"]
+
+    def measure(output: str) -> None:
+        run(nodes, tmp_path, "communication", *sweep, *where, "--output", output)
+
+    def check(output: Path) -> None:
+        with (output / "report" / "communication.csv").open(newline="") as file:
             rows = {row["placement"]: row for row in csv.DictReader(file)}
         bandwidth = {name: 8 * float(row["bus_bandwidth_bytes_per_s"]) for name, row in rows.items()}
         assert bandwidth["spread"] == pytest.approx(PAYLOAD * bits_per_s(rate), rel=WITHIN)
         assert (rows["pack"]["nodes"], rows["spread"]["nodes"]) == ("1", "2")
         assert bandwidth["pack"] > 2 * bandwidth["spread"]  # within a node nothing is shaped
+
+    results_that_agree(tmp_path, measure, check)
 
 
 def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_path: Path) -> None:
@@ -86,11 +95,17 @@ def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_pat
         nodes.set_rate(node, "300mbit")
     (tmp_path / "late.py").write_text(WORKLOAD)
     (tmp_path / "late.toml").write_text(STUDY)
-    run(nodes, tmp_path, "scaling", "late.toml", "--output", "out")
-    with (tmp_path / "out" / "report" / "summary.csv").open(newline="") as file:
-        (row,) = (row for row in csv.DictReader(file) if row["role"] == "scaling")
-    assert int(row["gradient_bytes"]) == GRADIENT_BYTES
-    expected_s = 8 * GRADIENT_BYTES / (PAYLOAD * bits_per_s("300mbit"))  # 2 (n - 1) / n is 1 for two
-    assert float(row["exposed_communication_s"]) == pytest.approx(expected_s, rel=0.15)
-    records = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
-    assert {record["nodes"] for record in records} == {2}
+
+    def measure(output: str) -> None:
+        run(nodes, tmp_path, "scaling", "late.toml", "--output", output)
+
+    def check(output: Path) -> None:
+        with (output / "report" / "summary.csv").open(newline="") as file:
+            (row,) = (row for row in csv.DictReader(file) if row["role"] == "scaling")
+        assert int(row["gradient_bytes"]) == GRADIENT_BYTES
+        expected_s = 8 * GRADIENT_BYTES / (PAYLOAD * bits_per_s("300mbit"))  # 2 (n - 1) / n is 1 for two
+        assert float(row["exposed_communication_s"]) == pytest.approx(expected_s, rel=0.15)
+        records = [json.loads(line) for line in (output / "trials.jsonl").read_text().splitlines()]
+        assert {record["nodes"] for record in records} == {2}
+
+    results_that_agree(tmp_path, measure, check)

@@ -9,6 +9,7 @@ import sys
 import time
 from ipaddress import ip_address
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -19,6 +20,7 @@ class Command:
     """``python -m raybench.study ARGUMENTS`` in a session of its own, its output in a file."""
 
     program: tuple[str, ...] = ("-m", "raybench.study")
+    _started: ClassVar[list[Command]] = []
 
     def __init__(self, *arguments: str, folder: Path, log: str = "output.txt") -> None:
         self.output_file = folder / log
@@ -35,6 +37,22 @@ class Command:
                 start_new_session=True,
             )
         self._family: dict[int, psutil.Process] = {}
+        Command._started.append(self)
+
+    @staticmethod
+    def end_all() -> None:
+        """End what was started and still runs, with its family."""
+        while Command._started:
+            command = Command._started.pop()
+            command._watch()
+            if command.process.poll() is None:
+                command.process.kill()
+            for process in command._family.values():
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            command.process.wait()
 
     @property
     def output(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from raybench import study
 from raybench.report import document
 
-REPORT_S = 5.0  # Ray's core aborts a process 3 s after SIGTERM, unless it is kept from it
+REPORT_S = 3.5  # Ray's core aborts a process 3 s after SIGTERM, unless it is kept from it
 
 
 def slowly(*arguments: Any) -> Any:

@@ -14,9 +14,13 @@ from tests.ray.commands import Command
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
+class ShortParts(Command):
+    program = ("-m", "tests.ray.short_parts")
+
+
 def sweep(folder: Path, *more: str) -> Command:
     asked = ("communication", "--device", "cpu", "--output", "out", *more)
-    return Command(*asked, folder=folder)
+    return ShortParts(*asked, folder=folder)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

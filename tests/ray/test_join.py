@@ -37,7 +37,12 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         devices = ["--num-cpus", "2", "--num-gpus", "0"]
         head = subprocess.Popen(
             [*start, *devices, "--port", str(port), "--include-dashboard", "false", "--temp-dir", folder],
-            env={**os.environ, "RAY_ENABLE_AUTO_CONNECT": "0"},
+            # at its end a node would wait half a minute for work that is over
+            env={
+                **os.environ,
+                "RAY_ENABLE_AUTO_CONNECT": "0",
+                "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+            },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

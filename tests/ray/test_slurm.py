@@ -199,6 +199,8 @@ def _root(*command: str) -> None:
 
 def test_several_nodes_by_symmetric_run(tmp_path: Path, apart: dict[str, list[str]]) -> None:
     job = Job(tmp_path, apart)
+    # a further node ends when it has missed the head for so long: by default a minute
+    job.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "20"
     code, printed = job.run("several-nodes-symmetric.sbatch", "faulty.toml", "--device", "cpu")
     assert code == 0, printed
     assert nodes_by_size(job) == {1: 1, 2: 2}

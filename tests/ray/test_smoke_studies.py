@@ -27,6 +27,11 @@ BRIEFLY = {
     "measure.steps": 1,
     "measure.warmup_steps": 1,
 }
+# a step of a user's smoke size takes long enough to measure, which nothing here needs
+SMALLER = {
+    "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},
+    "transformer_imdb": {"knobs.batch_size": 8},
+}
 
 
 class InOneGroup(Command):
@@ -44,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[str, 
     folder, commands = tmp_path_factory.mktemp("smoke"), []
     for study in STUDIES:
         trains = load_study(find_study(study)).training is not None
-        fields = BRIEFLY | ({"training.epochs": 1} if trains else {})
+        fields = BRIEFLY | SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
         chosen = [word for field, value in fields.items() for word in ("--set", f"{field}={value}")]
         commands.append(["scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen])
     (folder / "commands.json").write_text(json.dumps(commands))

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.statistics import Estimate, geometric, inverse
 from raybench.records.collectives import NotMeasured
-from raybench.records.record import TrialRecord
+from raybench.records.record import LEAST_ROUNDS, TrialRecord
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective
-
-LEAST_ROUNDS = 2  # of which there is an estimate
 
 
 @dataclass(frozen=True)

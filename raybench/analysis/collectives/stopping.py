@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis.collectives.messages import messages
-from raybench.analysis.estimates.stopping import DEFAULT_HALF_WIDTH, LEAST_ROUNDS
+from raybench.analysis.estimates.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.record import TrialRecord
 from raybench.spec.sweep import SweepMeasureSpec
 
@@ -22,7 +22,7 @@ def seconds_left(records: Sequence[TrialRecord], measure: SweepMeasureSpec, devi
     if not num_rounds:
         return left_s
     round_s = (measure.max_seconds - left_s) / num_rounds
-    if left_s < LEAST_ROUNDS * round_s:
+    if left_s < LEAST_MEASURED * round_s:
         return 0.0
     asked = measure.half_width or DEFAULT_HALF_WIDTH[device]
     widest = max((each.time_s.log_half_width for each in messages(records)), default=float("inf"))

@@ -14,7 +14,7 @@ from raybench.records.requests import Variant
 from raybench.spec.study import MeasureSpec
 
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
-LEAST_ROUNDS = 3  # of which an interval is made
+LEAST_MEASURED = 3  # rounds, whatever the time; of ``record.LEAST_ROUNDS`` alone nothing is stopped
 PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
 # Beside what the interval is asked for: one device at the global batch, the other setting, one device.
 REFERENCES: tuple[Variant, ...] = ("base", "versus", "plain")
@@ -41,7 +41,7 @@ def decide(rounds: Sequence[Round], measure: MeasureSpec, device: str, elapsed_s
 
 def reached_half_width(rounds: Sequence[Round]) -> float | None:
     """Half of the interval of the watched ratio, relative; None for fewer than three rounds."""
-    if len(rounds) < LEAST_ROUNDS:
+    if len(rounds) < LEAST_MEASURED:
         return None
     watched = [_watched(each) for each in rounds]
     return relative_half_width([ratio for ratio, _ in watched], [device for _, device in watched])
@@ -52,7 +52,7 @@ def _stop(
 ) -> StopReason | None:
     if measure.steps is not None:
         return "steps" if num_rounds >= measure.min_rounds else None
-    if num_rounds >= LEAST_ROUNDS and elapsed_s >= PATIENCE * measure.max_seconds:
+    if num_rounds >= LEAST_MEASURED and elapsed_s >= PATIENCE * measure.max_seconds:
         return "max_seconds"
     if num_rounds < measure.min_rounds:
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.report.code.base import Snippet, call, function, inner_call, inner_list, program
+from raybench.report.code.base import Snippet, call, function, inner_call, inner_list
 from raybench.report.code.starting import start_words, uneven_words
-from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
+from raybench.report.code.torch_parts import NO_STATIC_GRAPH, Parts
 
 TITLE = "Accelerate"
 EPOCH = "train_epoch(accelerator, model, optimizer, loader, loss_of)"
@@ -25,8 +25,6 @@ def accelerate_snippet(parts: Parts) -> Snippet:
         "model, optimizer, loader = accelerator.prepare(model, optimizer, make_loader(train_set))",
     ]
     comments += uneven_words(parts.use)
-    if parts.needs_blocks:
-        comments.append(f"{BLOCK_WORDS}.")
     sharded = parts.strategy == "fsdp"
     maker = f"make_accelerator({'block_class' if sharded else ''})"
     made = parts.model_lines(checkpointed=not sharded)
@@ -35,7 +33,7 @@ def accelerate_snippet(parts: Parts) -> Snippet:
     prepare = [*parts.process_lines(), *made, "return model"]
     body = [
         *function(f"prepare(model{blocks})", "Threads, switches, and the model's layout.", prepare),
-        *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=False)),
+        *parts.loader_lines(sampled=False),
         *function(
             maker,
             "What prepares and synchronises.",
@@ -43,7 +41,7 @@ def accelerate_snippet(parts: Parts) -> Snippet:
         ),
         *function(EPOCH, "One epoch.", _epoch_lines()),
     ]
-    return Snippet(TITLE, "python", program(comments, parts.imports, body))
+    return parts.snippet(TITLE, comments, body, has_blocks=parts.needs_blocks)
 
 
 def _accelerator_lines(parts: Parts) -> list[str]:

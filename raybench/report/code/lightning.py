@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.report.code.base import Snippet, call, function, inner_call, program
+from raybench.report.code.base import Snippet, call, function, inner_call
 from raybench.report.code.starting import is_uneven, per_node
-from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts
+from raybench.report.code.torch_parts import NO_STATIC_GRAPH, Parts
 
 TITLE = "Lightning"
 PRECISION = {"bf16": '"bf16-mixed"', "fp16": '"16-mixed"'}
@@ -22,16 +22,14 @@ def lightning_snippet(parts: Parts) -> Snippet:
         "prepare(model) is for the torch module inside your LightningModule, when it is made; Lightning",
         "splits the samples over the devices.",
     ]
-    if parts.needs_blocks:
-        comments.append(f"{BLOCK_WORDS}.")
     prepare = [*parts.process_lines(), *parts.model_lines(), "return model"]
     body = [
         *function(f"prepare(model{blocks})", "Threads, switches, and the model's layout.", prepare),
         *_sharding(parts),
-        *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=False)),
+        *parts.loader_lines(sampled=False),
         *function("make_trainer(**more)", "more: max_epochs, callbacks, ...", _trainer_lines(parts)),
     ]
-    return Snippet(TITLE, "python", program(comments, parts.imports, body))
+    return parts.snippet(TITLE, comments, body, has_blocks=parts.needs_blocks)
 
 
 def _sharding(parts: Parts) -> list[str]:

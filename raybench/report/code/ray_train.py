@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from raybench.report.code.base import Snippet, call, function, inner_call, inner_mapping, program
+from raybench.report.code.base import Snippet, call, function, inner_call, inner_mapping
 from raybench.report.code.torch_loop import WORDS, wrapping_lines
-from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
+from raybench.report.code.torch_parts import Parts
 
 TITLE = "Ray Train"
 
@@ -20,18 +20,16 @@ def ray_snippet(parts: Parts) -> Snippet:
         "Yours: make_model(), make_train_set(), make_optimizer(parameters), and loss_of(model, batch), which",
         "also moves the batch to the model's device. Start: make_trainer(epochs=3).fit()",
     ]
-    if parts.needs_blocks:
-        comments.append(f"{BLOCK_WORDS}.")
     prepare = [*parts.process_lines(), *parts.model_lines(), *_wrapped(parts), "return model"]
     sampled = parts.strategy != "single"
     body = [
         *function(f"prepare(model{blocks})", WORDS, prepare),
-        *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=True)),
-        *function(parts.epoch_head(), "One epoch.", parts.epoch_lines()),
+        *parts.loader_lines(sampled=True),
+        *parts.epoch_lines(),
         *function("train_loop(config)", "What each worker runs.", _loop_lines(parts, sampled, blocks)),
         *function("make_trainer(**config)", "fit() of it trains.", _trainer_lines(parts)),
     ]
-    return Snippet(TITLE, "python", program(comments, parts.imports, body))
+    return parts.snippet(TITLE, comments, body, has_blocks=parts.needs_blocks)
 
 
 def _wrapped(parts: Parts) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.report.code.base import Snippet, call, function, program
+from raybench.report.code.base import Snippet, call, function
 from raybench.report.code.starting import start_words, uneven_words
-from raybench.report.code.torch_parts import BLOCK_WORDS, Parts
+from raybench.report.code.torch_parts import Parts
 
 WORDS = "Threads, switches, and the model under its strategy."
 
@@ -19,19 +19,17 @@ def torch_snippet(parts: Parts) -> Snippet:
         "the batch to the model's device.",
     ]
     comments += uneven_words(parts.use)
-    if parts.needs_blocks:
-        comments.append(f"{BLOCK_WORDS}.")
     body = [
         *function(f"prepare(model, device{blocks})", WORDS, _prepare_lines(parts)),
-        *function("make_loader(train_set)", "Batches of one device.", parts.loader_lines(sampled=True)),
-        *function(parts.epoch_head(), "One epoch.", parts.epoch_lines()),
+        *parts.loader_lines(sampled=True),
+        *parts.epoch_lines(),
         *function(
             f"main(model, train_set, make_optimizer, loss_of, epochs{blocks})",
             "Train.",
             _main_lines(parts, several, blocks),
         ),
     ]
-    return Snippet("A plain loop", "python", program(comments, parts.imports, body))
+    return parts.snippet("A plain loop", comments, body, has_blocks=parts.needs_blocks)
 
 
 def wrapping_lines(parts: Parts) -> list[str]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raybench.analysis.recommendation import Framework, Recommendation
-from raybench.report.code.base import call
+from raybench.report.code.base import Snippet, call, function, program
 from raybench.spec.knobs import KnobValue
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 NO_STATIC_GRAPH = "# static_graph: not with accumulation, whose first pass does not synchronise here"
 HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
-BLOCK_WORDS = "block_class: the class of your model's repeated blocks"
+BLOCK_WORDS = "block_class: the class of your model's repeated blocks."
 
 
 @dataclass
@@ -131,13 +131,14 @@ class Parts:
         return arguments | {"drop_last": "True"}
 
     def loader_lines(self, *, sampled: bool) -> list[str]:
-        """The loader; ``sampled``: each rank takes its own share of the samples."""
+        """make_loader; ``sampled``: each rank takes its own share of the samples."""
         self.imports.add("from torch.utils.data import DataLoader")
         split = {"shuffle": "True"}
         if sampled and self.strategy in ("ddp", "fsdp"):
             self.imports.add("from torch.utils.data import DistributedSampler")
             split = {"sampler": "DistributedSampler(train_set)"}
-        return call("return DataLoader", ["train_set"], split | self.loader_arguments())
+        lines = call("return DataLoader", ["train_set"], split | self.loader_arguments())
+        return function("make_loader(train_set)", "Batches of one device.", lines)
 
     def shard_lines(self) -> list[str]:
         """fully_shard, block by block, then what is around them."""
@@ -162,7 +163,12 @@ class Parts:
         return [*lines, *call("fully_shard", ["model"], around)]
 
     def epoch_lines(self) -> list[str]:
-        """One epoch of a plain loop."""
+        """train_epoch of a plain loop."""
+        scaler = ", scaler" if self.scales else ""
+        head = f"train_epoch(model, optimizer, loader, loss_of{scaler})"
+        return function(head, "One epoch.", self._epoch_body())
+
+    def _epoch_body(self) -> list[str]:
         k, wrapped = self.accumulation, self.strategy == "ddp"
         cast = self.dtype if self.strategy != "fsdp" else None
         weight = f" / {k}" if k > 1 else ""
@@ -190,10 +196,12 @@ class Parts:
         rest = "optimizer.zero_grad(set_to_none=True)  # of micro-batches that fill no step"
         return ["for number, batch in enumerate(loader, start=1):", *_indented(inner), rest]
 
-    def epoch_head(self) -> str:
-        """The head of the function of one epoch."""
-        scaler = ", scaler" if self.scales else ""
-        return f"train_epoch(model, optimizer, loader, loss_of{scaler})"
+    def snippet(
+        self, title: str, comments: Iterable[str], body: Iterable[str], *, has_blocks: bool
+    ) -> Snippet:
+        """``body`` under ``comments`` and what was imported; ``has_blocks``: it takes block_class."""
+        blocks = [BLOCK_WORDS] if has_blocks else []
+        return Snippet(title, "python", program([*comments, *blocks], self.imports, body))
 
 
 def in_python(value: KnobValue) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.report.code.base import Snippet, call, function, inner_mapping, program
+from raybench.report.code.base import Snippet, call, function, inner_mapping
 from raybench.report.code.starting import start_words, uneven_words
-from raybench.report.code.torch_parts import BLOCK_WORDS, NO_STATIC_GRAPH, Parts, in_python
+from raybench.report.code.torch_parts import NO_STATIC_GRAPH, Parts, in_python
 
 TITLE = "transformers"
 WITHOUT = ("gradient_compression", "gradient_as_bucket_view")  # the knobs that it has no argument for
@@ -32,8 +32,6 @@ def transformers_snippet(parts: Parts) -> Snippet:
         f"Trainer(model=prepare(model), args=make_arguments({blocks}), train_dataset=train_set, ...).train()",
         *uneven_words(parts.use),
     ]
-    if blocks:
-        comments.append(f"{BLOCK_WORDS}.")
     prepare = [
         *parts.process_lines(tf32_too=False),
         *parts.model_lines(compiled=False, checkpointed=False),
@@ -43,7 +41,7 @@ def transformers_snippet(parts: Parts) -> Snippet:
         *function("prepare(model)", "Threads, switches, and the model's layout.", prepare),
         *function(f"make_arguments({blocks})", "The study's setting.", _argument_lines(parts)),
     ]
-    return Snippet(TITLE, "python", program(comments, parts.imports, body))
+    return parts.snippet(TITLE, comments, body, has_blocks=bool(blocks))
 
 
 def _argument_lines(parts: Parts) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from raybench.analysis.estimates.stopping import LEAST_ROUNDS, PATIENCE
+from raybench.analysis.estimates.stopping import LEAST_MEASURED, PATIENCE
 from raybench.records.collectives import NotMeasured, WhyNot
 from raybench.records.requests import CollectivesRequest
 from raybench.spec.sweep import Collective, message_in_shares
@@ -109,10 +109,10 @@ class Preparation:
         growth = operation.message_bytes / before.operation.message_bytes
         expected = Case(operation, before.operation_s * growth)
         most_s = PATIENCE * self._request.measure.max_seconds
-        if LEAST_ROUNDS * (self._cases.round_s + expected.block_s) <= most_s:
+        if LEAST_MEASURED * (self._cases.round_s + expected.block_s) <= most_s:
             return False
         reason = (
-            f"takes some {expected.operation_s:.2g} s, so that {LEAST_ROUNDS} rounds with it "
+            f"takes some {expected.operation_s:.2g} s, so that {LEAST_MEASURED} rounds with it "
             f"take more than {most_s:g} s, twice measure.max_seconds"
         )
         self._leave_out([operation.collective], operation.message_bytes, "time", reason)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from raybench.analysis.estimates.stopping import LEAST_ROUNDS
+from raybench.analysis.estimates.stopping import LEAST_MEASURED
 from raybench.records.collectives import MessageBlock, MessageRound
 from raybench.records.measurements import StopReason
 from raybench.worker.collectives.cases import Case
@@ -52,7 +52,7 @@ class MessageRounds:
             elapsed_s = told[0][1]
             if len(rounds) >= num_rounds:
                 return MeasuredRounds(tuple(rounds), "steps", elapsed_s)
-            if elapsed_s >= max_seconds and len(rounds) >= LEAST_ROUNDS:
+            if elapsed_s >= max_seconds and len(rounds) >= LEAST_MEASURED:
                 return MeasuredRounds(tuple(rounds), "max_seconds", elapsed_s)
 
     def _round(self) -> _OwnBlocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -86,12 +86,12 @@ def gradient_timeline(
     halves = None if no_half else HalfBatches(twin.batches, batch_size, models.workload)
     own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, halves))
     ranks: list[_RankTimes] = team.gather(replace(own, communication_cores=cores))
-    whole = _mean([each.whole for each in ranks])
+    whole = _joined([each.whole for each in ranks], np.mean)
     no_half = next((each.no_half for each in ranks if each.no_half), no_half)
-    half = None if no_half else _mean([each.half for each in ranks if each.half is not None])
+    halves_of_ranks = [] if no_half else [each.half for each in ranks if each.half is not None]
+    half = _joined(halves_of_ranks, np.mean) if halves_of_ranks else None
     # the leader's order is the one in which DDP has filled the buckets of all ranks
     order = np.argsort(ranks[0].whole.ready_s, kind="stable")
-    assert whole is not None
     known = [each.communication_cores for each in ranks if each.communication_cores is not None]
     return GradientTimeline(
         parameter_bytes=tuple(parameters[index].nbytes for index in order),
@@ -114,28 +114,15 @@ def gradient_timeline(
     )
 
 
-def _mean(steps: Sequence[_OneStep]) -> _OneStep | None:
-    """Over ranks."""
-    if not steps:
-        return None
+def _joined(steps: Sequence[_OneStep], middle: Callable[..., Any]) -> _OneStep:
+    """Of each moment the ``middle``: numpy's mean or median."""
     micro = [each.micro_batch_s for each in steps if each.micro_batch_s is not None]
     return _OneStep(
-        np.mean([each.ready_s for each in steps], axis=0),
-        fmean(each.before_s for each in steps),
-        fmean(each.backward_s for each in steps),
-        fmean(each.after_s for each in steps),
-        fmean(micro) if micro else None,
-    )
-
-
-def _median(steps: Sequence[_OneStep]) -> _OneStep:
-    micro = [each.micro_batch_s for each in steps if each.micro_batch_s is not None]
-    return _OneStep(
-        np.median([each.ready_s for each in steps], axis=0),
-        median(each.before_s for each in steps),
-        median(each.backward_s for each in steps),
-        median(each.after_s for each in steps),
-        median(micro) if micro else None,
+        middle([each.ready_s for each in steps], axis=0),
+        middle([each.before_s for each in steps]),
+        middle([each.backward_s for each in steps]),
+        middle([each.after_s for each in steps]),
+        middle(micro) if micro else None,
     )
 
 
@@ -169,8 +156,8 @@ def _timed(
                 no_half = str(error) if isinstance(error, InvalidBatchError) else type(error).__name__
             finally:
                 stepper.batches = own
-    of_half = _median(halves[DISCARD:]) if halves else None
-    return _RankTimes(_median(found[DISCARD:]), of_half, no_half, None)
+    of_half = _joined(halves[DISCARD:], np.median) if halves else None
+    return _RankTimes(_joined(found[DISCARD:], np.median), of_half, no_half, None)
 
 
 class _TimedSteps:

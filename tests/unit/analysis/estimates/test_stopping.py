@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 
 from raybench.analysis.estimates.statistics import geometric, relative_half_width
 from raybench.analysis.estimates.stopping import (
     DEFAULT_HALF_WIDTH,
-    LEAST_ROUNDS,
+    LEAST_MEASURED,
     PATIENCE,
     REFERENCES,
     asked_half_width,
@@ -91,8 +93,8 @@ def test_an_interval_that_is_reached_as_the_time_is_spent_is_the_reason() -> Non
 def test_patience_ends_a_trial_with_too_few_rounds_but_enough_for_an_interval() -> None:
     assert decide(wide(9), ASKED, "cpu", 39.99).stop is None
     assert decide(wide(9), ASKED, "cpu", PATIENCE * 20).stop == "max_seconds"
-    assert decide(wide(LEAST_ROUNDS), ASKED, "cpu", 1e6).stop == "max_seconds"
-    assert decide(wide(LEAST_ROUNDS - 1), ASKED, "cpu", 1e6).stop is None
+    assert decide(wide(LEAST_MEASURED), ASKED, "cpu", 1e6).stop == "max_seconds"
+    assert decide(wide(LEAST_MEASURED - 1), ASKED, "cpu", 1e6).stop is None
 
 
 def test_patience_comes_before_the_interval() -> None:
@@ -163,3 +165,11 @@ def test_the_studys_description_names_the_half_widths_that_are_asked() -> None:
     assert described.endswith(
         f"none: {DEFAULT_HALF_WIDTH['cpu']:g} on CPUs, {DEFAULT_HALF_WIDTH['cuda']:g} on GPUs"
     )
+
+
+def test_a_worker_imports_the_rule_without_what_only_a_report_needs() -> None:
+    heavy = ("scipy.optimize", "raybench.analysis.results", "pandas")
+    rule = "raybench.analysis.estimates.stopping"
+    code = f"import sys; import {rule}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
