@@ -12,6 +12,7 @@ Seconds = Annotated[float, Field(ge=SHORTEST_S, le=LONGEST_S, allow_inf_nan=Fals
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 Difference = Annotated[float, Field(ge=-LONGEST_S, le=LONGEST_S, allow_inf_nan=False)]
 Finite = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]  # a loss, a learning rate
+Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0, le=2**31)]  # a rank, a number of steps that may be none
 Bytes = Annotated[int, Field(ge=0, le=2**60)]

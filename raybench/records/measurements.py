@@ -6,7 +6,17 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Amount, Bytes, Count, Difference, Duration, Frozen, Seconds, Whole
+from raybench.records.base import (
+    Amount,
+    Bytes,
+    Count,
+    Difference,
+    Duration,
+    Frozen,
+    Ratio,
+    Seconds,
+    Whole,
+)
 from raybench.records.requests import Variant
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
@@ -199,7 +209,7 @@ class StepsResult(Frozen):
     loss: float | None = None  # after the last round
     parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
     # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
-    compression_error: float | None = None
+    compression_error: Ratio | None = None
 
 
 class ProbeResult(Frozen):

@@ -26,6 +26,7 @@ WORDS = {  # functions that give words to a value
 FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points
     "asked_half_width",  # what a request asked
+    "not_compared_words",  # which settings were left out of a comparison
     "verification_of",  # a look-up: what trying a change has shown
 }
 

@@ -8,9 +8,13 @@ from typing import Any
 
 from raybench.analysis.diagnosis import configurations
 from raybench.analysis.diagnosis.configurations import better_settings, compared, not_compared_words
+from raybench.analysis.diagnosis.rivals import Rivals
+from raybench.analysis.estimates.efficiency import Gain, Verdict
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import measured_study
+from raybench.analysis.speaking import InSameRounds
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, run_all
+from raybench.testing import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, study
 
 KNOBS: dict[str, list[Any]] = {
@@ -31,9 +35,10 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
     results = measured_study(SPEC, records)
     found, number = better_settings(results), len(settings)
     assert sum(map(len, found.values())) > 100
+    pairs = configurations._Pairs(results, InSameRounds(results.buckets), number)
     for record in compared(results):
         others = [other for other in records if other.trial_id != record.trial_id]
-        every = [configurations._change(results, record, other, number) for other in others]
+        every = [configurations._change(pairs, record, other) for other in others]
         best: dict[frozenset[str], float] = {}
         for change in every:
             if change is not None:
@@ -41,6 +46,25 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
                 best[names] = max(best.get(names, 0.0), change.efficiency_ratio.value)
         told = {frozenset(each.changes): each.efficiency_ratio.value for each in found[record.trial_id]}
         assert told == best
+
+
+def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_apart() -> None:
+    """Measured apart the rates do not differ for sure; in the same rounds they do."""
+    costs = {cap: StepCosts(plain_s=0.01, exposed_s=exposed_s) for cap, exposed_s in ((25, 0.01), (1, 0.006))}
+    drifting = Noise(block=0.005, drift_per_minute=12.0)  # which a round shares, and two trials do not
+    spec = study(knobs={"bucket_cap_mb": [25, 1]})
+    settings = [Setting(batch_size=32, bucket_cap_mb=cap) for cap in (25, 1)]
+    runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], drifting)
+    records, _ = run_all(runner, [asked(spec, "scaling", setting, 2) for setting in settings], spec.name)
+    results = measured_study(spec, records)
+    slow, fast = sorted(compared(results), key=lambda each: -each.config.setting.bucket_cap_mb)
+    gain = Estimate(0.4, 0.3, 0.5, 10)
+    apart = Rivals(results, [slow, fast], 1, InSameRounds(results.buckets))
+    request = fast.request.model_copy(update={"versus": slow.config.setting})
+    paired = [(fast.model_copy(update={"request": request}), Gain(gain, Verdict.BETTER))]
+    together = Rivals(results, [slow, fast], 1, InSameRounds(results.buckets, paired))
+    assert apart.ahead_of(slow) == []
+    assert together.ahead_of(slow) == [[fast]]
 
 
 def test_what_was_not_compared_is_said() -> None:
