@@ -15,7 +15,7 @@ from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.tables.verification import verification_lines
-from raybench.report.wording import bound_words, count, figures, percent
+from raybench.report.wording import bound_words, count, figures, percent, relative_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +102,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         if record.steps is None:
             return NONE
         step_s = results.told[record.trial_id].step_time_s
-        return f"{figures(step_s.value * 1e3)} ms ±{step_s.relative_half_width:.0%}"
+        return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
 
     def rate(record: TrialRecord) -> str:
         if record.steps is None:

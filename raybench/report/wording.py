@@ -13,6 +13,7 @@ from raybench.analysis.largest_batch import Bound, LargestFit
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_DECIMALS = 5
+MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
 LEAST_DURATION_S = 1e-9  # less is rounding
 PART_WORDS = {
     "ideal": "ideal",
@@ -68,7 +69,20 @@ def figures(value: float) -> str:
 def times(estimate: Estimate) -> str:
     """A speed-up: "1.66x [1.64, 1.69]"."""
     digits = _factor_digits(estimate)
-    return f"{factor(estimate)} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    high, beyond = _upper_end(estimate)
+    return f"{factor(estimate)} [{estimate.low:.{digits}f}, {beyond}{high:.{digits}f}]"
+
+
+def _upper_end(estimate: Estimate) -> tuple[float, str]:
+    """The interval's upper end, and ">" where it is further: a few very noisy rounds allow 10^5 times."""
+    furthest = MOST_TIMES * estimate.value
+    return (furthest, ">") if 0 < furthest < estimate.high else (estimate.high, "")
+
+
+def relative_words(estimate: Estimate) -> str:
+    """Half of the interval as a share of the value: "±3%"."""
+    relative = estimate.relative_half_width
+    return f"±>{MOST_TIMES:.0%}" if relative > MOST_TIMES else f"±{relative:.0%}"
 
 
 def factor(estimate: Estimate) -> str:
@@ -92,8 +106,9 @@ def over_few(estimate: Estimate, words: Callable[[Estimate], str], value: str) -
 
 def interval(estimate: Estimate, suffix: str = "") -> str:
     """A value with its interval, all with the digits that the interval's width leaves meaningful."""
-    value, low, high = aligned(estimate.value, estimate.low, estimate.high)
-    return f"{value}{suffix} [{low}, {high}]"
+    end, beyond = _upper_end(estimate)
+    value, low, high = aligned(estimate.value, estimate.low, end)
+    return f"{value}{suffix} [{low}, {beyond}{high}]"
 
 
 def lost_milliseconds(estimate: Estimate) -> str:
@@ -191,8 +206,9 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
     plus = "+" if sign else ""
     value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
-    low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, scaled.high))
-    return f"{value}% [{low}, {high}]"
+    end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
+    low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))
+    return f"{value}% [{low}, {beyond}{high}]"
 
 
 def plain_interval(estimate: Estimate) -> str:

@@ -11,7 +11,15 @@ from raybench.analysis.collectives.results import SweepResults
 from raybench.analysis.labels import devices_words
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, gigabytes_per_s, share, size_words, time_unit, timing
+from raybench.report.wording import (
+    figures,
+    gigabytes_per_s,
+    relative_words,
+    share,
+    size_words,
+    time_unit,
+    timing,
+)
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective
 
@@ -156,7 +164,7 @@ def _brief_place(results: SweepResults, place: SweptPlace) -> str:
 def _brief_time(message: Message) -> str:
     time_s = message.time_s
     unit, factor = time_unit(time_s.value)
-    return f"{figures(time_s.value * factor)} {unit} ±{time_s.relative_half_width:.0%}"
+    return f"{figures(time_s.value * factor)} {unit} {relative_words(time_s)}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:

@@ -12,6 +12,7 @@ from raybench.report.wording import (
     mebibytes,
     milliseconds,
     percent,
+    relative_words,
     restart_words,
     seeds_words,
     serial_fraction_words,
@@ -64,3 +65,15 @@ def test_two_seeds_are_said_to_be_too_few() -> None:
 def test_a_restart_takes_no_time_below_0() -> None:
     assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [0, 2,660]"
     assert restart_words(Estimate(0.735, -1.19, 2.66, 2)) == "735 ms"
+
+
+def test_an_interval_that_ends_far_away_says_so_and_no_number() -> None:
+    """As a few rounds on a machine that others use gave them."""
+    wild = Estimate(0.27, 1e-6, 1085.15, 4)
+    assert percent(wild) == "27% [0, >2700]"
+    assert times(wild) == "0.27x [0.00, >27.00]"
+    assert interval(wild.scaled(10)) == "3 [0, >270]"
+    assert relative_words(wild) == "±>10000%"
+    assert percent(Estimate(0.27, 0.14, 0.9, 4)) == "27% [14, 90]"
+    assert relative_words(Estimate(1.0, 0.97, 1.03, 10)) == "±3%"
+    assert percent(Estimate(0.001, -0.2, 0.2, 4), sign=True) == "+0% [-20, 20]"
