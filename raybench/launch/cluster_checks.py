@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
 from raybench.machine.checks.check import Check
-from raybench.machine.checks.collectives import all_reduce_words
+from raybench.machine.checks.collectives import all_reduce_words, median_interval
 from raybench.machine.checks.examine import examine
 from raybench.machine.checks.software import Wanted, wanted
 from raybench.machine.comparing import unlike_nodes
@@ -19,6 +21,7 @@ from raybench.machine.resources import WorkerNeeds
 
 MOST_CLOCK_S = 1.0  # tokens, jobs and logs go by the clock; step times do not
 CLOCK_LOOKS = 5
+SLOW = 1.25  # times what other nodes take: more than links of one kind differ by
 A_CORE = WorkerNeeds("cpu", 1)
 
 
@@ -38,7 +41,9 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
     found += [_clock(node) for node in answering]
-    found += [_all_reduce(answering[0], node) for node in answering[1:]]
+    measured = [(first, other, _all_reduce(first, other)) for first, other in pairs(answering)]
+    found += [_all_reduce_check(*each) for each in measured]
+    found += slow_nodes([PairTimes(one, other, got.times_s) for one, other, got in measured if got.times_s])
     return found
 
 
@@ -110,27 +115,91 @@ def _now() -> float:
     return time.time()
 
 
-def _all_reduce(first: Node, other: Node) -> Check:
+def pairs(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
+    """Each node with the next one, of three and more the last with the first: every node is in two pairs."""
+    ring = list(pairwise(nodes))
+    return [*ring, (nodes[-1], nodes[0])] if len(nodes) > 2 else ring
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """An all-reduce between two nodes, or why there is none."""
+
+    backend: str
+    num_bytes: int = 0
+    times_s: tuple[float, ...] = ()
+    failure: str = ""
+    mend: str = ""
+
+
+def _all_reduce(first: Node, other: Node) -> _Reduced:
     """Two workers, one on each node."""
-    name = "all-reduce"
     on_gpus = first.gpus >= 1 and other.gpus >= 1
     backend = "nccl" if on_gpus else "gloo"
     variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
     (port,) = on_each_node([first], _free_port)
     if port.value is None:
-        return Check(name, "missing", f"{first.hostname}: {port.error}", "python -m raybench.study doctor")
+        words = port.error or "no answer"
+        return _Reduced(backend, failure=f"{first.hostname}: {words}", mend="python -m raybench.study doctor")
     meeting_point = f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     answers = on_nodes(_measure, ranks, gpus=int(on_gpus))
-    pair = f"{first.hostname} and {other.hostname}"
     failed = next((each for each in answers if each.error is not None), None)
     if failed is not None or answers[0].value is None:
         mend = (
             f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
         )
-        return Check(name, "missing", f"{pair}: {failed.error if failed else 'no answer'}", mend)
+        words = failed.error if failed and failed.error else "no answer"
+        return _Reduced(backend, failure=f"{_pair_words(first, other)}: {words}", mend=mend)
     num_bytes, times_s = answers[0].value
-    return Check(name, "ok", f"{pair}: {all_reduce_words(backend, num_bytes, times_s)}")
+    return _Reduced(backend, num_bytes, tuple(times_s))
+
+
+def _all_reduce_check(first: Node, other: Node, reduced: _Reduced) -> Check:
+    name = "all-reduce"
+    if reduced.failure:
+        return Check(name, "missing", reduced.failure, reduced.mend)
+    words = all_reduce_words(reduced.backend, reduced.num_bytes, list(reduced.times_s))
+    return Check(name, "ok", f"{_pair_words(first, other)}: {words}")
+
+
+def _pair_words(first: Node, other: Node) -> str:
+    return f"{first.hostname} and {other.hostname}"
+
+
+@dataclass(frozen=True)
+class PairTimes:
+    """The times of an all-reduce between two nodes, in s."""
+
+    first: Node
+    other: Node
+    times_s: tuple[float, ...]
+
+
+def slow_nodes(measured: Sequence[PairTimes]) -> list[Check]:
+    """The nodes that are slow with each of their partners, of three and more.
+
+    A pair is as fast as its slower node: a node's own time is that of its fastest pair. It is slow where the
+    whole interval of that median lies above ``SLOW`` times the median of all nodes.
+    """
+    own: dict[Node, tuple[float, ...]] = {}
+    for each in sorted(measured, key=lambda pair: median(pair.times_s)):
+        for node in (each.first, each.other):
+            own.setdefault(node, each.times_s)
+    if len(own) < 3:
+        return []
+    usual_s = median(median(times_s) for times_s in own.values())
+    return [
+        Check(
+            "slow node",
+            "warning",
+            f"{node.hostname}: {1e3 * median(times_s):.1f} ms for an all-reduce at best, "
+            f"{median(times_s) / usual_s:.1f} times as long as nodes usually take",
+            f"ethtool INTERFACE on {node.hostname}: its link's rate, and what else uses it",
+        )
+        for node, times_s in own.items()
+        if median_interval(list(times_s))[0] > SLOW * usual_s
+    ]
 
 
 def _measure(rank: int, meeting_point: str, backend: str) -> tuple[int, list[float]]:
