@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import Attribution, Effect, factors_of
-from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, product, unpaired_ratio
 from raybench.analysis.goodput import Goodput
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import same_setting
@@ -52,7 +52,7 @@ def cure(results: MeasuredStudy, found: Attribution | None, training: TrainingRe
     parts = tuple(each for each in found.singles if factors_of(each) <= factors)
     shares, rest = _shares(parts, together)
     useful = training.goodput if training else ()
-    goodputs = [_goodput(useful, each) for each in (record, found.default)]
+    useful_shares = [_useful_share(useful, each) for each in (record, found.default)]
     changed = training.changed if training else ()
     return Cure(
         together=together,
@@ -62,9 +62,15 @@ def cure(results: MeasuredStudy, found: Attribution | None, training: TrainingRe
         shares=shares,
         rest=rest,
         batch_ratio=record.config.global_batch_size / found.default.config.global_batch_size,
-        goodput_ratio=unpaired_ratio(goodputs[0], goodputs[1]) if goodputs[0] and goodputs[1] else None,
-        trained=next((each for each in changed if same_setting(each.group.config, record.config)), None),
+        goodput_ratio=_goodput_ratio(together.throughput_ratio, *useful_shares),
+        trained=next((each for each in changed if _is_of(each, record)), None),
     )
+
+
+def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
+    """Whether the trained setting is that of ``record``, on as many devices."""
+    config = comparison.group.config
+    return config.world_size == record.config.world_size and same_setting(config, record.config)
 
 
 def _shares(singles: Sequence[Effect], together: Effect) -> tuple[tuple[CureShare, ...], Estimate | None]:
@@ -84,11 +90,16 @@ def _share(part: Estimate, whole: Estimate) -> Estimate:
     return Estimate(value, value - half, value + half, min(part.n, whole.n), min(part.starts, whole.starts))
 
 
-def _goodput(goodput: Sequence[Goodput], record: TrialRecord) -> Estimate | None:
-    """Of a record's setting on as many devices."""
+def _goodput_ratio(rate: Estimate, share: Estimate | None, other: Estimate | None) -> Estimate | None:
+    """By the ratio of the throughputs, which may be that of shared rounds, and of what of them is useful."""
+    return None if share is None or other is None else product(rate, unpaired_ratio(share, other))
+
+
+def _useful_share(goodput: Sequence[Goodput], record: TrialRecord) -> Estimate | None:
+    """The statistical efficiency of a record's setting on as many devices."""
     size = record.config.world_size
     for each in goodput:
         config = each.record.config
         if config.world_size == size and same_setting(config, record.config):
-            return each.goodput_samples_per_s
+            return each.statistical_efficiency
     return None

@@ -9,7 +9,13 @@ from functools import cached_property
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.estimates.repeated import estimates_of_many, one_of_starts, starts_of, times_before
+from raybench.analysis.estimates.repeated import (
+    estimates_of_many,
+    one_of_starts,
+    starts_of,
+    times_before,
+    without_superseded,
+)
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
@@ -100,7 +106,7 @@ class MeasuredStudy:
     @cached_property
     def related(self) -> Related:
         """Which records bear on which."""
-        return Related(self.records)
+        return Related(without_superseded(self.records))
 
     def by_start(self, record: TrialRecord) -> list[Scaling]:
         """How one of the measured scales in each of its starts."""
@@ -138,7 +144,7 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
     tried = speaking(compared, buckets)
     headline = choice.headline(study, tried, target)
-    scalings, waterfalls = estimates_of_many(measured, Related(everything))
+    scalings, waterfalls = estimates_of_many(measured, Related(without_superseded(everything)))
     found_curves = curves(study, tried, scalings)
     return MeasuredStudy(
         study=study,

@@ -17,7 +17,7 @@ from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.failures import not_reached
 from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.study import diagnose_study
-from raybench.analysis.diagnosis.verifications import Verification, verifications
+from raybench.analysis.diagnosis.verifications import Verification, in_same_rounds, verifications
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
@@ -34,7 +34,6 @@ from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, 
 from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
-from raybench.analysis.speaking import InSameRounds
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.training import TrainingResults, analyse_training
@@ -112,14 +111,14 @@ def analyse(
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
-    training = analyse_training(base.study, base.records)
+    training = analyse_training(base)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
     confirmed = tuple(confirmations(base, chosen))
     apart = disagreements(base)
     diagnosis = diagnose_study(base, confirmed, around or Around(), apart)
     verified = verifications(base, diagnosis.first, confirmed)
-    attributed = attribution(base, _in_same_rounds(base, confirmed, verified))
+    attributed = attribution(base, in_same_rounds(base, confirmed))
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
@@ -154,12 +153,3 @@ def analyse(
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
         departures=departures(base.study),
     )
-
-
-def _in_same_rounds(
-    base: MeasuredStudy, confirmed: Sequence[Confirmation], verified: Sequence[Verification]
-) -> InSameRounds:
-    """What was measured in the same rounds, by confirmations before verifications."""
-    gains = [(each.record, each.gain) for each in confirmed]
-    gains += [(each.record, each.gain) for each in verified if each.record and each.gain]
-    return InSameRounds(base.buckets, gains)

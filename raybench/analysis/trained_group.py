@@ -93,12 +93,18 @@ class TrainedGroup:
         """Epochs of each run."""
         return len(self.epochs)
 
+    def until(self, num_epochs: int) -> TrainedGroup:
+        """The same as it was after its first ``num_epochs``."""
+        return group_of([run.until(num_epochs) for run in self.runs], self.changes)
+
 
 def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     """All that ``runs`` of one setting and world size say together, after equally many epochs.
 
-    Where one of them was stopped early that is after its last one.
+    Where one of them was stopped early that is after its last one; whether the target was reached is told of
+    all that each of them trained.
     """
+    to_target = None if runs[0].spec.target_accuracy is None else _to_target(runs)
     num_epochs = min(len(run.epochs) for run in runs)
     runs = [run.until(num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
@@ -113,7 +119,7 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
         epoch_time_s=ratio_over_seeds(times_s),
         mean_epoch_time_s=fmean(times_s),
         total_s=totals_s,
-        to_target=None if runs[0].spec.target_accuracy is None else _to_target(runs),
+        to_target=to_target,
         epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
     )
 

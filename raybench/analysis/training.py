@@ -12,10 +12,10 @@ from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.goodput import Goodput, goodput_of
 from raybench.analysis.labels import difference_words
+from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import same_question
 from raybench.analysis.trained_group import TrainedGroup, group_of, over_seeds, ratio_over_seeds
 from raybench.analysis.trained_run import POINTS, TrainedRun
-from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
@@ -77,12 +77,12 @@ class TrainingResults:
         return next((each for each in self.comparisons if each.group is group), None)
 
 
-def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingResults | None:
-    """All that follows from the training trials among ``records``; None where none is complete."""
-    runs = [TrainedRun(record) for record in records if record.training is not None]
+def analyse_training(base: MeasuredStudy) -> TrainingResults | None:
+    """All that follows from the training trials; None where none is complete."""
+    runs = [TrainedRun(record) for record in base.records if record.training is not None]
     if not runs:
         return None
-    groups = _groups(study, runs)
+    groups = _groups(base.study, runs)
     ones = [group for group in groups if group.world_size == 1]
     others = [(group, _like(group, ones)) for group in groups if group.world_size > 1]
     defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
@@ -93,11 +93,11 @@ def analyse_training(study: Study, records: Sequence[TrialRecord]) -> TrainingRe
     ends = (fmean(each[0] for each in scales), fmean(each[-1] for each in scales)) if scales else None
     return TrainingResults(
         groups=tuple(groups),
-        comparisons=tuple(compare(group, base) for group, base in others if base),
-        changed=tuple(compare(group, base) for group, base in changed if base),
+        comparisons=tuple(compare(group, one) for group, one in others if one),
+        changed=tuple(compare(group, default) for group, default in changed if default),
         noise_scale=ends,
         reference_batch=runs[0].result.reference_batch,
-        goodput=tuple(goodput_of(records, runs[0].result.reference_batch, [run.epochs for run in told])),
+        goodput=tuple(goodput_of(base, runs[0].result.reference_batch, [run.epochs for run in told])),
     )
 
 
@@ -107,8 +107,9 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     The accuracy is the same where the whole interval of the difference lies within the tolerance, different
     where it lies outside, else it cannot be told; neither can it with fewer than three seeds.
     """
+    group, base = _after_equally_many(group, base)
     ones = {run.seed: run for run in base.runs}
-    pairs = [_alike(run, ones[run.seed]) for run in group.runs if run.seed in ones]
+    pairs = [(run, ones[run.seed]) for run in group.runs if run.seed in ones]
     tolerance = group.runs[0].spec.tolerance_points
     known = [
         (run.final_accuracy - one.final_accuracy) * POINTS
@@ -130,10 +131,10 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     )
 
 
-def _alike(run: TrainedRun, base: TrainedRun) -> tuple[TrainedRun, TrainedRun]:
-    """Both after equally many epochs: what was stopped early is compared by what it had."""
-    num_epochs = min(len(run.epochs), len(base.epochs))
-    return run.until(num_epochs), base.until(num_epochs)
+def _after_equally_many(*groups: TrainedGroup) -> tuple[TrainedGroup, ...]:
+    """Each as it was after as many epochs as all of them have: one may have been stopped early."""
+    fewest = min(group.num_epochs for group in groups)
+    return tuple(group if group.num_epochs == fewest else group.until(fewest) for group in groups)
 
 
 def parity(difference: Estimate | None, tolerance: float) -> Parity:

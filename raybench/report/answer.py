@@ -127,6 +127,9 @@ def _to_change(results: StudyResults) -> list[str]:
         return ["; ".join(_without_repeats(steps[:MOST_CHANGES]))]
     if headline is None or headline.config.world_size == 1:
         return []
+    broken = [test for test in tests if test is not None and test.verdict is Verified.FAILED]
+    if broken:
+        return [f"not known: what the findings propose could not be measured ({broken[0].reason})"]
     if causes:
         return ["nothing: what the findings propose was tried and is no gain"]
     if scaling is None or scaling.efficiency is None:

@@ -15,6 +15,7 @@ from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
+from raybench.report.formats import markdown_code
 from raybench.report.formats import markdown_text as _text
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table, without_constant
@@ -208,7 +209,7 @@ def _finding_lines(
         for each in group[:MOST_OF_A_KIND]:
             whose = f"trial `{each.trial_id}`: " if each.trial_id else ""
             lines.append(f"- {whose}{_text(each.evidence)}")
-            lines += [f"  - {_text(frame)}" for frame in each.frames]
+            lines += [f"  - {markdown_code(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
         typed = f" `{group[0].command}`" if group[0].command else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 from collections.abc import Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
@@ -28,6 +29,14 @@ def to_markdown(table: Table) -> str:
 def markdown_text(text: object) -> str:
     """Text in Markdown that is no HTML and no link, whatever is in it."""
     return html.escape(str(text), quote=False).replace("](", r"]\(")
+
+
+def markdown_code(text: object) -> str:
+    """Text as code in Markdown, where nothing in it means anything: between more backticks than it has."""
+    line = " ".join(str(text).split())
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence, gap = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{gap}{line}{gap}{fence}"
 
 
 def markdown_cell(text: str) -> str:

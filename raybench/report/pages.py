@@ -89,5 +89,7 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(text=formats.markdown_text, cell=formats.markdown_cell)
+    environment.filters.update(
+        text=formats.markdown_text, code=formats.markdown_code, cell=formats.markdown_cell
+    )
     return environment.get_template(name)

@@ -123,11 +123,11 @@ def share_of_step(estimate: Estimate) -> str:
 
 def serial_fraction_words(estimate: Estimate) -> str:
     """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
-    if estimate.value > 1:
+    if estimate.low > 1:
         return "none: slower than one"
-    if estimate.value < 0:
+    if estimate.high < 0:
         return "none: faster than ideal"
-    return percent(estimate.as_share)
+    return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
 
 
 def passages_words(passage: Crossover) -> str:

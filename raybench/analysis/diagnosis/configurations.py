@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.rivals import Rivals
-from raybench.analysis.estimates.efficiency import Scaling, Status
+from raybench.analysis.estimates.efficiency import Scaling, Status, status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
@@ -190,10 +190,12 @@ def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | 
 
 def _one_of(scaling: Scaling, number: int) -> Scaling:
     """The same with intervals that hold for ``number`` of them at once."""
-    speedup, efficiency = scaling.speedup, scaling.efficiency
+    speedup = scaling.speedup and simultaneous(scaling.speedup, number)
+    efficiency = scaling.efficiency and simultaneous(scaling.efficiency, number)
     return replace(
         scaling,
         throughput_samples_per_s=simultaneous(scaling.throughput_samples_per_s, number),
-        speedup=speedup and simultaneous(speedup, number),
-        efficiency=efficiency and simultaneous(efficiency, number),
+        speedup=speedup,
+        efficiency=efficiency,
+        status=status(speedup, efficiency),
     )

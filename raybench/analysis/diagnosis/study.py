@@ -20,6 +20,7 @@ from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity,
 from raybench.analysis.diagnosis.repeatability import unrepeated
 from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
+from raybench.analysis.diagnosis.verifications import in_same_rounds
 from raybench.analysis.diagnosis.words import factor, pct
 from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.estimates.efficiency import Verdict
@@ -56,15 +57,15 @@ def diagnose_study(
 
     ``apart``: settings whose measurements disagree.
     """
-    in_same_rounds = InSameRounds(results.buckets, [(each.record, each.gain) for each in confirmed])
-    better = better_settings(results, in_same_rounds)
+    shared = in_same_rounds(results, confirmed)
+    better = better_settings(results, shared)
     beside = _beside(results)
     nothing = without_findings(results.records)
     of_trial = {
         record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
         for record in results.records
     }
-    for finding in _precisions(results, in_same_rounds):
+    for finding in _precisions(results, shared):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
     of_study = [
         *failures(results, around),
@@ -116,7 +117,7 @@ def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
     return {where: Beside.of(records) for where, records in there.items()}
 
 
-def _precisions(results: MeasuredStudy, in_same_rounds: InSameRounds) -> list[Finding]:
+def _precisions(results: MeasuredStudy, shared: InSameRounds) -> list[Finding]:
     """Trials in a narrower precision that are not faster than the same in fp32."""
     distinct = compared(results)
     in_fp32 = {_key_in_fp32(each): each for each in distinct if each.config.setting.precision == "fp32"}
@@ -124,7 +125,7 @@ def _precisions(results: MeasuredStudy, in_same_rounds: InSameRounds) -> list[Fi
     pairs = [(each, in_fp32[key]) for each in narrower if (key := _key_in_fp32(each)) in in_fp32]
     found = []
     for record, other in pairs:
-        ratio = rate_ratio(record, other, results.scalings, in_same_rounds, len(pairs)).ratio
+        ratio = rate_ratio(record, other, results.scalings, shared, len(pairs)).ratio
         if ratio.high >= HELPS_AT_MOST:
             continue
         found.append(

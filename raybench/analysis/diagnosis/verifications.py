@@ -19,6 +19,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import changes_words
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.speaking import InSameRounds
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue, Setting
@@ -130,16 +131,27 @@ def verifications(
             tested.append((Proposal((), change, setting, variables), record))
     # a winner's confirmation has its own gain, simultaneous with the other confirmations
     gains = {each.record.trial_id: each.gain for each in confirmed if each.paired}
-    among = sum(
-        record is not None and record.steps is not None and record.trial_id not in gains
-        for _, record in tested
-    )
+    among = len(_measured_of_role(base))
     if all(record is None for _, record in tested):
         return ()
     return tuple(
         _verified(base, each, record, among, gains.get(record.trial_id) if record else None)
         for each, record in tested
     )
+
+
+def in_same_rounds(base: MeasuredStudy, confirmed: Sequence[Confirmation]) -> InSameRounds:
+    """What was measured in the same rounds, by confirmations before verifications."""
+    least, tested = base.study.search.minimum_gain, _measured_of_role(base)
+    gains = [(each.record, each.gain) for each in confirmed if each.paired]
+    for record in tested:
+        if record.request.kind == "steps" and record.request.versus is not None:
+            gains.append((record, gain(record, least, len(tested))))
+    return InSameRounds(base.buckets, gains)
+
+
+def _measured_of_role(base: MeasuredStudy) -> list[TrialRecord]:
+    return [record for record in _of_role(base) if record.steps is not None]
 
 
 def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirmation]) -> TrialRecord | None:

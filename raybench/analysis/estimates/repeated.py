@@ -80,6 +80,24 @@ def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return kept
 
 
+def without_superseded(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """``records`` but those that were measured again, and their repeats but the last complete one.
+
+    Further starts of the workers stay.
+    """
+    listed = list(records)
+    if not any(times_before(each) for each in listed):
+        return listed
+    spoken = {each.trial_id for each in one_of_starts(listed)}
+    again = [each for each in listed if times_before(each)]
+    return [
+        each
+        for each in listed
+        if each.trial_id in spoken
+        or not (times_before(each) or any(same_but_for_again(each, repeat) for repeat in again))
+    ]
+
+
 def scaling_over_starts(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Scaling:
     """How ``record`` scales, over all of its starts among ``others``, where its baseline may be too.
 

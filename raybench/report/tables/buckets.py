@@ -45,7 +45,7 @@ def model_buckets_table(results: StudyResults) -> Table:
         "buckets in the order in which they are sent."
     )
     if model.doubles:
-        caption += " What gives the same buckets is the same setting, and is measured once."
+        caption += " What gives the same buckets is the same setting, and counts once."
     return make_table(TITLE, caption, _COLUMNS, model.rows)
 
 

@@ -38,7 +38,7 @@ def costs(config: Configuration, setting: Setting) -> StepCosts:
     return StepCosts(plain_s=PLAIN_S, exposed_s=PLAIN_S * (1 / EFFICIENCY[changed] - 1))
 
 
-def ablation(noise: Noise = QUIET, **fields: object) -> StudyResults:
+def ablation(noise: Noise = QUIET, devices: int = 2, **fields: object) -> StudyResults:
     spec = study(
         workload={"name": "vision", "input": "real"},
         knobs={
@@ -49,7 +49,7 @@ def ablation(noise: Noise = QUIET, **fields: object) -> StudyResults:
         search={"method": "ablation"},
         **fields,
     )
-    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    plan = make_plan(spec, Resources("cpu", devices, "a CPU"))
     learning = FakeLearning(num_train=5120, spread=0.0, variance=96.0, squared_gradient=2.0)
     runner = FakeRunner(costs, noise, learning=learning)
     requests = [*(trial.request for trial in plan.trials()), *plan.training()]
@@ -81,6 +81,17 @@ def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
     assert found.goodput_ratio.value == pytest.approx(rate * useful)
     assert found.trained is not None
     assert found.trained.num_seeds == 3
+
+
+def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
+    results = ablation(devices=4, training={"epochs": 2, "seeds": 3})
+    assert results.cure is not None
+    assert results.cure.trained is not None
+    assert results.cure.trained.group.world_size == results.cure.together.record.config.world_size == 4
+    assert results.training is not None
+    told = {each.record.trial_id: each.throughput_samples_per_s for each in results.training.goodput}
+    assert told
+    assert all(results.told[name].throughput_samples_per_s == rate for name, rate in told.items())
 
 
 def test_the_answer_begins_with_the_cure() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.diagnosis.verifications import in_same_rounds
 from raybench.analysis.disagreements import disagreements
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults
@@ -252,3 +253,34 @@ def test_a_repeat_that_failed_replaces_nothing():
     results = analysed(*slow, failed)
     assert results.headline is slow[0]
     assert results.failed == (failed,)
+
+
+def test_verifications_share_rounds_for_the_diagnosis_as_for_what_each_knob_changes():
+    """Apart, bf16 was 1.4 times as fast in a slow hour of the default; in the same rounds it is twice."""
+    tested = trial("verification", BF16, 2, versus=FP32, variants=("synced", "versus"))
+    results = analysed(*curves(slow_default=0.7), tested)
+    assert results.attribution is not None
+    (effect,) = results.attribution.singles
+    assert effect.throughput_ratio.value == pytest.approx(2.0, rel=0.02)
+    default = next(each for each in results.configurations if each.record is results.headline)
+    assert [change.throughput_ratio for change in default.changes] in ([effect.throughput_ratio], [])
+    shared = in_same_rounds(measured_study(SPEC, [*curves(), tested]), ())
+    assert shared.ratio(tested.config, results.headline.config).value == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_base_of_a_speed_up_is_not_one_that_was_measured_again():
+    """No block of one device fits: the smallest world size is the base, as its last measurement has it."""
+    spec = study(knobs={"batch_size": 64}, scaling={"world_sizes": [2, 4]})
+
+    def measured(size: int, slow: float, **fields: Any) -> TrialRecord:
+        costs = StepCosts(plain_s=slow * 0.010)
+        request = asked(spec, "scaling", FP32, size, variants=("local", "synced"), **fields)
+        return run_all(FakeRunner(lambda config, setting: costs, STEADY, seed=3), [request])[0][0]
+
+    first, larger, again = measured(2, 3.0), measured(4, 1.0), measured(2, 1.0, again=1)
+    results = analyse(spec, [first, larger, again])
+    scaled = results.scaling(larger)
+    assert scaled.baseline is not None
+    assert scaled.baseline.step_time_s.value == results.scaling(again).step_time_s.value
+    assert scaled.efficiency is not None
+    assert scaled.efficiency.value == pytest.approx(1.0, rel=0.02)

@@ -15,7 +15,8 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.report.answer import answer_of
 from raybench.report.code.section import use_it
-from raybench.report.tables.training import changes_table
+from raybench.report.parity_words import changed_words
+from raybench.report.tables.training import changes_table, training_table
 from raybench.spec.training import TrainingSpec
 from raybench.testing import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
@@ -142,6 +143,12 @@ def test_what_was_stopped_is_compared_after_equally_many_epochs():
     stopped = next(each for each in results.training.changed if each.group.config.setting.batch_size == 64)
     after_one = 100 * (0.6 - 0.8) * (1 - 1 / 2.718281828)
     assert stopped.difference_points.value == pytest.approx(after_one, abs=0.05)
+    assert stopped.base.num_epochs == stopped.group.num_epochs == 1
+    difference = stopped.group.final_accuracy.value - stopped.base.final_accuracy.value
+    assert 100 * difference == pytest.approx(stopped.difference_points.value)
+    assert ", after epoch 1, where it was stopped" in changed_words(stopped)
+    column = [each.heading for each in training_table(results).columns].index("epochs")
+    assert {row[column] for row in training_table(results).rows} == {"10", "1, stopped"}
     table = changes_table(results)
     assert table.title == "Training with other settings"
     assert any("after epoch 1, for want of a test accuracy of" in cell for row in table.rows for cell in row)

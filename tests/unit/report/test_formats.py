@@ -13,7 +13,15 @@ from raybench.analysis.results import StudyResults
 from raybench.records.csv_text import unguarded
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.contents import make_tables
-from raybench.report.formats import markdown_text, rows_csv, summary_csv, tex_escape, to_markdown, to_tex
+from raybench.report.formats import (
+    markdown_code,
+    markdown_text,
+    rows_csv,
+    summary_csv,
+    tex_escape,
+    to_markdown,
+    to_tex,
+)
 from raybench.report.tables.base import Heading, Table
 from tests.unit.studies import grid, study
 
@@ -155,3 +163,11 @@ def test_summary_has_the_columns_of_the_contract() -> None:
 def test_text_in_markdown_is_no_link() -> None:
     told = markdown_text("[x](javascript:alert(1)) <img src=x onerror=alert(1)>")
     assert told == r"[x]\(javascript:alert(1)) &lt;img src=x onerror=alert(1)&gt;"
+
+
+def test_code_in_markdown_means_nothing_whatever_is_in_it() -> None:
+    assert (
+        markdown_code("model.py:31, in __init__: self.a = x*y*z")
+        == "`model.py:31, in __init__: self.a = x*y*z`"
+    )
+    assert markdown_code("a `b` ``c``\nd") == "``` a `b` ``c`` d ```"

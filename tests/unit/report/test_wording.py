@@ -46,7 +46,8 @@ def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
     assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [0, 50]"
     assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 100]"
     assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
-    assert serial_fraction_words(Estimate(-0.1, -0.2, 0.0, 9)) == "none: faster than ideal"
+    assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
+    assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "cannot be told"
 
 
 def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
