@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,8 +10,9 @@ from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
-from raybench.records.record import TrialRecord
+from raybench.report.crossover_words import crossover_words
 from raybench.report.cure_words import cure_words, larger_batch_words
+from raybench.report.failures_words import failures_words, missing_target, nothing_fits
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.parity_words import changed_words, parity_words
 from raybench.report.tables.verification import measured_words, verdict_cell
@@ -21,15 +21,13 @@ from raybench.report.wording import (
     epochs_words,
     interval,
     objectives_words,
-    passages_words,
     percent,
-    rounded_batch,
     times,
 )
 
 if TYPE_CHECKING:
     from raybench.analysis.confirmations import Confirmation
-    from raybench.analysis.curves import BatchCurve, BatchPoint
+    from raybench.analysis.curves import BatchPoint
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.analysis.diagnosis.verifications import Verification
     from raybench.analysis.results import StudyResults
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 FAR_APART = 0.1  # of a logarithm: measurements further apart are worth a word at once
-LONGEST_REASON = 70  # characters
 SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
 MOST_TRAINED = 2  # changed settings whose training it has room for
@@ -46,14 +43,14 @@ MOST_TRAINED = 2  # changed settings whose training it has room for
 def answer_of(results: StudyResults) -> str:
     """What the study found, whatever was and was not measured."""
     if not results.records:
-        return "; ".join(_nothing_fits(results)) or "nothing was measured"
+        return "; ".join(nothing_fits(results)) or "nothing was measured"
     if not results.complete:
         return f"no trial completed: {failures_words(results.failed)}"
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     cured = [each.words for each in _cure_clauses(results)]
-    steps = [*cured, *_missing_target(results), _speed(results), *_crossover(results), *_lost(results)]
+    steps = [*cured, *missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *_apart(results), *trained])
 
 
@@ -90,7 +87,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         return [Clause("Result", answer_of(results)), *late]
     clauses = _cure_clauses(results)
     if results.headline is not None:
-        scales = [*_missing_target(results), _speed(results), *_crossover(results)]
+        scales = [*missing_target(results), _speed(results), *crossover_words(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
@@ -171,38 +168,6 @@ def _goodput(results: StudyResults) -> list[str]:
     return [words]
 
 
-def _nothing_fits(results: StudyResults) -> list[str]:
-    """Where the probes of the largest batch are all that there is, and none fits."""
-    if not results.largest or any(each.batch_size for each in results.largest):
-        return []
-    reasons = dict.fromkeys(_first_line(each.reason) for each in results.largest)
-    return [f"no trial completed: no batch fits in memory ({'; '.join(reasons)})"]
-
-
-def failures_words(records: Sequence[TrialRecord]) -> str:
-    """How many failed, in which states, and the commonest reason of each state."""
-    words = []
-    for state, number in Counter(record.state for record in records).most_common():
-        reasons = Counter(_first_line(record.reason) for record in records if record.state == state)
-        words.append(f"{number} {state} ({reasons.most_common(1)[0][0]})")
-    return ", ".join(words)
-
-
-def _first_line(reason: str | None) -> str:
-    line = (reason or "").strip().splitlines()[0] if reason and reason.strip() else "no reason given"
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3].rstrip() + "..."
-
-
-def _missing_target(results: StudyResults) -> list[str]:
-    assert results.headline is not None
-    target = results.target_world_size
-    if results.headline.config.world_size == target:
-        return []
-    there = [record for record in results.failed if record.config.world_size == target]
-    why = f": {failures_words(there)}" if there else ""
-    return [f"no trial completed on {devices_words(target)}{why}"]
-
-
 def _speed(results: StudyResults) -> str:
     """The headline's speed-up, and the other end of the batches."""
     headline, scaling = results.headline, results.headline_scaling
@@ -242,49 +207,6 @@ def _further_batches(results: StudyResults) -> list[BatchPoint]:
         return []
     speedup = results.headline_scaling.speedup.value
     return [max(points, key=lambda point: abs(point.speedup.value - speedup))]
-
-
-def _crossover(results: StudyResults) -> list[str]:
-    scaling = results.headline_scaling
-    if (
-        scaling is None
-        or scaling.speedup is None
-        or scaling.baseline is None
-        or scaling.baseline.world_size > 1
-    ):
-        return []
-    for curve in results.batch_curves[:1]:
-        words = _crossover_of(curve)
-        if words:
-            return [words]
-    if results.headline is not None and results.headline.config.world_size > 1 and scaling.speedup.high < 1:
-        return ["slower than one"]
-    return []
-
-
-def _crossover_of(curve: BatchCurve) -> str:
-    passage = curve.crossover
-    if passage is not None:
-        with_what = "" if curve.is_headline else f", with {curve.label}"
-        several = passages_words(passage)
-        if several:
-            return f"{several}{with_what}"
-        if not passage.is_slower:
-            return (
-                "no slower than one beyond the intervals, 1 is passed about batch "
-                f"{rounded_batch(passage.batch)} "
-                f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
-            )
-        return (
-            f"slower than one below about batch {rounded_batch(passage.batch)} "
-            f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
-        )
-    if all(point.speedup.high < 1 for point in curve.points):
-        return (
-            f"slower than one at every batch measured ({curve.points[0].batch_size:,} to "
-            f"{curve.points[-1].batch_size:,})"
-        )
-    return ""
 
 
 def _lost(results: StudyResults) -> list[str]:

@@ -10,7 +10,8 @@ from raybench.analysis.collectives.messages import Message
 from raybench.analysis.collectives.results import SweepResults
 from raybench.records.collectives import NotMeasured
 from raybench.report import formats
-from raybench.report.answer import Clause, failures_words
+from raybench.report.answer import Clause
+from raybench.report.failures_words import failures_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
 from raybench.report.plots.drawn import drawn
