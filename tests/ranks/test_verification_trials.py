@@ -67,8 +67,8 @@ def measured() -> tuple[dict[str, Verification], list[TrialRecord], list[str]]:
     )
     real = diagnosing.diagnose_study
 
-    def and_a_wrong_one(base: Any, confirmed: Any, around: Any) -> Any:
-        found, headline = real(base, confirmed, around), base.headline
+    def and_a_wrong_one(base: Any, confirmed: Any, *around: Any) -> Any:
+        found, headline = real(base, confirmed, *around), base.headline
         wrong = Finding(
             FindingName.COSTLY_WRAPPER,
             Severity.WARNING,
