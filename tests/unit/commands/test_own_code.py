@@ -17,8 +17,9 @@ from raybench.commands.own_code import search_folders
 from raybench.launch.travel import import_path as import_path_of_driver
 from raybench.launch.travel import own_code_path, runtime_environment
 from raybench.machine.environment import capture
+from raybench.records.reading import made_of
 from raybench.records.store import ResultsDirectory
-from raybench.spec.load import load_study, made_of
+from raybench.spec.load import load_study
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.serve import merged_path
 from tests.conftest import ROOT
@@ -100,6 +101,18 @@ def test_the_kept_study_names_the_file_that_was_typed(tmp_path: Path, import_pat
     assert sys.path[:2] == [str(study.parent), str(Path.cwd())]
     travelling = runtime_environment(FactorySpec(factory="own_model:build"), None)["py_modules"]
     assert str(study.parent / "own_model.py") in travelling
+
+
+@pytest.mark.parametrize("name", ["own.toml", "study.toml"])
+@pytest.mark.parametrize("comment", ["made of two towers", "made of /home/me/elsewhere/base.toml"])
+def test_a_comment_of_the_users_own_is_no_header_of_raybenchs(
+    name: str, comment: str, tmp_path: Path, import_path: None
+) -> None:
+    study = own_study(tmp_path, tmp_path / "mark").rename(tmp_path / name)
+    study.write_text(f"# {comment}\n{study.read_text()}")
+    assert made_of(study) == study
+    search_folders(study)
+    assert sys.path[0] == str(tmp_path)
 
 
 def test_workers_take_the_module_that_the_driver_has_taken() -> None:
