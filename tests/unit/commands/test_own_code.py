@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -125,11 +126,30 @@ def test_workers_take_the_module_that_the_driver_has_taken() -> None:
     assert merged_path([sent, *here], driver, own)[:2] == [sent, own[0]]
 
 
-def test_the_own_code_is_what_is_not_installed(tmp_path: Path, import_path: None) -> None:
-    sys.path.insert(0, str(tmp_path))
-    assert own_code_path()[0] == str(tmp_path)
-    assert not any("site-packages" in path for path in own_code_path())
-    assert any("site-packages" in path for path in import_path_of_driver())
+def test_what_is_installed_for_one_user_is_no_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the driver has it: pip --user, Debian's packages and linked checkouts after the standard library.
+
+    A worker takes its own before these, else it had other versions than the driver.
+    """
+    names = "study", "mine", ".local/lib/python3/site-packages", "lib/python3/dist-packages", "checkout"
+    study, mine, user, debian, checkout = (str(tmp_path / name) for name in names)
+    for folder in (study, mine, user, debian, checkout):
+        Path(folder).mkdir(parents=True)
+    standard = str(Path(sysconfig.get_path("stdlib")).resolve())
+    absent = str(tmp_path / "python3.zip")
+    monkeypatch.setattr(sys, "path", [study, mine, absent, standard, user, debian, checkout])
+    assert own_code_path() == [study, mine]
+    here = [standard, "/venv/lib/python3/site-packages"]
+    found = merged_path(here, import_path_of_driver(), own_code_path())
+    assert found[:4] == [study, mine, *here]
+    assert set(found[4:]) >= {user, debian, checkout}
+    for folder, travels in ((user, False), (debian, False), (mine, True), (checkout, True)):
+        name = f"module_in_{Path(folder).name.replace('-', '_')}"
+        (Path(folder) / f"{name}.py").touch()
+        travelling = runtime_environment(FactorySpec(factory=f"{name}:build"), None)["py_modules"]
+        assert (len(travelling) == 2) == travels
 
 
 def test_a_study_of_nobodys_code_names_nothing(tmp_path: Path) -> None:
