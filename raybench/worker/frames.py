@@ -46,9 +46,9 @@ def package_of(filename: str) -> str:
     for folder in _PACKAGES:
         if folder in parts[:-1]:
             return parts[len(parts) - parts[::-1].index(folder)].removesuffix(".py")
-    if filename.startswith(_OWN_PACKAGE):
+    if Path(filename).is_relative_to(_OWN_PACKAGE):
         return "raybench"
-    return PYTHON if filename.startswith(_STANDARD_LIBRARY) else ""
+    return PYTHON if Path(filename).is_relative_to(_STANDARD_LIBRARY) else ""
 
 
 def _words(frame: traceback.FrameSummary) -> str:
