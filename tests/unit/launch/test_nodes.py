@@ -136,7 +136,7 @@ def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.Monke
 def test_a_node_that_is_lost_meanwhile_is_no_busy_cluster(
     listed_for_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its worker's place is not given back, and Ray lists it longer than free places are waited for, or not."""
+    """Its worker's place is not given back, and Ray lists it longer than free places are waited for."""
     (kept, lost), limit_s = (a_node(1, 0), a_node(1, 0, 2)), 20.0
     cluster, clock, asked = Joined(kept, lost), Clock(monkeypatch), list[float]()
     monkeypatch.setattr(cluster, "_alive", lambda: [kept, lost][: 2 if clock.now < 100 + listed_for_s else 1])

@@ -253,5 +253,5 @@ def test_what_a_start_takes_is_told_without_the_wait_for_places(monkeypatch: pyt
 
     told = list[float | None]()
     session, _, _ = run(planned(2), Busy(monkeypatch), watcher=Told())
-    assert [seconds for seconds in told if seconds] == [10.0, 10.0]
-    assert session.budget.start_s == 10.0
+    assert [seconds for seconds in told if seconds] == pytest.approx([10.0, 10.0])
+    assert session.budget.start_s == pytest.approx(10.0)
