@@ -12,9 +12,10 @@ from raybench.commands.own_code import search_folders
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.machine.resources import WorkerNeeds
+from raybench.records.reading import made_of
 from raybench.records.record import State
 from raybench.records.store import ResultsDirectory
-from raybench.spec.load import find_study, load_study, made_of
+from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.workloads import FactorySpec
 

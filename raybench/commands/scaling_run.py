@@ -62,9 +62,11 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
         there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
         tell(f"{resources.num_nodes} nodes with {resources.num_devices} {there}: {resources.device_name}")
     plan = make_plan(study, resources)
-    if not options.resume:  # what was begun as a search goes on as one
-        plan, words = searched_or_grid(plan)
-        tell(words) if words else None
+    grid, words = searched_or_grid(plan)
+    # what was begun as a search goes on as one
+    if words and (not options.resume or _was_grid(options.output)):
+        plan = grid
+        tell(words)
     if options.runner == "tune":
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
@@ -76,6 +78,13 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
     now = of_nodes(cluster.environments(needs))
     with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
         return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
+
+
+def _was_grid(output: Path | None) -> bool:
+    """Whether the study that goes on in this directory has become a grid, or was typed as one."""
+    assert output is not None
+    with ResultsDirectory.open_readonly(output) as store:
+        return store.study().search.method == "grid"
 
 
 def _run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import ClusterBusyError, NoRoomError, RequestError
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
@@ -152,15 +153,18 @@ class Cluster:
         """Wait until ``wanted`` workers can start beside what others run on a cluster that was joined.
 
         Ray would wait in silence. Raises ``ClusterBusyError`` after ``limit_s``, the moment apart that a
-        group of our own takes to give its places back.
+        group of our own takes to give its places back; ``GroupLostError`` where a node is gone meanwhile.
         """
         if self.is_local:
             return
         began, told = monotonic(), False
         while (free := sum(node.places(needs) for node in self._free())) < wanted:
-            waited_s = monotonic() - began
+            there, waited_s = sum(self.places(needs).values()), monotonic() - began
+            if there < wanted:
+                raise GroupLostError(f"nodes are gone: {there} of {wanted} places for workers of {needs}")
             words = f"free places for workers of {needs}: {free} of {wanted} are free, others use the rest"
             if waited_s >= max(limit_s, GIVEN_BACK_S):
+                self._refuse_silent(needs)
                 limit = f"{limit_s:g} s (resources.wait_seconds)"
                 raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}")
             if waited_s >= GIVEN_BACK_S and not told:
@@ -168,6 +172,16 @@ class Cluster:
                 told = True
             signals.check()
             sleep(LOOK_AGAIN_S)
+
+    def _refuse_silent(self, needs: WorkerNeeds) -> None:
+        """Raise ``GroupLostError`` for nodes that do not answer.
+
+        Ray lists a node that is gone, its places in use, until it has failed checks for up to a minute.
+        """
+        answers = on_each_node(self.working_nodes(needs), platform.node)
+        silent = [f"{each.node}: {each.error}" for each in answers if each.error is not None]
+        if silent:
+            raise GroupLostError(f"nodes are gone: {'; '.join(silent)}")
 
     def places(self, needs: WorkerNeeds) -> dict[str, int]:
         """The workers that fit on each node that there is now, by Ray's id of the node."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.launch.cluster import NAME, Cluster
@@ -48,6 +50,7 @@ class WorkerGroupRunner:
             return group.info
         self._stop_group()
         self._cluster.connect()
+        asked = monotonic()
         self._cluster.await_places(world_size, self._needs, self._wait_s)
         try:
             self._cluster.refuse_unplaceable(world_size, self._needs)
@@ -55,6 +58,7 @@ class WorkerGroupRunner:
             self._wait_s = 0.0  # once is enough: what is left of the study goes on without them
             raise
         self._cluster.await_free(world_size, self._needs, self._busy_wait_s)
+        waited_s = monotonic() - asked
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
@@ -66,7 +70,7 @@ class WorkerGroupRunner:
             storage=self._storage,
         )
         try:
-            return self._group.await_ready(self._still_fits)
+            return replace(self._group.await_ready(self._still_fits), waited_s=waited_s)
         except GroupLostError:
             self._group = None  # Ray may still try to start it; it must not be taken for a running one
             raise

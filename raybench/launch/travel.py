@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 import sysconfig
 from importlib import util
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import raybench
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
+from raybench.worker.frames import package_of
 
 
 def runtime_environment(workload: WorkloadSpec | None, working_dir: Path | None) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def _of_factory(workload: FactorySpec) -> Path | None:
         return None
     places = list(found.submodule_search_locations or [])
     path = Path(places[0] if places else found.origin or "").resolve()
-    return None if _is_installed(path) or not path.exists() else path
+    return None if package_of(str(path)) or not path.exists() else path
 
 
 def import_path() -> list[str]:
@@ -52,12 +54,10 @@ def import_path() -> list[str]:
 
 
 def own_code_path() -> list[str]:
-    """Of these the folders into which nothing was installed: where the driver looks for a factory first."""
-    return [path for path in import_path() if not _is_installed(Path(path))]
+    """Of these the folders before the standard library: those of the study's own code, and ``PYTHONPATH``.
 
-
-def _is_installed(path: Path) -> bool:
-    places = [
-        Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "scripts")
-    ]
-    return any(path.is_relative_to(place) for place in places)
+    Whatever was installed, for all, for one user or by a link to a checkout, comes after it.
+    """
+    standard = Path(sysconfig.get_path("stdlib")).resolve()
+    before = takewhile(lambda path: Path(path) != standard, import_path())
+    return [path for path in before if Path(path).exists()]  # a zip of the library would stand there too

@@ -79,20 +79,21 @@ class TuneRunner:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
 
-        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed, ``ClusterBusyError`` where
-        others use the places.
+        Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
         self._cluster.connect()
         self._cluster.refuse_unplaceable(world_size, self._needs)
-        if not self._trials:  # else some of the places are ours
-            self._cluster.await_free(world_size, self._needs, self._wait_s)
         if self._tuning is None or not self._tuning.is_alive():
             self._start_tune()
         return GroupInfo((), self._number + 1)
 
     def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
-        """Hand a trial to Tune, which begins it when its places are free."""
-        if not self._trials:  # nodes may have come or gone
+        """Hand a trial to Tune, which begins it when its places are free.
+
+        Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
+        """
+        if not self._trials:  # else some of the places are ours; nodes may have come or gone
+            self._cluster.await_free(request.config.world_size, self._needs, self._wait_s)
             self.places = Places(self._cluster.places(self._needs))
         self._number += 1
         submitted = Submitted(request, on_progress)

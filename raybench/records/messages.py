@@ -31,6 +31,7 @@ class GroupInfo:
 
     members: tuple[Member, ...]
     number: int
+    waited_s: float = 0.0  # before its start, for nodes that come back and places that others use
 
     def ranks_for(self, world_size: int, placement: Placement) -> tuple[int, ...]:
         """The ranks that stand for ``placement`` (pack, spread or ranks as they are), in order.

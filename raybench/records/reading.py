@@ -25,7 +25,7 @@ from raybench.records.lines import DamagedLineError, first_fault, record_of_line
 from raybench.records.packed_rounds import Packer
 from raybench.records.record import TrialRecord
 from raybench.records.whole_files import cannot
-from raybench.spec.load import load_study, read_toml
+from raybench.spec.load import header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received
@@ -35,6 +35,7 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
+MADE_OF = "made of "  # first words of the header of a study that is kept here
 PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
 
 Asked = Study | Sweep  # what a results directory answers
@@ -184,3 +185,15 @@ def foreign(path: Path) -> str | None:
     names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
     absent = [name for name in names if not (path / name).is_file()]
     return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
+
+
+def kept_header(typed: Path | None) -> str:
+    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
+    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
+
+
+def made_of(study_file: Path) -> Path:
+    """The file that was typed: of a study that a results directory keeps the one that it was made of."""
+    is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
+    first = next(iter(header(study_file)), "") if is_kept else ""
+    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else study_file.resolve()

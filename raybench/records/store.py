@@ -33,6 +33,7 @@ from raybench.records.reading import (
     Asked,
     StoredResults,
     foreign,
+    kept_header,
     refuse_foreign,
 )
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
@@ -46,7 +47,6 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
-from raybench.spec.load import kept_header
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 

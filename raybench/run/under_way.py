@@ -127,11 +127,11 @@ class UnderWay:
         served, asked = self._start_of.setdefault(group.number, None), _start_asked(request)
         if served is not None and asked is not None and served != asked:
             group, is_new = self._group.start(environment, least, anew=True), True
-        number = group.number
+        number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
         if is_new:
-            self._budget.started(self._budget.now_s - began_s)
+            self._budget.started(start_s)
         if group.members:  # else every trial has its own, which are not there yet
-            self._on_group(len(group.members), self._budget.now_s - began_s if is_new else 0.0)
+            self._on_group(len(group.members), start_s if is_new else 0.0)
         if asked is not None:
             self._start_of[number] = asked
 

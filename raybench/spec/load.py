@@ -17,7 +17,6 @@ from raybench.spec.toml import flat, received
 from raybench.spec.typed import DEEPEST, check_typed, home_path, parse_toml
 
 DEFAULT_STUDY = "default"
-MADE_OF = "made of "  # first words of the header of a study that a results directory keeps
 
 
 def studies_folder() -> Path | None:
@@ -175,17 +174,6 @@ def header(path: Path) -> list[str]:
             break
         lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
     return lines
-
-
-def made_of(path: Path) -> Path:
-    """The file that was typed: of a study that a results directory keeps the one that it was made of."""
-    first = next(iter(header(path)), "")
-    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else path.resolve()
-
-
-def kept_header(typed: Path | None) -> str:
-    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
-    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
 
 
 def question(path: Path) -> str:

@@ -26,19 +26,19 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     own, the innermost of all.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [place for place, frame in enumerate(frames) if not _package(frame.filename)]
+    own = [place for place, frame in enumerate(frames) if not package_of(frame.filename)]
     if not own:
         return tuple(_words(frame) for frame in reversed(frames[-MOST_FRAMES:]))
     lines = [_words(frames[place]) for place in reversed(own[-MOST_FRAMES:])]
     below = frames[own[-1] + 1 :]
     if below:
         number = f"{len(below)} frame{'s' if len(below) > 1 else ''}"
-        names = dict.fromkeys(_package(frame.filename) for frame in below)
+        names = dict.fromkeys(package_of(frame.filename) for frame in below)
         lines.append(printable(f"... {number} of {', '.join(names)} below it: {_place(below[-1])}"))
     return tuple(lines)
 
 
-def _package(filename: str) -> str:
+def package_of(filename: str) -> str:
     """Whose code a file is: a package's name, or Python's own; empty: the user's."""
     if filename.startswith("<"):  # made while it ran
         return PYTHON
@@ -46,9 +46,9 @@ def _package(filename: str) -> str:
     for folder in _PACKAGES:
         if folder in parts[:-1]:
             return parts[len(parts) - parts[::-1].index(folder)].removesuffix(".py")
-    if filename.startswith(_OWN_PACKAGE):
+    if Path(filename).is_relative_to(_OWN_PACKAGE):
         return "raybench"
-    return PYTHON if filename.startswith(_STANDARD_LIBRARY) else ""
+    return PYTHON if Path(filename).is_relative_to(_STANDARD_LIBRARY) else ""
 
 
 def _words(frame: traceback.FrameSummary) -> str:

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from raybench.commands.own_code import search_folders
 from raybench.launch.travel import import_path as import_path_of_driver
 from raybench.launch.travel import own_code_path, runtime_environment
 from raybench.machine.environment import capture
+from raybench.records.reading import made_of
 from raybench.records.store import ResultsDirectory
-from raybench.spec.load import load_study, made_of
+from raybench.spec.load import load_study
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.serve import merged_path
 from tests.conftest import ROOT
@@ -102,6 +104,18 @@ def test_the_kept_study_names_the_file_that_was_typed(tmp_path: Path, import_pat
     assert str(study.parent / "own_model.py") in travelling
 
 
+@pytest.mark.parametrize("name", ["own.toml", "study.toml"])
+@pytest.mark.parametrize("comment", ["made of two towers", "made of /home/me/elsewhere/base.toml"])
+def test_a_comment_of_the_users_own_is_no_header_of_raybenchs(
+    name: str, comment: str, tmp_path: Path, import_path: None
+) -> None:
+    study = own_study(tmp_path, tmp_path / "mark").rename(tmp_path / name)
+    study.write_text(f"# {comment}\n{study.read_text()}")
+    assert made_of(study) == study
+    search_folders(study)
+    assert sys.path[0] == str(tmp_path)
+
+
 def test_workers_take_the_module_that_the_driver_has_taken() -> None:
     """Ray puts the current folder first, and what travelled to a node before the driver's older copy."""
     driver = ["/home/me/study", "/home/me", "/venv/lib/python3.11/site-packages"]
@@ -112,11 +126,30 @@ def test_workers_take_the_module_that_the_driver_has_taken() -> None:
     assert merged_path([sent, *here], driver, own)[:2] == [sent, own[0]]
 
 
-def test_the_own_code_is_what_is_not_installed(tmp_path: Path, import_path: None) -> None:
-    sys.path.insert(0, str(tmp_path))
-    assert own_code_path()[0] == str(tmp_path)
-    assert not any("site-packages" in path for path in own_code_path())
-    assert any("site-packages" in path for path in import_path_of_driver())
+def test_what_is_installed_for_one_user_is_no_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the driver has it: pip --user, Debian's packages and linked checkouts after the standard library.
+
+    A worker takes its own before these, else it had other versions than the driver.
+    """
+    names = "study", "mine", ".local/lib/python3/site-packages", "lib/python3/dist-packages", "checkout"
+    study, mine, user, debian, checkout = (str(tmp_path / name) for name in names)
+    for folder in (study, mine, user, debian, checkout):
+        Path(folder).mkdir(parents=True)
+    standard = str(Path(sysconfig.get_path("stdlib")).resolve())
+    absent = str(tmp_path / "python3.zip")
+    monkeypatch.setattr(sys, "path", [study, mine, absent, standard, user, debian, checkout])
+    assert own_code_path() == [study, mine]
+    here = [standard, "/venv/lib/python3/site-packages"]
+    found = merged_path(here, import_path_of_driver(), own_code_path())
+    assert found[:4] == [study, mine, *here]
+    assert set(found[4:]) >= {user, debian, checkout}
+    for folder, travels in ((user, False), (debian, False), (mine, True), (checkout, True)):
+        name = f"module_in_{Path(folder).name.replace('-', '_')}"
+        (Path(folder) / f"{name}.py").touch()
+        travelling = runtime_environment(FactorySpec(factory=f"{name}:build"), None)["py_modules"]
+        assert (len(travelling) == 2) == travels
 
 
 def test_a_study_of_nobodys_code_names_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from raybench.commands import scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
+from raybench.commands.scaling_request import Options
 from raybench.machine.environment import capture
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
@@ -98,3 +99,44 @@ def test_a_dry_run_names_learning_rate_and_global_batch_of_what_would_run() -> N
     assert "2 devices, batch 32, global batch 64, learning rate 0.004" in trained
     factory = dry(workload={"factory": "my_model:build"})
     assert "learning rate 0.01, unless the factory has an optimizer of its own" in factory
+
+
+@pytest.mark.parametrize("begun_as", ["grid", "optuna"])
+def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
+    begun_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file asks for more suggestions than there are combinations: raybench measures them as a grid."""
+    spec = study(
+        knobs={"batch_size": [32, 64]},
+        search={"method": "optuna", "trials": 24},
+        resources={"device": "cpu"},
+    )
+    here, kept = capture(), list[str]()
+    cluster: Any = SimpleNamespace(
+        is_local=True,
+        await_places=lambda *_: None,
+        resources=lambda needs: Resources("cpu", 2, "a CPU"),
+        environments=lambda needs: [here],
+    )
+    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
+
+    def run(options: Options, plan: Plan, cluster: Any, store: ResultsDirectory, samples: None) -> int:
+        kept.append(store.study().search.method)
+        return 0 if plan.study == store.study() else 1
+
+    monkeypatch.setattr(scaling_run, "_run", run)
+
+    def typed(*, resume: bool) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        options = Options(output=tmp_path / "results", resume=resume)
+        assert scaling_run._planned(options, cluster, spec, None, console) == 0
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    if begun_as == "grid":
+        assert "measured as a grid" in typed(resume=False)
+    else:
+        asked = make_plan(spec, Resources("cpu", 2, "a CPU")).study
+        ResultsDirectory.create(tmp_path / "results", asked, here).close()
+    assert ("measured as a grid" in typed(resume=True)) == (begun_as == "grid")
+    assert set(kept) == {begun_as}

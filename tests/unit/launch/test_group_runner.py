@@ -105,3 +105,17 @@ def test_processes_in_which_a_profiler_stays_serve_no_further_trial(
         assert group is not None
         assert group.alive == alive
     assert runner.start(2, {}).number == (1 if served_on else 2)
+
+
+def test_a_group_tells_how_long_its_places_were_waited_for(
+    runner: WorkerGroupRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+
+    def wait(wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
+        now[0] += 30.0
+
+    monkeypatch.setattr(group_runner, "monotonic", lambda: now[0])
+    monkeypatch.setattr(CLUSTER, "await_free", wait)
+    assert runner.start(2, {}).waited_s == 30.0
+    assert runner.start(2, {}).waited_s == 0.0  # it runs already

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import raybench
-from raybench.errors import ClusterBusyError, RequestError
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.joining import core_output, refusal_words
-from raybench.launch.nodes import Node
+from raybench.launch.nodes import Answered, Node
 from raybench.launch.travel import runtime_environment
 from raybench.machine.resources import Resources, WorkerNeeds
 from raybench.run.asking import outcome_of
@@ -92,6 +93,8 @@ def busy_cluster(patch: pytest.MonkeyPatch, free_after_s: float) -> tuple[Joined
     """Two cores, one of them used by others until so long has passed; and what it tells."""
     cluster, clock, told = Joined(a_node(2, 0)), Clock(patch), list[str]()
     patch.setattr(cluster, "_tell", told.append)
+    answer = "raybench.launch.cluster.on_each_node"
+    patch.setattr(answer, lambda nodes, function: [Answered(node, "a name") for node in nodes])
     patch.setattr(cluster, "_free", lambda: [a_node(2 if clock.now >= 100 + free_after_s else 1, 0)])
     return cluster, told, clock
 
@@ -127,6 +130,37 @@ def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.Monke
     assert asked == [100.0]  # and not three times
     assert clock.now == pytest.approx(160, abs=1.1)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("listed_for_s", [3, 40])
+def test_a_node_that_is_lost_meanwhile_is_no_busy_cluster(
+    listed_for_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker's place is not given back, and Ray lists it longer than free places are waited for."""
+    (kept, lost), limit_s = (a_node(1, 0), a_node(1, 0, 2)), 20.0
+    cluster, clock, asked = Joined(kept, lost), Clock(monkeypatch), list[float]()
+    monkeypatch.setattr(cluster, "_alive", lambda: [kept, lost][: 2 if clock.now < 100 + listed_for_s else 1])
+    monkeypatch.setattr(cluster, "_free", lambda: [kept])
+
+    def ask(nodes: list[Node], function: Any) -> list[Answered[str]]:
+        clock.now = 100 + listed_for_s  # by then Ray has given it up, and with it what was asked
+        return [Answered(node, error="gone" if node is lost else None) for node in nodes]
+
+    monkeypatch.setattr("raybench.launch.cluster.on_each_node", ask)
+
+    def start() -> None:
+        asked.append(clock.now)
+        cluster.refuse_unplaceable(2, WorkerNeeds("cpu", 1))
+        cluster.await_free(2, WorkerNeeds("cpu", 1), limit_s)
+
+    with pytest.raises(GroupLostError, match="nodes are gone: ") as told:
+        start()
+    assert not isinstance(told.value, ClusterBusyError)
+    clock.now = 100
+    with pytest.raises(NoRoomError) as refused:  # asked again, and the study goes on where it fits
+        outcome_of(start, lambda: pytest.fail("no group"))
+    assert refused.value.places == 1
+    assert asked == [100.0, 100.0, 100.0 + listed_for_s]
 
 
 def test_waiting_has_an_end() -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray.tune")
 
 from raybench.analysis.estimates.efficiency import scaling
-from raybench.errors import GroupLostError
+from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner
 from raybench.launch.cluster import Cluster
 from raybench.launch.places import Places
@@ -47,9 +47,20 @@ class Tuning:
         return self.alive
 
 
+def await_seven(wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
+    """Of eight places others use one."""
+    if wanted > 7:
+        raise ClusterBusyError("the cluster was busy")
+
+
 @pytest.fixture
 def runner(tmp_path: Path, clock: Clock) -> TuneRunner:
-    cluster: Any = SimpleNamespace(connect=lambda: None, places=lambda needs: {"a": 4, "b": 4})
+    cluster: Any = SimpleNamespace(
+        connect=lambda: None,
+        places=lambda needs: {"a": 4, "b": 4},
+        refuse_unplaceable=lambda world_size, needs: None,
+        await_free=await_seven,
+    )
     runner = TuneRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
     runner.places = Places({"a": 4, "b": 4})
     runner._tuning = cast(Any, Tuning())
@@ -130,6 +141,16 @@ def test_a_trial_that_keeps_no_deadline_is_ended(
 def test_steps_have_nodes_of_their_own_and_trainings_share_them(runner: TuneRunner) -> None:
     assert (runner.capacity("steps", 2), runner.capacity("training", 2)) == (2, 4)
     assert (runner.capacity("probe", 8), runner.capacity("training", 8)) == (1, 1)
+
+
+def test_a_trial_waits_for_its_own_places_and_not_for_the_largest_groups(runner: TuneRunner) -> None:
+    for size in (4, 7):
+        runner.start(8, {})  # of all world sizes the largest
+        runner.submit(request(world_size=size), lambda progress: None)
+        runner._trials.clear()  # it has ended
+    runner.start(8, {})
+    with pytest.raises(ClusterBusyError):
+        runner.submit(request(world_size=8), lambda progress: None)
 
 
 def test_what_tune_shows_of_a_trial() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from raybench.report.answer import answer_of
 from raybench.report.method import method_words
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise, StepCosts
-from tests.unit.runs import ClockRunner, Failing, MemoryStore, run
+from tests.unit.runs import ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 GRID = {"method": "grid"}
@@ -232,3 +233,25 @@ def test_a_winner_that_needs_other_processes_is_confirmed_by_starts(share: float
     assert found.gain.verdict is verdict
     assert found.gain.gain.low < share < found.gain.gain.high
     assert ("measured apart" in answer_of(results)) is (verdict is Verdict.BETTER)
+
+
+def test_what_a_start_takes_is_told_without_the_wait_for_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(ClockRunner):
+        """Groups start in 10 s, once others have given back the places 30 s later."""
+
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            before = self.num_starts
+            group = super().start(world_size, environment, anew=anew)
+            if self.num_starts == before:
+                return group
+            self.now += 40.0
+            return replace(group, waited_s=30.0)
+
+    class Told(Watched):
+        def group(self, num_workers: int, seconds: float | None) -> None:
+            told.append(seconds)
+
+    told = list[float | None]()
+    session, _, _ = run(planned(2), Busy(monkeypatch), watcher=Told())
+    assert [seconds for seconds in told if seconds] == pytest.approx([10.0, 10.0])
+    assert session.budget.start_s == pytest.approx(10.0)

@@ -10,8 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
+import raybench
 from raybench.worker.failures import AgreedFailure, RankFailure
-from raybench.worker.frames import LONGEST_FRAME, MOST_FRAMES, frames_of
+from raybench.worker.frames import LONGEST_FRAME, MOST_FRAMES, frames_of, package_of
 
 CODE = """
 import json
@@ -98,3 +99,9 @@ def test_an_agreed_failure_has_the_frames_of_the_rank_that_it_names(model: Modul
     failures = [RankFailure.of(error, rank) for rank, error in enumerate(errors)]
     assert AgreedFailure(failures[:1]).frames == frames_of(errors[0])
     assert AgreedFailure(failures).frames == ()  # that of memory, which was never raised here
+
+
+def test_a_module_beside_the_package_is_the_users_own() -> None:
+    package = Path(raybench.__file__).parent
+    assert package_of(str(package / "study.py")) == "raybench"
+    assert package_of(f"{package}_models/mine.py") == ""
