@@ -84,7 +84,8 @@ class Session:
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
-    _looked_at_others: bool = False  # whether the first failure was held against other settings
+    _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
+    _looked_at_others: bool = False  # whether it was held against other settings
 
     def __post_init__(self) -> None:
         self._under_way = UnderWay(
@@ -200,20 +201,32 @@ class Session:
             # without the start of its processes
             self.budget.took(request, outcome.wall_time_s, record.steps, self.plan.study.measure.max_seconds)
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
-        if record.state == "crashed" and not self.num_under_way:
-            self._end_if_hopeless(record)
+        self._end_if_hopeless(record)
         return record
 
     def _end_if_hopeless(self, record: TrialRecord) -> None:
-        """Raise ``HopelessError`` where nothing has completed and all other settings fail as ``record``."""
-        if self._looked_at_others or any(each.state == "complete" for each in self.store.latest().values()):
+        """Raise ``HopelessError`` where nothing has completed and all other settings fail as the first crash.
+
+        Once nothing is under way: what began beside it may complete yet; no more begins until it is known.
+        """
+        if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
             return
-        self._looked_at_others = True
-        elsewhere = fails_elsewhere(self.plan, record, self._under_way.aside)
+        known = self.store.latest().values()
+        if any(each.state == "complete" for each in known):  # from now on every failure is its own
+            self._looked_at_others, self._first_crash = True, None
+            return
+        crash = self._first_crash = self._first_crash or record
+        if self.num_under_way:
+            return
+        self._looked_at_others, self._first_crash = True, None
+        elsewhere = fails_elsewhere(self.plan, crash, self._under_way.aside)
         if elsewhere:
-            reason = f"{record.reason} (whatever the setting: on one device alone too, with {elsewhere})"
-            self.store.append(record.model_copy(update={"reason": reason}))
-            raise HopelessError("no more was asked: the first trial failed, and would whatever the setting")
+            reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
+            self.store.append(crash.model_copy(update={"reason": reason}))
+            first = "trial" if len(known) == 1 else f"{len(known)} trials"
+            raise HopelessError(
+                f"no more was asked: the first {first} failed, and would whatever the setting"
+            )
 
     @contextmanager
     def as_far_as_it_fits(self, what: str) -> Iterator[None]:
@@ -237,8 +250,9 @@ class Session:
                 self._leave_out(trial_words(self.study, request), lost)
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside the trials under way."""
-        return self._under_way.has_room(request)
+        """Whether ``request`` may begin beside the trials under way; see ``_end_if_hopeless``."""
+        is_in_doubt = self._first_crash is not None and self.num_under_way > 0
+        return not is_in_doubt and self._under_way.has_room(request)
 
     def make_room(self, request: StudyRequest) -> None:
         """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""

@@ -75,6 +75,26 @@ def test_a_bug_costs_one_trial(search: dict[str, object]) -> None:
     assert executed.notes == ["no more was asked: the first trial failed, and would whatever the setting"]
 
 
+@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
+def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, object]) -> None:
+    runner = Crashing(bug, capacity=3)
+    executed, store, _ = run(planned(search=search), runner)
+    assert [each.kind for each in runner.requests] == ["steps"] * 3 + ["probe"] * 2
+    assert len(store.latest()) == 3
+    assert executed.notes == ["no more was asked: the first 3 trials failed, and would whatever the setting"]
+
+
+@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
+def test_side_by_side_a_failure_among_others_is_its_own(search: dict[str, object]) -> None:
+    runner = Crashing(
+        lambda request: bug(request) if request.config.setting.precision == "bf16" else None, capacity=3
+    )
+    executed, store, _ = run(planned(search=search), runner)
+    assert {r.config.setting.precision for r in store.records if r.state == "complete"} == {"fp32"}
+    assert runner.most_at_once == 3
+    assert not any("no more was asked" in note for note in executed.notes)
+
+
 def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
     plan = planned()
     _, store, _ = run(plan, Crashing(bug))
