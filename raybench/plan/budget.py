@@ -178,8 +178,15 @@ class Budget:
         """Of the time that it is expected to take, without which a trial says nothing."""
         if request.measure.steps is not None or not expected_s:  # a fixed number of rounds cannot be cut
             return 1.0
-        rounds_s = max((seen.least_rounds_s for seen in self._seen[-1:]), default=LEAST_ROUNDS_S)
+        rounds_s = self._least_rounds_s(request)
         return min(self._beside_share + rounds_s / expected_s, 1.0)
+
+    def _least_rounds_s(self, request: StepsRequest) -> float:
+        """As the last trial of the same settings showed; a slow setting says nothing of a fast one."""
+        alone, settings = request.config.world_size == 1, set(request.settings)
+        alike = (seen for seen in reversed(self._seen) if seen.alone == alone)
+        same = (seen.least_rounds_s for seen in alike if settings.intersection(seen.settings))
+        return next(same, LEAST_ROUNDS_S)
 
     def _searched(self, settings: Sequence[Setting]) -> float | None:
         """Mean seconds of the search's trials of ``settings``, or of all of them; None without any."""
