@@ -199,7 +199,8 @@ class Session:
             self.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
             # without the start of its processes
-            self.budget.took(request, outcome.wall_time_s, record.steps, self.plan.study.measure.max_seconds)
+            longest_s = self.plan.study.measure.max_seconds
+            self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         self._end_if_hopeless(record)
         return record
