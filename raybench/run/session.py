@@ -149,10 +149,12 @@ class Session:
                 continue
             steps = self.store.latest()[request.trial_id].steps
             if steps is not None and not steps.profile and "profile" not in steps.missing:
-                self.notes.append(
+                note = (
                     f"no profile of trial {request.trial_id} ({trial_words(self.study, request)}): it was "
                     "measured before one was asked for, and nothing is measured twice"
                 )
+                if note not in self.notes:
+                    self.notes.append(note)
 
     @property
     def num_under_way(self) -> int:
