@@ -51,6 +51,7 @@ class Store(Protocol):
 class Watcher(Protocol):
     """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
 
+    ``trial``: it begins, ``beside`` so many under way; of one that finds no workers nothing more is told.
     ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
     a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
     (0: it ran already).
@@ -58,7 +59,7 @@ class Watcher(Protocol):
 
     def stage(self, text: str) -> None: ...  # noqa: D102
     def trial(  # noqa: D102
-        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
     def progress(self, progress: Progress) -> None: ...  # noqa: D102
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
@@ -179,7 +180,7 @@ class Session:
         signals.check()
         self._retried.add(request.trial_id)
         left_s = self.expected_s(request, trials=total - done) if total else None
-        self.watcher.trial(request, done=done, total=total, left_s=left_s)
+        self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=self.num_under_way)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._under_way.begin(trial, started, self._progress(request))
 
