@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -261,6 +261,11 @@ class Session:
     def make_room(self, request: StudyRequest) -> None:
         """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""
         while not self.has_room(request):
+            self._hear()
+
+    def wait_while(self, waits: Callable[[Sequence[StudyRequest]], bool]) -> None:
+        """Wait for trials under way while ``waits`` says so of them. Raises as ``measure``."""
+        while waits(self._under_way.requests):
             self._hear()
 
     def finish(self) -> None:
