@@ -43,8 +43,9 @@ class Profiled:
 
 
 def profiled(results: MeasuredStudy) -> tuple[Profiled, ...]:
-    """Every measured trial of which a profile was asked."""
-    return tuple(_profiled(results, record) for record in results.measured if _was_asked(record))
+    """Every complete trial of which a profile was asked; one that was measured again keeps its own."""
+    asked = (record for record in results.records if record.steps is not None and _was_asked(record))
+    return tuple(_profiled(results, record) for record in asked)
 
 
 def _was_asked(record: TrialRecord) -> bool:
@@ -54,7 +55,7 @@ def _was_asked(record: TrialRecord) -> bool:
 
 def _profiled(results: MeasuredStudy, record: TrialRecord) -> Profiled:
     steps = record.steps
-    assert steps is not None  # it is measured
+    assert steps is not None  # it is complete
     beside = {name: steps.missing[name] for name in ("profile", "memory_snapshot") if name in steps.missing}
     return Profiled(
         record,
@@ -66,9 +67,9 @@ def _profiled(results: MeasuredStudy, record: TrialRecord) -> Profiled:
 
 
 def _waterfall(results: MeasuredStudy, record: TrialRecord) -> Waterfall | None:
-    """Of the trial; a confirmation measures no parts, then of the curve's trial of the same setting."""
+    """Of the trial; where it has no parts (a confirmation) or was replaced, its setting's on the curve."""
     alike = [other for other in results.measured if other.config == record.config]
-    found = (results.waterfalls[each.trial_id] for each in (record, *alike))
+    found = (results.waterfalls.get(each.trial_id) for each in (record, *alike))
     return next((each for each in found if each and each.parts.exposed_communication), None)
 
 

@@ -28,7 +28,9 @@ class StudyGauges:
         """Nothing is known yet of how much there is to do."""
         self._progress(0, None, None)
 
-    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(
+        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
+    ) -> None:
         """How far the stage is."""
         self._progress(done, total, left_s)
 

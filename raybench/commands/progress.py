@@ -24,7 +24,6 @@ class StudyProgress:
     def __init__(self, study: Study, display: Display) -> None:
         self._study, self._display = study, display
         self._said_what_if = False
-        self._num_under_way = 0
         self._training: str | None = None  # the training under way whose epochs have no line above them yet
         self._has_epochs = False  # lines of the training under way stand there
         self._so_far = ""  # of the training under way
@@ -33,11 +32,12 @@ class StudyProgress:
         """What the study is at."""
         self._display.stage(text)
 
-    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
-        """A trial begins."""
+    def trial(
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
+    ) -> None:
+        """A trial begins, beside so many others."""
         words = trial_words(self._study, request)
-        self._num_under_way += 1
-        self._training = words if request.kind == "training" and self._num_under_way == 1 else None
+        self._training = words if request.kind == "training" and not beside else None
         self._has_epochs, self._so_far = False, ""
         self._display.trial(words, done=done, total=total, left_s=left_s)
 
@@ -74,7 +74,6 @@ class StudyProgress:
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
         request = record.study_request
-        self._num_under_way -= 1
         if self._has_epochs:
             self._display.line(f"    {_trained_words(record)}")
             self._has_epochs = False

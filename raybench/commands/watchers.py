@@ -20,10 +20,12 @@ class Watchers:
         for each in self._watchers:
             each.stage(text)
 
-    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
+    ) -> None:
         """A trial begins."""
         for each in self._watchers:
-            each.trial(request, done=done, total=total, left_s=left_s)
+            each.trial(request, done=done, total=total, left_s=left_s, beside=beside)
 
     def progress(self, progress: Progress) -> None:
         """The trial's phase."""

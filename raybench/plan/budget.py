@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -46,6 +47,7 @@ class _Seen:
     settings: tuple[Setting, ...]
     seconds: float
     beside_s: float  # of these: not of its rounds
+    is_first: bool  # of its worker group: what is kept or compiled for all of them it has made
     least_rounds_s: float  # its rounds can hardly be shorter
 
 
@@ -56,6 +58,7 @@ class Budget:
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done; None: no limit
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     _seen: list[_Seen] = field(default_factory=list)
+    _groups: set[int] = field(default_factory=set)  # worker groups of which a trial was seen
     _starts_s: list[float] = field(default_factory=list)
     _processes_s: list[float] = field(default_factory=list)
 
@@ -96,8 +99,10 @@ class Budget:
         """Learn how long a trial took beside its own time, to start and end its processes."""
         self._processes_s.append(seconds)
 
-    def took(self, request: StepsRequest, wall_time_s: float, steps: StepsResult, max_seconds: float) -> None:
-        """Learn how long a complete trial took, as if its rounds had had ``max_seconds``, all their time."""
+    def took(
+        self, request: StepsRequest, wall_time_s: float, steps: StepsResult, max_seconds: float, group: int
+    ) -> None:
+        """Learn how long a complete trial of ``group`` took, as if its rounds had had ``max_seconds``."""
         was_cut = steps.stopped_by == "max_seconds"
         seconds = wall_time_s + (max_seconds - request.measure.max_seconds if was_cut else 0.0)
         beside_s = max(wall_time_s - steps.measure_s, 0.0)
@@ -106,7 +111,9 @@ class Budget:
         least_s = LEAST_MEASURED * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
         if request.role == "search" and "local" in request.variants:
             seconds, beside_s = seconds / COST_OF_PREDICTING, beside_s / COST_OF_PREDICTING
-        self._seen.append(_Seen(request.role, alone, request.settings, seconds, beside_s, least_s))
+        is_first = group not in self._groups
+        self._groups.add(group)
+        self._seen.append(_Seen(request.role, alone, request.settings, seconds, beside_s, is_first, least_s))
 
     def cost(
         self, role: StepsRole, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
@@ -169,17 +176,25 @@ class Budget:
 
     @property
     def _beside_share(self) -> float:
-        """Of a trial's time, what is not of its rounds."""
+        """Of a trial's time, what is not of its rounds; without what a group's first trial takes longer."""
         if not self._seen:
             return 1 - ROUNDS_SHARE
-        return fmean(min(seen.beside_s / seen.seconds, MOST_BESIDE) for seen in self._seen)
+        most_s = max((seen.beside_s for seen in self._seen if not seen.is_first), default=math.inf)
+        return fmean(min(_beside_share(seen, most_s), MOST_BESIDE) for seen in self._seen)
 
     def _least_share(self, request: StepsRequest, expected_s: float) -> float:
         """Of the time that it is expected to take, without which a trial says nothing."""
         if request.measure.steps is not None or not expected_s:  # a fixed number of rounds cannot be cut
             return 1.0
-        rounds_s = max((seen.least_rounds_s for seen in self._seen[-1:]), default=LEAST_ROUNDS_S)
+        rounds_s = self._least_rounds_s(request)
         return min(self._beside_share + rounds_s / expected_s, 1.0)
+
+    def _least_rounds_s(self, request: StepsRequest) -> float:
+        """As the last trial of the same settings showed; a slow setting says nothing of a fast one."""
+        alone, settings = request.config.world_size == 1, set(request.settings)
+        alike = (seen for seen in reversed(self._seen) if seen.alone == alone)
+        same = (seen.least_rounds_s for seen in alike if settings.intersection(seen.settings))
+        return next(same, LEAST_ROUNDS_S)
 
     def _searched(self, settings: Sequence[Setting]) -> float | None:
         """Mean seconds of the search's trials of ``settings``, or of all of them; None without any."""
@@ -207,3 +222,9 @@ class Budget:
             return 0.0
         epochs, samples = request.training.epochs, self.epoch_samples
         return min(epochs_time(each, epochs * samples, epochs).value for each in stepped)
+
+
+def _beside_share(seen: _Seen, most_s: float) -> float:
+    """Of the trial's time, what is not of its rounds, had it been ``most_s`` at most."""
+    longer_s = max(seen.beside_s - most_s, 0.0)
+    return (seen.beside_s - longer_s) / (seen.seconds - longer_s)

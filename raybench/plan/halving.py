@@ -2,17 +2,18 @@
 
 L. Li et al. (2020), "A system for massively parallel hyperparameter tuning", in the form that stops: of those
 that have come to a rung, one of ``reduction_factor`` goes on, the others never do. What a training must
-reach is settled when it begins, by those that have ended: of those beside it nothing is known.
+reach is settled when it begins, by those that have ended: of those beside it nothing is known. So one that
+may be stopped waits until there is one to hold it against, which as a rule is the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from raybench.analysis.trained_run import POINTS
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrainingRequest
+from raybench.records.requests import Configuration, StudyRequest, TrainingRequest
 from raybench.records.trainings import Rung
 
 
@@ -21,10 +22,34 @@ def with_rungs(plan: Plan, request: TrainingRequest, records: Sequence[TrialReco
 
     That is so of whatever is trained without having been measured: the default, and an ablation's changes.
     """
-    fixed = {each.trial_id for each in plan.training()}
-    if request.trial_id in fixed or not request.training.rung_epochs:
+    if not _may_be_stopped(plan, request):
         return request
     return request.model_copy(update={"rungs": tuple(_rungs(request, records))})
+
+
+def waits_for_a_peer(
+    plan: Plan, request: TrainingRequest, records: Sequence[TrialRecord], under_way: Iterable[StudyRequest]
+) -> bool:
+    """Whether nothing has ended that ``request`` may be held against, but will of what is under way."""
+    if not _may_be_stopped(plan, request) or any(_is_peer(request, each) for each in records):
+        return False
+    asked = (each.config for each in under_way if each.kind == "training")
+    return any(_are_compared(request.config, config) for config in asked)
+
+
+def _may_be_stopped(plan: Plan, request: TrainingRequest) -> bool:
+    fixed = {each.trial_id for each in plan.training()}
+    return request.trial_id not in fixed and bool(request.training.rung_epochs)
+
+
+def _is_peer(request: TrainingRequest, record: TrialRecord) -> bool:
+    """Whether the record is of another training that ``request`` is held against."""
+    trained = record.training is not None and record.trial_id != request.trial_id
+    return trained and _are_compared(request.config, record.config)
+
+
+def _are_compared(one: Configuration, other: Configuration) -> bool:
+    return (one.world_size, one.seed) == (other.world_size, other.seed)
 
 
 def _rungs(request: TrainingRequest, records: Sequence[TrialRecord]) -> Iterator[Rung]:
@@ -32,13 +57,11 @@ def _rungs(request: TrainingRequest, records: Sequence[TrialRecord]) -> Iterator
 
     Settings are compared with one seed, on equally many devices; what is within the tolerance is the same.
     """
-    spec, config = request.training, request.config
+    spec = request.training
     peers = [
         record.training.epochs
         for record in records
-        if record.training is not None
-        and record.trial_id != request.trial_id
-        and (record.config.world_size, record.config.seed) == (config.world_size, config.seed)
+        if record.training is not None and _is_peer(request, record)
     ]
     for number in spec.rung_epochs:
         reached = [epoch for epochs in peers for epoch in epochs if epoch.epoch == number]

@@ -20,10 +20,10 @@ MOST_AT_ONCE = 4  # settings, those furthest apart
 def measure_again(session: Session) -> bool:
     """Trials of the curve whose setting has measurements that disagree; whether any was measured.
 
-    Until another measurement bears the one that speaks for the setting out. Not where the curve is measured
-    in several starts, as what these differ by is in its intervals, nor with more workers than cores. It
-    answers no question of the study by itself, so it is not named where there is no time for it: the report
-    names what disagrees.
+    Until another measurement bears the one that speaks for the setting out. The last one speaks, so none gets
+    less time than the one before it. Not where the curve is measured in several starts, as what these differ
+    by is in its intervals, nor with more workers than cores. It answers no question of the study by itself,
+    so it is not named where there is no time for it: the report names what disagrees.
     """
     if session.plan.study.measure.starts > 1 or session.plan.oversubscribed:
         return False
@@ -34,29 +34,29 @@ def measure_again(session: Session) -> bool:
             break
         number = f"{len(requests)} trial" + ("s" if len(requests) > 1 else "")
         session.watcher.stage(f"Measuring {number} again: measurements of the same setting disagree")
-        for done, (request, suggestion) in enumerate(requests):
+        for done, (request, record) in enumerate(requests):
             fixed_s = session.training_reserve_s() + session.start_cost_s(request)
             in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
-            if in_time is None:
+            if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
             with session.as_far_as_it_fits(f"{trial_words(session.study, request)}, again"):
-                session.measure(Trial(in_time, suggestion), done=done, total=len(requests))
+                session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
     return measured
 
 
-def _requests(session: Session) -> list[tuple[StepsRequest, int | None]]:
-    """What to measure again, each once, and of which suggestion it is."""
+def _requests(session: Session) -> list[tuple[StepsRequest, TrialRecord]]:
+    """What to measure again, each once, and the record of the time before."""
     every = disagreements(measured_study(session.study, session.records()))
     apart = [each for each in every if not each.is_settled]
-    found: dict[str, tuple[StepsRequest, int | None]] = {}
+    found: dict[str, tuple[StepsRequest, TrialRecord]] = {}
     for each in apart[:MOST_AT_ONCE]:
         record = _to_repeat(each)
         if record is None or times_before(record) >= MOST_AGAIN:
             continue
         request = session.plan.again(record, times_before(record) + 1)
         if session.is_open(request):
-            found.setdefault(request.trial_id, (request, record.suggestion))
+            found.setdefault(request.trial_id, (request, record))
     return list(found.values())
 
 
@@ -68,6 +68,12 @@ def _to_repeat(apart: Disagreement) -> TrialRecord | None:
     curve = [each for each in own if each.request.role == "scaling"]
     last = [each for each in curve if not any(_is_later(other, each) for other in curve)]
     return min(last, key=lambda each: (times_before(each), each.config.world_size), default=None)
+
+
+def _rounds_s(record: TrialRecord) -> float:
+    """The most seconds that the rounds of a trial of steps were given."""
+    assert record.request.kind == "steps"
+    return record.request.measure.max_seconds
 
 
 def _is_later(one: TrialRecord, other: TrialRecord) -> bool:

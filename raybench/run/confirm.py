@@ -10,18 +10,27 @@ from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
 
+OTHER_PROCESSES = (
+    "the best suggestion differs in process knobs, which need other processes: its curve stands "
+    "against the default's, not interleaved; more starts (measure.starts) make that exact"
+)
+
 
 def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
-    """Every winner that is not the default, in the same rounds as the default."""
+    """Every winner that is not the default, in the same rounds as the default.
+
+    What an earlier call said of it is said anew, as far as it still holds.
+    """
+    session.not_reached[:] = [each for each in session.not_reached if each != CONFIRMATION]
+    said = (OTHER_PROCESSES, CONFIRMATION)
+    session.notes[:] = [note for note in session.notes if not any(each in note for each in said)]
     plan, default = session.plan, session.plan.default()
     for winner in winners:
         if choice.is_default(session.study, winner.config):
             continue
         if winner.config.environment != default.environment:
-            session.notes.append(
-                "the best suggestion differs in process knobs, which need other processes: its curve stands "
-                "against the default's, not interleaved; more starts (measure.starts) make that exact"
-            )
+            if OTHER_PROCESSES not in session.notes:
+                session.notes.append(OTHER_PROCESSES)
             continue
         request = plan.confirmation(plan.suggestion_of(winner), default)
         if winner.request.role == "scaling":  # its curve was measured before it was chosen

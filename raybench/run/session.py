@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -51,6 +51,7 @@ class Store(Protocol):
 class Watcher(Protocol):
     """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
 
+    ``trial``: it begins, ``beside`` so many under way; of one that finds no workers nothing more is told.
     ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
     a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
     (0: it ran already).
@@ -58,7 +59,7 @@ class Watcher(Protocol):
 
     def stage(self, text: str) -> None: ...  # noqa: D102
     def trial(  # noqa: D102
-        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None
+        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
     def progress(self, progress: Progress) -> None: ...  # noqa: D102
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
@@ -84,7 +85,8 @@ class Session:
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
-    _looked_at_others: bool = False  # whether the first failure was held against other settings
+    _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
+    _looked_at_others: bool = False  # whether it was held against other settings
 
     def __post_init__(self) -> None:
         self._under_way = UnderWay(
@@ -148,10 +150,12 @@ class Session:
                 continue
             steps = self.store.latest()[request.trial_id].steps
             if steps is not None and not steps.profile and "profile" not in steps.missing:
-                self.notes.append(
+                note = (
                     f"no profile of trial {request.trial_id} ({trial_words(self.study, request)}): it was "
                     "measured before one was asked for, and nothing is measured twice"
                 )
+                if note not in self.notes:
+                    self.notes.append(note)
 
     @property
     def num_under_way(self) -> int:
@@ -176,7 +180,7 @@ class Session:
         signals.check()
         self._retried.add(request.trial_id)
         left_s = self.expected_s(request, trials=total - done) if total else None
-        self.watcher.trial(request, done=done, total=total, left_s=left_s)
+        self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=self.num_under_way)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._under_way.begin(trial, started, self._progress(request))
 
@@ -198,22 +202,35 @@ class Session:
             self.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
             # without the start of its processes
-            self.budget.took(request, outcome.wall_time_s, record.steps, self.plan.study.measure.max_seconds)
+            longest_s = self.plan.study.measure.max_seconds
+            self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
-        if record.state == "crashed" and not self.num_under_way:
-            self._end_if_hopeless(record)
+        self._end_if_hopeless(record)
         return record
 
     def _end_if_hopeless(self, record: TrialRecord) -> None:
-        """Raise ``HopelessError`` where nothing has completed and all other settings fail as ``record``."""
-        if self._looked_at_others or any(each.state == "complete" for each in self.store.latest().values()):
+        """Raise ``HopelessError`` where nothing has completed and all other settings fail as the first crash.
+
+        Once nothing is under way: what began beside it may complete yet; no more begins until it is known.
+        """
+        if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
             return
-        self._looked_at_others = True
-        elsewhere = fails_elsewhere(self.plan, record, self._under_way.aside)
+        known = self.store.latest().values()
+        if any(each.state == "complete" for each in known):  # from now on every failure is its own
+            self._looked_at_others, self._first_crash = True, None
+            return
+        crash = self._first_crash = self._first_crash or record
+        if self.num_under_way:
+            return
+        self._looked_at_others, self._first_crash = True, None
+        elsewhere = fails_elsewhere(self.plan, crash, self._under_way.aside)
         if elsewhere:
-            reason = f"{record.reason} (whatever the setting: on one device alone too, with {elsewhere})"
-            self.store.append(record.model_copy(update={"reason": reason}))
-            raise HopelessError("no more was asked: the first trial failed, and would whatever the setting")
+            reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
+            self.store.append(crash.model_copy(update={"reason": reason}))
+            first = "trial" if len(known) == 1 else f"{len(known)} trials"
+            raise HopelessError(
+                f"no more was asked: the first {first} failed, and would whatever the setting"
+            )
 
     @contextmanager
     def as_far_as_it_fits(self, what: str) -> Iterator[None]:
@@ -237,12 +254,18 @@ class Session:
                 self._leave_out(trial_words(self.study, request), lost)
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside the trials under way."""
-        return self._under_way.has_room(request)
+        """Whether ``request`` may begin beside the trials under way; see ``_end_if_hopeless``."""
+        is_in_doubt = self._first_crash is not None and self.num_under_way > 0
+        return not is_in_doubt and self._under_way.has_room(request)
 
     def make_room(self, request: StudyRequest) -> None:
         """Wait for trials under way until ``request`` may begin. Raises as ``measure``."""
         while not self.has_room(request):
+            self._hear()
+
+    def wait_while(self, waits: Callable[[Sequence[StudyRequest]], bool]) -> None:
+        """Wait for trials under way while ``waits`` says so of them. Raises as ``measure``."""
+        while waits(self._under_way.requests):
             self._hear()
 
     def finish(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from raybench.analysis.labels import late_words, trial_words
-from raybench.plan.halving import with_rungs
+from raybench.plan.halving import waits_for_a_peer, with_rungs
 from raybench.plan.trials import Trial
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import StudyRequest, TrainingRequest
 from raybench.run.session import Session
 
 
@@ -19,6 +22,7 @@ def train(session: Session) -> None:
         if not session.is_open(request):
             continue
         session.make_room(request)
+        session.wait_while(partial(_waits, session, request))
         if request not in session.plan.training(session.records()):
             continue  # its setting was stopped meanwhile: it gets no further seed
         if not session.budget.has(session.training_cost_s(request)):
@@ -36,3 +40,7 @@ def train(session: Session) -> None:
         )
     if late:
         session.not_reached.append(late_words(late, len(requests), "trainings"))
+
+
+def _waits(session: Session, request: TrainingRequest, under_way: Sequence[StudyRequest]) -> bool:
+    return waits_for_a_peer(session.plan, request, session.records(), under_way)

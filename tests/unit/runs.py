@@ -48,7 +48,9 @@ class Watched:
     def stage(self, text: str) -> None:
         self.stages.append(text)
 
-    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(
+        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
+    ) -> None:
         self.trials.append((request, done, total, left_s))
 
     def progress(self, progress: Progress) -> None:

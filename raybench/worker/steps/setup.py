@@ -79,12 +79,12 @@ class TrialModels:
         return compiling.num_compiled() if self.compiles else 0
 
     def set_up(self, first_step: Callable[[StrategyModels], None]) -> float:
-        """Make the models; the seconds that ``first_step`` of the bare one took, on this rank alone.
+        """Make the models; the seconds that ``first_step`` of the bare one took, as the leader lived it.
 
         What fails here, on whichever rank, is agreed on before the first collective. A workload that the
         leader has not stepped yet it steps while the others sleep: what fails whoever runs it costs the time
         and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
-        the trial goes on.
+        the trial goes on. Where the leader went first it lived its own step, then the longest of the others.
         """
         workload, stepped = self._config.workload.model_dump_json(), self._cache.stepped
         goes_first = self._team.leads and workload not in stepped
@@ -98,7 +98,10 @@ class TrialModels:
         reasons = [reason for reason in self._team.gather(tried.too_large) if reason] if sharded else []
         if reasons:
             self.too_large = f"the model does not fit on one device: {reasons[0]}"
-        return tried.stepped_s
+        others_s: list[float] = self._team.gather(tried.stepped_s)
+        own_s = others_s.pop(self._team.rank)
+        longest_s = max(others_s, default=0.0)
+        return own_s + longest_s if goes_first else max(own_s, longest_s)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""

@@ -12,12 +12,16 @@ from rich.console import Console
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
-from raybench.records.messages import Progress
+from raybench.errors import NoRoomError
+from raybench.plan.trials import Trial
+from raybench.records.messages import GroupInfo, Progress
 from raybench.records.record import TrialRecord
 from raybench.report.wording import percent
+from raybench.run.session import Session
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
-from raybench.testing import FakeLearning, Noise
+from raybench.testing import FakeLearning, FakeRunner, Noise
+from tests.unit.runs import MemoryStore
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     asked,
@@ -229,3 +233,30 @@ def test_epochs_stand_below_their_training_with_accuracy_and_time_left() -> None
     assert re.fullmatch(r"    epoch 1/2, test accuracy [\d.]+%, 12.3 s, about 12 s left", first)
     assert re.fullmatch(r"    epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
     assert re.fullmatch(rf"    done, [\d.e+]+ s for {len(epochs)} epochs", done)
+
+
+def test_the_epochs_after_a_trial_that_found_no_workers_stand_below_their_training() -> None:
+    """Nodes are lost before the first training begins: it is not under way beside the second."""
+    plan, _ = trained_study(FakeLearning())
+
+    class Losing(FakeRunner):
+        num_refused = 0
+
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            if world_size > 1 and self.num_refused < 2:
+                self.num_refused += 1
+                raise NoRoomError("at most 1 worker fits", 1)
+            return super().start(world_size, environment, anew=anew)
+
+    def told_of(progress: StudyProgress) -> None:
+        trainings = [Trial(request) for request in plan.training()[:2]]
+        session = Session(plan, Losing(), MemoryStore(), progress)
+        with session.as_far_as_it_fits("planted"):
+            session.measure(trainings[1], done=0, total=2)
+        assert session.notes
+        session.measure(trainings[0], done=1, total=2)
+
+    lines = lines_of(told_of, plan.study)
+    assert sum(line.startswith("    epoch ") for line in lines) == 4
+    assert any(re.fullmatch(r"  1 device, .*:", line) for line in lines)
+    assert lines[-1].startswith("    done, ")

@@ -197,3 +197,35 @@ def test_without_accuracy_the_loss_decides():
     asked = with_rungs(plan, request, [each for each in blind if each.trial_id != request.trial_id])
     assert [rung.epoch for rung in asked.rungs] == [1, 3, 9]
     assert all(rung.most_loss is not None and rung.least_accuracy is None for rung in asked.rungs)
+
+
+def epochs_of(store: MemoryStore) -> dict[int, int]:
+    """Of each batch that was trained on two devices how many epochs."""
+    return {
+        each.config.setting.batch_size: len(each.training.epochs)
+        for each in trained(store)
+        if each.training is not None and each.config.world_size == 2
+    }
+
+
+def test_side_by_side_too_what_learns_too_little_is_stopped():
+    """The others wait for the default, with which they are compared, then run side by side."""
+    runner = FakeRunner(noise=QUIET_ENOUGH, learning=ByBatch(), capacity=8)
+    executed, store, _ = run(planned(), runner)
+    lasted = epochs_of(store)
+    assert lasted[16] == lasted[32] == 10
+    assert lasted[64] == 1
+    assert any("3 trainings ran side by side" in note for note in executed.notes)
+
+
+def test_where_the_default_fails_the_first_of_the_others_is_what_they_are_compared_with():
+    def fails(request):
+        is_default = request.config.setting.batch_size == 16
+        return ("crashed", "planted") if request.kind == "training" and is_default else None
+
+    runner = FakeRunner(noise=QUIET_ENOUGH, learning=ByBatch(), capacity=8, fail=fails)
+    _, store, _ = run(planned(), runner)
+    lasted = epochs_of(store)
+    assert set(lasted) == {32, 64, 128}
+    assert lasted[32] == 10
+    assert lasted[64] == 1

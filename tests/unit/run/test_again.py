@@ -1,5 +1,7 @@
 """What was measured twice and not alike is measured again, where there is time."""
 
+import pytest
+
 from raybench.analysis import analyse
 from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
@@ -27,12 +29,16 @@ class Disturbed(FakeRunner):
         return StepCosts(plain_s=self.slow * alone_s, exposed_s=self.slow * exposed_s)
 
     def run(self, request: TrialRequest, on_progress):  # type: ignore[no-untyped-def]
+        self.before(request)
+        return super().run(request, on_progress)
+
+    def before(self, request: TrialRequest) -> None:
+        """The neighbour comes or goes."""
         config = request.config
         is_default = (config.world_size, config.setting.precision) == (2, "fp32")
         disturbed = is_default and request.role == "scaling" and self.left > 0
         self.left -= disturbed
         self.slow = 1.6 if disturbed else 1.0
-        return super().run(request, on_progress)
 
 
 def planned(**fields: object) -> Plan:
@@ -86,26 +92,35 @@ def test_what_agrees_is_measured_once():
     assert repeats(store) == []
 
 
-def test_without_time_it_stays_as_it_is(monkeypatch):
-    plan = planned(time_budget_seconds=100)
-    for seconds, most in ((70.0, 0), (400.0, 10)):
-        clock = ClockRunner(monkeypatch, seconds=10.0)
-        disturbed = Disturbed()
+class DisturbedClock(ClockRunner):
+    """The same, and trials take 10 s."""
 
-        def costs(config, setting, disturbed=disturbed):  # type: ignore[no-untyped-def]
-            return disturbed.of_now(config, setting)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch, seconds=10.0)
+        self._disturbed = Disturbed()
+        self.costs = self._disturbed.of_now
 
-        clock.costs = costs
-        original = clock.run
+    def run(self, request: TrialRequest, on_progress):  # type: ignore[no-untyped-def]
+        self._disturbed.before(request)
+        return super().run(request, on_progress)
 
-        def run_disturbed(request, on_progress, disturbed=disturbed, original=original):  # type: ignore[no-untyped-def]
-            config = request.config
-            is_default = (config.world_size, config.setting.precision) == (2, "fp32")
-            now = is_default and request.role == "scaling" and disturbed.left > 0
-            disturbed.left -= now
-            disturbed.slow = 1.6 if now else 1.0
-            return original(request, on_progress)
 
-        monkeypatch.setattr(clock, "run", run_disturbed)
-        _, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
-        assert bool(repeats(store)) == bool(most)
+@pytest.mark.parametrize(("seconds", "is_repeated"), [(70, False), (400, True)])
+def test_without_time_it_stays_as_it_is(monkeypatch, seconds, is_repeated):
+    clock = DisturbedClock(monkeypatch)
+    _, store, _ = run(planned(time_budget_seconds=100), clock, budget=Budget(clock.now + seconds))
+    assert bool(repeats(store)) == is_repeated
+
+
+@pytest.mark.parametrize("seconds", range(60, 140, 4))
+def test_nothing_is_replaced_by_less(monkeypatch, seconds):
+    """However much time is left: a measurement that was cut short does not speak in a longer one's place."""
+    clock = DisturbedClock(monkeypatch)
+    _, store, _ = run(planned(time_budget_seconds=1000), clock, budget=Budget(clock.now + seconds))
+    given_s = {
+        (each.config.model_dump_json(), each.request.again): each.request.measure.max_seconds
+        for each in store.records
+        if each.request.role == "scaling"
+    }
+    for (config, again), rounds_s in given_s.items():
+        assert again == 0 or rounds_s >= given_s[config, again - 1]

@@ -9,12 +9,13 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.diagnosis.findings import FindingName
+from raybench.errors import GroupLostError, NoRoomError
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
-from raybench.run.hopeless import MOST_OTHERS
+from raybench.run.hopeless import MOST_LOOKS
 from raybench.testing import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study
@@ -28,8 +29,14 @@ Fails = Callable[[TrialRequest], "str | None"]
 class Crashing(FakeRunner):
     """Trials crash in the user's code with what ``fails`` says, at the line ``where`` of the setting."""
 
-    def __init__(self, fails: Fails, frames: Callable[[TrialRequest], tuple[str, ...]] | None = None) -> None:
-        super().__init__(noise=QUIET_ENOUGH)
+    def __init__(
+        self,
+        fails: Fails,
+        frames: Callable[[TrialRequest], tuple[str, ...]] | None = None,
+        *,
+        capacity: int = 1,
+    ) -> None:
+        super().__init__(noise=QUIET_ENOUGH, capacity=capacity)
         self._fails, self._frames = fails, frames or (lambda request: WHERE)
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
@@ -66,6 +73,26 @@ def test_a_bug_costs_one_trial(search: dict[str, object]) -> None:
     assert "batch 32" in record.reason
     assert "batch 128" in record.reason
     assert executed.notes == ["no more was asked: the first trial failed, and would whatever the setting"]
+
+
+@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
+def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, object]) -> None:
+    runner = Crashing(bug, capacity=3)
+    executed, store, _ = run(planned(search=search), runner)
+    assert [each.kind for each in runner.requests] == ["steps"] * 3 + ["probe"] * 2
+    assert len(store.latest()) == 3
+    assert executed.notes == ["no more was asked: the first 3 trials failed, and would whatever the setting"]
+
+
+@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
+def test_side_by_side_a_failure_among_others_is_its_own(search: dict[str, object]) -> None:
+    runner = Crashing(
+        lambda request: bug(request) if request.config.setting.precision == "bf16" else None, capacity=3
+    )
+    executed, store, _ = run(planned(search=search), runner)
+    assert {r.config.setting.precision for r in store.records if r.state == "complete"} == {"fp32"}
+    assert runner.most_at_once == 3
+    assert not any("no more was asked" in note for note in executed.notes)
 
 
 def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
@@ -132,12 +159,63 @@ def test_one_setting_is_tried_again_on_one_device() -> None:
     assert [(each.kind, each.config.world_size) for each in runner.requests] == [("steps", 2), ("probe", 1)]
 
 
-def test_many_batches_are_not_all_tried() -> None:
+def test_every_other_batch_is_tried() -> None:
     runner = Crashing(bug)
     run(planned(knobs={"batch_size": [64, 1, 2, 4, 8, 16, 32]}), runner)
     tried = [each.config.batch_size for each in runner.requests if each.kind == "probe"]
-    assert len(tried) == MOST_OTHERS
-    assert tried[:2] == [1, 32]  # the ends first
+    assert tried == [1, 2, 4, 8, 16, 32]
+
+
+def test_with_more_values_than_a_few_looks_can_hold_the_study_goes_on() -> None:
+    plan = planned(knobs={"batch_size": [100, *range(1, MOST_LOOKS + 2)]})
+    _, store, runner = run(plan, Crashing(bug))
+    assert not any(each.kind == "probe" for each in runner.requests)
+    assert len(store.latest()) == len(plan.trials())
+
+
+def test_every_other_value_of_every_knob_is_tried() -> None:
+    """The data set cannot be pickled: only without processes of the loader does anything run."""
+    knobs = {"batch_size": 64, "workers": [2, 4, 0], "precision": ["fp32", "bf16"]}
+    runner = Crashing(lambda request: bug(request) if request.config.setting.workers else None)
+    executed, store, _ = run(planned(workload={"name": "vision", "input": "real"}, knobs=knobs), runner)
+    assert executed.notes == []
+    looks = [each.config.setting for each in runner.requests if each.kind == "probe"]
+    assert [(each.workers, each.precision) for each in looks] == [(4, "bf16"), (0, "bf16")]
+    assert {r.config.setting.workers for r in store.records if r.state == "complete"} == {0}
+
+
+BACKENDS = {"environment": {"MY_BACKEND": ["a", "b"]}, "knobs": {"batch_size": [64, 32]}}
+
+
+def test_what_one_process_environment_brings_out_leaves_the_others() -> None:
+    runner = Crashing(lambda each: bug(each) if each.config.environment["MY_BACKEND"] == "a" else None)
+    executed, store, _ = run(planned(**BACKENDS), runner)
+    assert not any("no more was asked" in note for note in executed.notes)
+    complete = [r.config.environment for r in store.records if r.state == "complete"]
+    assert complete
+    assert {each["MY_BACKEND"] for each in complete} == {"b"}
+
+
+def test_a_bug_in_every_process_environment_costs_one_trial() -> None:
+    runner = Crashing(bug)
+    _, store, _ = run(planned(**BACKENDS), runner)
+    (record,) = store.latest().values()
+    assert [each.config.environment["MY_BACKEND"] for each in runner.requests] == ["a", "b"]
+    assert record.reason is not None
+    assert "batch 32, MY_BACKEND=b" in record.reason
+
+
+@pytest.mark.parametrize("lost", [GroupLostError("it died"), NoRoomError("none fits", 0)])
+def test_a_look_that_finds_no_workers_says_nothing(lost: Exception) -> None:
+    class Picky(Crashing):
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            if environment == {"MY_BACKEND": "b"} and len(self.requests) == 1:
+                raise lost
+            return super().start(world_size, environment, anew=anew)
+
+    plan = planned(**BACKENDS)
+    _, store, _ = run(plan, Picky(bug))
+    assert len(store.latest()) == len(plan.trials())
 
 
 def test_under_strong_scaling_the_batch_of_a_device_is_tried() -> None:

@@ -57,14 +57,14 @@ def test_the_same_trials_each_once(fields: dict[str, object]) -> None:
 
 def test_records_come_in_the_order_in_which_trials_end() -> None:
     def slow(request: TrialRequest) -> tuple[str, str] | None:  # a failure takes a tenth of a second
-        return None if request == first else ("crashed", "planted")
+        return None if request == first else ("oom", "planted")
 
     plan = planned()
     first = plan.trials()[0].request
     _, store, runner = run(plan, side_by_side(fail=slow))
     assert runner.requests[0] == first
     assert store.records[-1].trial_id == first.trial_id
-    assert {record.state for record in store.records[:-1]} == {"crashed"}
+    assert {record.state for record in store.records[:-1]} == {"oom"}
 
 
 def test_suggestions_under_way_are_not_suggested_again() -> None:

@@ -78,3 +78,17 @@ def test_one_device_communicates_nothing() -> None:
 
 def test_nothing_where_nothing_was_asked_for() -> None:
     assert overlap_table(of(scaling())).rows == ()
+
+
+def test_a_profile_stays_where_its_trial_was_measured_again() -> None:
+    """The repeat has none; the stopwatch is that of the repeat, which speaks."""
+    first = with_result(scaling(measure=PROFILED), profile=TRACES, missing={"memory_snapshot": "planted"})
+    again = scaling(again=1)
+    results = of(first, again)
+    table = overlap_table(results)
+    assert table.rows[0][3] == "13.0 (12.0 to 14.0)"
+    assert f"traces/{first.trial_id}/" in table.caption
+    assert "no memory snapshot: planted" in table.caption
+    (traced,) = results.profiled
+    assert traced.waterfall == results.waterfalls[again.trial_id]
+    assert traced.waterfall is not None

@@ -1,0 +1,92 @@
+"""What is said of the confirmation, which is asked for again where trials were measured again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybench.errors import NoRoomError
+from raybench.machine.resources import Resources
+from raybench.plan.budget import Budget
+from raybench.plan.curves import CONFIRMATION
+from raybench.plan.resolve import make_plan
+from raybench.records.messages import GroupInfo
+from raybench.run.confirm import OTHER_PROCESSES, confirm
+from raybench.run.curve import measure_all
+from raybench.run.session import Session, winners
+from raybench.testing import FakeRunner, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, Watched
+from tests.unit.studies import study
+
+
+def measured(runner: FakeRunner, budget: Budget | None = None, **fields: Any) -> Session:
+    """A grid whose trials are done, and nothing is confirmed."""
+    given = {"knobs": {"batch_size": [32, 512]}, "measure": {"half_width": 0.02}} | fields
+    plan = make_plan(study(**given), Resources("cpu", 2, "a CPU"))
+    session = Session(plan, runner, MemoryStore(), Watched(), budget or Budget())
+    measure_all(session, plan.trials())
+    return session
+
+
+def test_what_there_was_no_time_for_is_named_once_and_no_more_when_it_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ClockRunner(monkeypatch)
+    session = measured(clock, Budget())
+    session.budget.deadline = clock.now + 0.1
+    for _ in range(2):
+        confirm(session, winners(session))
+        assert session.not_reached == [CONFIRMATION]
+    session.budget.deadline = clock.now + 1000
+    confirm(session, winners(session))
+    assert session.not_reached == []
+    assert session.store.latest()[session.records()[-1].trial_id].request.role == "confirmation"
+
+
+def test_what_had_no_room_is_named_once_and_no_more_when_it_had() -> None:
+    class Small(FakeRunner):
+        is_small = False
+
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            if self.is_small:
+                raise NoRoomError("nothing fits", 0)
+            return super().start(world_size, environment, anew=anew)
+
+    runner = Small(noise=QUIET_ENOUGH)
+    session = measured(runner)
+    runner.is_small = True
+    for _ in range(2):
+        confirm(session, winners(session))
+        assert session.notes == [f"not measured, since nodes are gone: {CONFIRMATION} (nothing fits)"]
+    runner.is_small = False
+    confirm(session, winners(session))
+    assert session.notes == []
+
+
+def test_a_winner_in_other_processes_is_named_once() -> None:
+    def costs(config: Any, setting: Any) -> StepCosts:
+        return StepCosts(plain_s=0.01 if config.environment["MY_BACKEND"] == "b" else 0.02)
+
+    session = measured(
+        FakeRunner(costs, QUIET_ENOUGH),
+        knobs={"batch_size": [32]},
+        environment={"MY_BACKEND": ["a", "b"]},
+    )
+    for _ in range(2):
+        confirm(session, winners(session))
+        assert session.notes == [OTHER_PROCESSES]
+
+
+def test_a_profile_that_is_missing_is_named_once() -> None:
+    session = measured(FakeRunner(noise=QUIET_ENOUGH))
+    confirm(session, winners(session))
+    asked = make_plan(
+        study(knobs={"batch_size": [32, 512]}, measure={"half_width": 0.02, "profile": True}),
+        Resources("cpu", 2, "a CPU"),
+    )
+    session.plan = asked
+    for _ in range(2):
+        confirm(session, winners(session))
+        (note,) = session.notes
+        assert note.startswith("no profile of trial")
