@@ -8,9 +8,9 @@ every trial asked for must be there, complete, once, with the step time that it 
 files of driver, mailbox and workers must not grow. Exit code 1 where one of these is not so.
 
 A full disk needs the right to mount a small tmpfs, another clock libfaketime (Debian: apt-get install
-libfaketime); without them the two are left out, and named. --seed draws the order of the kinds and of the
-batches; the moment within a trial differs from run to run. Only processes that this benchmark's own drivers
-started are touched.
+libfaketime) and a C compiler; without them the two are left out, and named. --seed draws the order of the
+kinds and of the batches; the moment within a trial differs from run to run. Only processes that this
+benchmark's own drivers started are touched.
 
     python -m benchmarks.soak --trials 60 --faults 9
     python -m benchmarks.soak --trials 400 --faults 27 --directory soak
@@ -112,6 +112,7 @@ class Soak:
     faults: list[Fault]
     draw: random.Random
     clock: OtherClock
+    variables: dict[str, str]  # of the drivers
     shortage: Path
     usage: dict[str, Usage] = field(default_factory=lambda: {name: Usage() for name in ("driver", *ROLES)})
     broken: list[str] = field(default_factory=list)
@@ -123,24 +124,34 @@ class Soak:
         self.lines = Lines(self.output / "trials.jsonl")
 
     def run(self, trials: int) -> None:
-        """Session after session, until every trial is complete; no more than two in a row without a record."""
+        """Session after session, until every trial is complete; not two in a row without a record."""
         arguments = ["scaling", "soak.toml", "--output", str(self.output)]
         idle = 0
         while idle < 2 and Counter(self.lines.states.values())["complete"] < trials:
             before = self.lines.number, len(self.happened)
             log = f"session-{len(self.ends) + 1}.txt"
-            command = Command(*arguments, folder=self.folder, log=log, variables=self.clock.variables)
+            command = Command(*arguments, folder=self.folder, log=log, variables=self.variables)
             code = self._watch(command)
             by = f", {self.happened[-1].kind} last" if len(self.happened) > before[1] else ""
             self.ends.append(f"{code}{by}")
-            print(f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}", flush=True)
+            print(
+                f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",
+                flush=True,
+            )
             stayed = command.survivors(30, ignored=("Agent",))  # these take up to a minute
             self.broken += [f"{log}: still there after its driver: {each}" for each in stayed]
             if "Traceback" in command.output:
                 self.broken.append(f"{log}: a traceback")
             Command.end_all()
             idle = 0 if (self.lines.number, len(self.happened)) != before else idle + 1
-            arguments = ["scaling", "--resume", "--output", str(self.output), "--retry", "oom,timeout,crashed"]
+            arguments = [
+                "scaling",
+                "--resume",
+                "--output",
+                str(self.output),
+                "--retry",
+                "oom,timeout,crashed",
+            ]
 
     @property
     def happened(self) -> list[Fault]:
@@ -245,8 +256,8 @@ def main() -> None:
         parser.error(f"--directory: a new one (received {options.directory})")
     with TemporaryDirectory() as temporary, small_disk(Path(temporary) / "disk", DISK) as is_small:
         folder = Path(temporary)
-        clock = OtherClock(folder / "clock")
-        missing = {"disk full": not is_small, "clock set": not clock.is_there}
+        clock = OtherClock(folder)
+        missing = {"disk full": not is_small, "clock set": not clock.works()}
         kinds = [kind for kind in options.kinds if not missing.get(kind, False)]
         soak = Soak(
             folder,
@@ -254,6 +265,7 @@ def main() -> None:
             schedule(kinds, options.faults, options.trials, options.seed),
             random.Random(options.seed),
             clock,
+            clock.variables if "clock set" in kinds else {},
             folder / "shortage",
         )
         batches, truth_s = planted(options.trials, options.seed)
@@ -276,7 +288,9 @@ def main() -> None:
         print(f"{(time.monotonic() - began) / 60:.1f} minutes, {len(soak.ends)} sessions")
     longest_s = TIMEOUT_S + GRACE_S
     found = accounts(records, batches, truth_s, tolerance_s=TOLERANCE_S, longest_s=longest_s)
-    print(f"left out: {', '.join([*(each for each in KINDS if each not in kinds), 'node lost: there is one'])}")
+    print(
+        f"left out: {', '.join([*(each for each in KINDS if each not in kinds), 'node lost: there is one'])}"
+    )
     sys.exit(not tell(soak, found))
 
 

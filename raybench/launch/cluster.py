@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import ClusterBusyError, NoRoomError, RequestError
+from raybench.errors import ClusterBusyError, Interrupted, NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
@@ -204,9 +204,13 @@ class Cluster:
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 context = self._in_thread(lambda: ray.init(**common, **self._where()))
-            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            except Interrupted:
+                raise
+            except Exception as error:  # a node that does not start in time is nothing more to Ray
                 self._connected = False
                 words = " ".join(str(error).split())[:LONGEST_ERROR]
+                if self.is_local:
+                    raise RequestError(f"Ray did not start here: {words}") from error
                 words = refusal_words(said(), words) or f"{words}{token_hint()}"
                 rule = (
                     "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"
