@@ -31,11 +31,13 @@ KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processe
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 # The third makes Ray take the loopback address, on Linux too, and then it listens there only: nobody on the
 # network is to reach a cluster that no other node joins. It is read when ray is first imported, so it is set
-# before the modules are that import it.
+# before the modules are that import it. The last: an interrupt ends Ray's processes at once, and Ray's core ends
+# the driver so many seconds after that, while it may still write a report. Ray's own 60 s were too few.
 OF_A_LOCAL_CLUSTER = {
     "RAY_worker_niceness": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
 }
 NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
