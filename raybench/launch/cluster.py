@@ -31,8 +31,8 @@ KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processe
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 # The third makes Ray take the loopback address, on Linux too, and then it listens there only: nobody on the
 # network is to reach a cluster that no other node joins. It is read when ray is first imported, so it is set
-# before the modules are that import it. The last: an interrupt ends Ray's processes at once, and Ray's core ends
-# the driver so many seconds after that, while it may still write a report. Ray's own 60 s were too few.
+# before the modules are that import it. The last: an interrupt ends Ray's processes at once, and Ray's core
+# ends the driver so many seconds after that, which may still write a report; 60 s, Ray's own, were too few.
 OF_A_LOCAL_CLUSTER = {
     "RAY_worker_niceness": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
