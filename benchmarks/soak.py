@@ -50,6 +50,7 @@ HAPPENS_S = 60.0
 STANDS_STILL_S = 300.0  # without a record: the session is ended
 DISK = "64m"
 CLOCK_OFF_S = (3600, -3600, 0)  # in turn
+EXIT_CODES = {"disk full": 2, "driver killed": -9, "driver terminated": 130}
 MORE_BYTES, MORE_FILES = 100 * MIB, 32  # than at first: it grows
 ROLES = {"mailbox": "ray::Mailbox", "workers": "RayTrainWorker"}
 STUDY = """
@@ -132,8 +133,10 @@ class Soak:
             log = f"session-{len(self.ends) + 1}.txt"
             command = Command(*arguments, folder=self.folder, log=log, variables=self.variables)
             code = self._watch(command)
-            by = f", {self.happened[-1].kind} last" if len(self.happened) > before[1] else ""
-            self.ends.append(f"{code}{by}")
+            by = self.happened[-1].kind if len(self.happened) > before[1] else ""
+            self.ends.append(f"{code}, {by} last" if by else f"{code}")
+            if code != EXIT_CODES.get(by, code):
+                self.broken.append(f"{log}: exit code {code}, {by}")
             print(
                 f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",
                 flush=True,
