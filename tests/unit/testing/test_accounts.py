@@ -4,7 +4,7 @@ from typing import Any
 
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from raybench.testing import QUIET, Noise, StepCosts
 from raybench.testing.accounts import Accounts, accounts
 from tests.unit.studies import measured
 
@@ -60,3 +60,10 @@ def test_figures_that_cannot_be_are_false() -> None:
     assert "scaling of batch 32: the answer is of batch 16" in found.false
     backwards = trial(8).model_copy(update={"wall_time_s": 0.0})
     assert account(backwards).false == ("scaling of batch 8: it took 0.0 s",)
+
+
+def test_a_disturbed_step_time_is_not_false_where_its_interval_says_so() -> None:
+    costs = StepCosts(plain_s=truth_s(8) + 0.003)
+    found = account(measured(costs, Noise(block=1.0), setting=Setting(batch_size=8)))
+    assert max(found.errors_s) > 0.002
+    assert found.false == ()
