@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import psutil
 
-from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
+from raybench.errors import ClusterBusyError, GroupLostError, Interrupted, NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
@@ -32,11 +32,13 @@ KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processe
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
 # The third makes Ray take the loopback address, on Linux too, and then it listens there only: nobody on the
 # network is to reach a cluster that no other node joins. It is read when ray is first imported, so it is set
-# before the modules are that import it.
+# before the modules are that import it. The last: an interrupt ends Ray's processes at once, and Ray's core
+# ends the driver so many seconds after that, which may still write a report; 60 s, Ray's own, were too few.
 OF_A_LOCAL_CLUSTER = {
     "RAY_worker_niceness": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
 }
 NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
@@ -218,9 +220,13 @@ class Cluster:
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 context = self._in_thread(lambda: ray.init(**common, **self._where()))
-            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            except Interrupted:
+                raise
+            except Exception as error:  # a node that does not start in time is nothing more to Ray
                 self._connected = False
                 words = " ".join(str(error).split())[:LONGEST_ERROR]
+                if self.is_local:
+                    raise RequestError(f"Ray did not start here: {words}") from error
                 words = refusal_words(said(), words) or f"{words}{token_hint()}"
                 rule = (
                     "that answers" if isinstance(error, ConnectionError) else "that can be joined from here"

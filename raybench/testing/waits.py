@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 FLOAT_BYTES = 4
+NO_MACHINE_HAS = 2**60  # bytes
 
 
 class _Wait(torch.autograd.Function):
@@ -55,8 +58,9 @@ class _Layers(nn.Module):
 class Waits:
     """Layers with so many KiB of gradient each; the backward pass waits twice as long as the forward one."""
 
-    def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float) -> None:
+    def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float, shortage: str = "") -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
+        self._shortage = Path(shortage) if shortage else None
 
     def model(self) -> nn.Module:
         """A new one."""
@@ -67,11 +71,19 @@ class Waits:
         return torch.zeros(size, 1)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        """What the layers return."""
+        """What the layers return; on rank 1 memory runs out where the file for that is there, once."""
+        if self._shortage is not None and dist.get_rank() == 1 and self._shortage.exists():
+            self._shortage.unlink()
+            torch.empty(NO_MACHINE_HAS, dtype=torch.uint8)
         loss: torch.Tensor = model(batch)
         return loss
 
 
-def build(kib: Sequence[int] = (1024,) * 8, layer_s: float = 0.002, sample_s: float = 0.0) -> Waits:
-    """The factory; ``layer_s`` and ``sample_s`` are of one layer's forward pass, in s."""
-    return Waits(kib, layer_s, sample_s)
+def build(
+    kib: Sequence[int] = (1024,) * 8, layer_s: float = 0.002, sample_s: float = 0.0, shortage: str = ""
+) -> Waits:
+    """The factory; ``layer_s`` and ``sample_s`` are of one layer's forward pass, in s.
+
+    ``shortage``: a file; when it appears rank 1 deletes it and asks for more memory than there is.
+    """
+    return Waits(kib, layer_s, sample_s, shortage)

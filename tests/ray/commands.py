@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar
@@ -22,9 +23,15 @@ class Command:
     program: tuple[str, ...] = ("-m", "raybench.study")
     _started: ClassVar[list[Command]] = []
 
-    def __init__(self, *arguments: str, folder: Path, log: str = "output.txt") -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        log: str = "output.txt",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.output_file = folder / log
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(variables or {})}
         environment.pop("RAY_ADDRESS", None)
         with self.output_file.open("w") as file:
             self.process = subprocess.Popen(
@@ -93,7 +100,12 @@ class Command:
 
     def workers(self) -> list[int]:
         """Process ids of the training workers."""
-        return [pid for pid, p in self._family.items() if "RayTrainWorker" in (_words(p) or "")]
+        return [process.pid for process in self.processes("RayTrainWorker")]
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Those of the family that run, with ``name`` in their command line."""
+        self._watch()
+        return [process for process in self._family.values() if name in (_words(process) or "")]
 
     def reachable(self) -> list[str]:
         """Processes of the family that others on the network can connect to, and the address of each."""

@@ -23,6 +23,7 @@ from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
+from raybench.testing import faults
 from tests.conftest import ROOT
 
 STUDY = resolve({"name": "x", "workload": {"name": "mlp"}, "knobs": {"batch_size": [8, 16]}})
@@ -84,15 +85,10 @@ def path(tmp_path):
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 64 KiB, whose last page can be filled."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system to fill: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with faults.small_disk(tmp_path / "small", "64k") as is_small:
+        if not is_small:
+            pytest.skip("no small disk without the right to mount one")
+        yield tmp_path / "small"
 
 
 def refused(call, *arguments):
