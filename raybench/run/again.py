@@ -33,12 +33,13 @@ def measure_again(session: Session) -> bool:
         if not requests:
             break
         number = f"{len(requests)} trial" + ("s" if len(requests) > 1 else "")
-        session.watcher.stage(f"Measuring {number} again: measurements of the same setting disagree")
         for done, (request, record) in enumerate(requests):
             fixed_s = session.training_reserve_s() + session.start_cost_s(request)
             in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
             if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
+            if done == 0:
+                session.watcher.stage(f"Measuring {number} again: measurements of the same setting disagree")
             with session.as_far_as_it_fits(f"{trial_words(session.study, request)}, again"):
                 session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
