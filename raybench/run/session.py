@@ -84,6 +84,7 @@ class Session:
     best: tuple[Setting, ...] | None = None
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
+    has_measured: bool = False  # whether any record is of this session
     _retried: set[str] = field(default_factory=set)
     _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
     _looked_at_others: bool = False  # whether it was held against other settings
@@ -194,6 +195,7 @@ class Session:
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
         self.store.append(record, outcome.step_times)
+        self.has_measured = True
         self._buckets.learn(record)
         self.notes += [note for note in record.notes if note not in self.notes]
         if ended.submitted.processes_s:

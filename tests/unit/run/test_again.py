@@ -112,6 +112,19 @@ def test_without_time_it_stays_as_it_is(monkeypatch, seconds, is_repeated):
     assert bool(repeats(store)) == is_repeated
 
 
+@pytest.mark.parametrize("seconds", range(55, 105, 5))
+def test_a_finished_study_that_is_resumed_stays_as_it_is(monkeypatch, seconds):
+    """What was not settled, and not taken apart, for want of time is no reason to measure anew."""
+    plan, clock = planned(time_budget_seconds=1000), DisturbedClock(monkeypatch)
+    first, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
+    nothing = FakeRunner()
+    run(plan, nothing, store)
+    if first.not_reached:
+        assert nothing.requests != []
+    else:
+        assert nothing.requests == []
+
+
 @pytest.mark.parametrize("seconds", range(60, 140, 4))
 def test_nothing_is_replaced_by_less(monkeypatch, seconds):
     """However much time is left: a measurement that was cut short does not speak in a longer one's place."""
