@@ -13,6 +13,7 @@ of the error.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from raybench.analysis.collectives.link import Link, LinkKey, link
@@ -63,6 +65,8 @@ CASES = {
     "mlp": Case(MLP.format(hidden=768), "300mbit", (128, 256)),
     "mlp-fast": Case(MLP.format(hidden=1536), "1gbit", (64, 128)),
     "cnn": Case(CNN, "1gbit", (32, 64)),
+    "cnn-fast": Case(CNN, "2gbit", (16, 32)),
+    "mlp-wide": Case(MLP.format(hidden=2048), "4gbit", (32, 64)),
 }
 STUDY = """name = "what_if"
 [workload]
@@ -119,6 +123,29 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
         found = what_if(record, changes, measured=results.measured, links=links)
         assert found is not None
         yield source, found
+
+
+def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
+    """The base's own step as simulated over as measured, less one; then what that of the others differs by.
+
+    Each trial by its own computing and its own replay. A prediction from the base is no better than these
+    differences, whatever the base knows, so their 95th percentile is ``MODEL_ERROR``.
+    """
+    with ResultsDirectory.open_readonly(folder / "study") as store:
+        results = measured_study(store.study(), list(store.latest().values()))
+    with ResultsDirectory.open_readonly(folder / "sweep") as store:
+        swept = link(store.latest().values())
+    logs, base = dict[str, float](), ""
+    for record in results.measured:
+        if record.config.world_size < 2 or not can_be_asked(record):
+            continue
+        found = what_if(record, [Change()], links=swept)
+        assert found is not None
+        logs[record.trial_id] = math.log(found.simulated_s / found.step_time_s.value)
+        if _is_base(record, CASES[name].batches[0]):
+            base = record.trial_id
+    of_base = logs.pop(base)
+    return math.expm1(of_base), [each - of_base for each in logs.values()]
 
 
 def _is_base(record: TrialRecord, batch: int) -> bool:
@@ -204,6 +231,20 @@ def main(
             if source == "sweep":
                 errors += [abs(each.error) for each in found.points if each.error]
     print(f"\nmedian error of all {len(errors)} predictions with a sweep: {median(errors):.1%}")
+    differences = list[float]()
+    for name in names:
+        if not (output / name / "study").is_dir():
+            continue
+        base, others = own_errors(name, output / name)
+        differences += map(abs, others)
+        print(
+            f"{name}: the trial's own step simulated {base:+.1%}; the others' differ from that by "
+            f"{median(map(abs, others)):.1%} in the median, {max(map(abs, others)):.1%} at most"
+        )
+    print(
+        f"all {len(differences)} differences: median {median(differences):.1%}, "
+        f"95th percentile {np.percentile(differences, 95):.1%}, largest {max(differences):.1%}"
+    )
 
 
 if __name__ == "__main__":

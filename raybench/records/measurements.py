@@ -86,6 +86,23 @@ class HalfBatch(Frozen):
     ready_s: Difference  # of the last gradient, since the last backward pass began
 
 
+class ContentionTurn(Frozen):
+    """Computing and transfers alone, then both at once; means over the turn's steps and the ranks, in s."""
+
+    step_s: Seconds  # of ``local``
+    replay_s: Seconds  # all buckets, nothing computed beside them
+    step_beside_s: Seconds  # of ``local``, while buckets travel
+    replay_beside_s: Seconds  # all buckets, while steps are computed
+
+
+class Contention(Frozen):
+    """What transfers and computing take from each other, on CPUs: they share cores."""
+
+    turns: tuple[ContentionTurn, ...] = Field(min_length=1)
+    steps_per_turn: Count
+    replays_per_turn: Count
+
+
 class GradientTimeline(Frozen):
     """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
 
@@ -108,6 +125,7 @@ class GradientTimeline(Frozen):
     no_half_batch: str = ""
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
     communication_cores: Difference | None = None
+    contention: Contention | None = None  # None: not on CPUs, or too short beside each other
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

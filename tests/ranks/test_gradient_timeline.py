@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.whatif.buckets import BucketCap, assign, bucket_limits
+from raybench.analysis.whatif.shared_cores import shared_cores, step_alone_s
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting
@@ -16,6 +17,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.steps.contention import LEAST_TURNS
 from raybench.workloads import build
 from tests.ranks.ranks import run_ranks, until_it_agrees
 from tests.ranks.trials import complete, run_trials
@@ -117,6 +119,21 @@ def test_moments_are_the_planted_ones() -> None:
         assert timeline.micro_batch_s is None
         assert timeline.communication_cores is not None
         assert 0 < timeline.communication_cores < 4
+
+    until_it_agrees(check, results.cache_clear)
+
+
+def test_computing_and_transfers_side_by_side() -> None:
+    def check() -> None:
+        timeline = results()["mlp"].gradient_timeline
+        assert timeline is not None
+        measured = timeline.contention
+        assert measured is not None
+        assert len(measured.turns) >= LEAST_TURNS - 1
+        assert shared_cores(measured) is not None
+        # the same steps as those of the rounds, however busy the machine is
+        step_s = timeline.before_s + timeline.backward_s + timeline.after_s
+        assert 0.1 < step_alone_s(measured) / step_s < 10
 
     until_it_agrees(check, results.cache_clear)
 

@@ -1,10 +1,12 @@
 """A measured trial as a model of its step: what it computes and sends, and what the simulation misses.
 
-The measured step less the simulated one is carried along. Where the step is slower than simulated,
-transfers and computing are taken to be in each other's way (gloo's threads need cores), as far as that
-explains it; what is left is a constant. Every other way to carry it along (all of it a constant; all of it
-slower transfers) is an alternative, as is each end of what the wire may be: each is brought to the same
-measured step, and by how much its prediction differs is what the prediction's interval holds.
+The measured step less the simulated one is carried along. Where transfers and computing need the same
+cores, the trial has timed what they take from each other: that is simulated, and what is left is a constant.
+Without such a measurement a step slower than simulated is taken to be slowed so, as far as that explains
+it. Every other way to carry it along (all of it a constant; all of it slower computing, or slower transfers)
+is an alternative, as is each end of what the wire, the computing and their contention may be: each is
+brought to the same measured step, and by how much its prediction differs is what the prediction's interval
+holds.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.rounds import level, series, slowest_step_s
+from raybench.analysis.estimates.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.analysis.whatif.schedule import Compute, Schedule, Wire, simulate
-from raybench.records.measurements import GradientTimeline
+from raybench.analysis.whatif.shared_cores import step_alone_s
+from raybench.records.measurements import GradientTimeline, StepsResult
 from raybench.records.record import TrialRecord
 
 MOST_SLOWDOWN = 0.9
@@ -77,23 +80,31 @@ def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> 
     return as_constant(_until(slower, 0.25, 4.0, cap, measured_s), cap, measured_s)
 
 
-WAYS: tuple[Way, ...] = (
-    as_slower_computing,
-    as_constant,
-    as_slower_transfers,
-)  # the first is the one that is told
+WAYS: tuple[Way, ...] = (as_slower_computing, as_constant, as_slower_transfers)
 
 
 @dataclass(frozen=True)
 class KnownCompute:
-    """A step without transfers, and half the interval of the logarithm of its length."""
+    """A step without transfers, and half the interval of the logarithm of its length.
+
+    ``drift`` is that of a further measurement: the same steps were timed again after the rounds, and how far
+    they had moved by then, beyond what the rounds say, is how far they may move until the next trial.
+    """
 
     compute: Compute
     half: float
+    drift: float
 
     def bent(self) -> list[Compute]:
         """The step as long, and as short, as it may be."""
-        return [scaled(self.compute, math.exp(sign * self.half)) for sign in (1, -1)]
+        return self._ends(self.half)
+
+    def drifted(self) -> list[Compute]:
+        """The step as long, and as short, as it may be in another trial."""
+        return self._ends(self.drift)
+
+    def _ends(self, half: float) -> list[Compute]:
+        return [scaled(self.compute, math.exp(sign * half)) for sign in (1, -1)]
 
 
 def compute_of(record: TrialRecord) -> KnownCompute | None:
@@ -107,9 +118,23 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
     values = series(measurement, "local", slowest_step_s)
     if values is None:
         return None
-    timed = _of_timeline(measurement.gradient_timeline)
-    whole_s = level(values)
-    return KnownCompute(scaled(timed, whole_s.value / timed.step_s), whole_s.log_half_width)
+    timeline = measurement.gradient_timeline
+    timed, whole_s = _of_timeline(timeline), level(values)
+    compute = scaled(timed, whole_s.value / timed.step_s)
+    half = whole_s.log_half_width
+    return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, _moved(measurement, timeline)))
+
+
+def _moved(measurement: StepsResult, timeline: GradientTimeline) -> float:
+    """The logarithm of steps after the rounds over those in them, its size: means over ranks."""
+    values = series(measurement, "local", mean_rank_s)
+    if values is None:
+        return 0.0
+    in_rounds_s = level(values).value
+    if timeline.contention is not None:
+        return abs(math.log(step_alone_s(timeline.contention) / in_rounds_s))
+    # marks cost time, so of the timeline's own steps only shorter ones say anything
+    return max(math.log(in_rounds_s / _of_timeline(timeline).step_s), 0.0)
 
 
 def scaled(compute: Compute, factor: float) -> Compute:

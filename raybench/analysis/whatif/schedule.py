@@ -7,7 +7,7 @@ sent at once shares the bandwidth; how many are is the backend's: NCCL has one s
 threads (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: two for each interface).
 
 Where transfers need the cores that compute, both get less: while something travels computing goes at ``1 -
-slowdown`` of its speed.
+slowdown`` of its speed, and while the backward pass computes transfers go at ``1 - held_back`` of theirs.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Wire:
     s_per_byte: float  # of all messages together
     at_once: int = 1
     slowdown: float = 0.0  # of computing while something travels: a share of its speed, below 1
+    held_back: float = 0.0  # the same of transfers while something is computed
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,14 @@ def simulate(
             latency_left[given], bytes_left[given] = wire.latency_s, bucket_bytes[given]
             given += 1
         speed = 1 - wire.slowdown if latency_left else 1.0
+        pace = 1 - wire.held_back if backward_end_s is None else 1.0
         sending = [each for each in latency_left if latency_left[each] <= NOTHING_S]
-        rate = 1 / (wire.s_per_byte * len(sending)) if sending and wire.s_per_byte else math.inf
+        rate = pace / (wire.s_per_byte * len(sending)) if sending and wire.s_per_byte else math.inf
         # the next event: a gradient of the bucket in turn, the pass's end, a latency's or a message's end
         targets = [due_s[given]] if given < len(buckets) else []
         targets += [all_work_s] if backward_end_s is None else []
         until = [(target - done_s) / speed for target in targets if target > done_s + NOTHING_S]
-        until += [left for left in latency_left.values() if left > NOTHING_S]
+        until += [left / pace for left in latency_left.values() if left > NOTHING_S]
         until += [bytes_left[each] / rate if rate < math.inf else 0.0 for each in sending]
         passed_s = max(min(until, default=0.0), 0.0)
         now_s += passed_s
@@ -104,7 +106,7 @@ def simulate(
                     ends[each] = now_s
                     del latency_left[each]
             else:
-                latency_left[each] -= passed_s
+                latency_left[each] -= passed_s * pace
         if backward_end_s is None and done_s >= all_work_s - NOTHING_S:
             backward_end_s = now_s
     assert backward_end_s is not None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.half_batches import HalfBatches
-from raybench.worker.steps.replay import Replay
-from raybench.worker.strategies.ddp_report import bucket_bytes
+from raybench.worker.steps.contention import communication_cores, contention
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
@@ -28,7 +26,6 @@ MOST_STEPS, LEAST_STEPS, DISCARD = 30, 3, 1
 MAX_SHARE = 0.15  # of the trial's time
 MOST_PARAMETERS = 20_000  # whose times a record has room for
 DIGITS = 6  # of a time in s
-REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,13 @@ def gradient_timeline(
     )
     models.activate()
     team.barrier()
-    cores = _communication_cores(models, team, replay_s)
+    cores = communication_cores(models, team, replay_s)
     team.barrier()
     no_half = "compiled for one size" if models.setting.compile else ""
     no_half = no_half or ("a batch of one sample" if batch_size == 1 else "")
     halves = None if no_half else HalfBatches(twin.batches, batch_size, models.workload)
     own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, halves))
+    beside = contention(models, team, step_s=step_s, replay_s=replay_s, max_seconds=max_seconds)
     ranks: list[_RankTimes] = team.gather(replace(own, communication_cores=cores))
     whole = _joined([each.whole for each in ranks], np.mean)
     no_half = next((each.no_half for each in ranks if each.no_half), no_half)
@@ -111,6 +109,7 @@ def gradient_timeline(
         ),
         no_half_batch=no_half,
         communication_cores=_rounded(fmean(known)) if known else None,
+        contention=beside,
     )
 
 
@@ -217,22 +216,3 @@ def _hooked(parameters: list[nn.Parameter], mark: Callable[[int], None]) -> Iter
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _communication_cores(models: StrategyModels, team: Team, replay_s: float | None) -> float | None:
-    """What the all-reduces take of this rank's cores while nothing else runs; None where there are none.
-
-    Who computes meanwhile has to share its core with them. A collective call.
-    """
-    if models.device.kind != "cpu" or models.wrapped is None or replay_s is None:
-        return None
-    sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
-    replay = Replay(sizes, team, models.device.torch_device, models.communication)
-    replay.step()
-    meter = models.device.utilization_meter(1)
-    meter.start()
-    began = perf_counter()
-    for _ in range(max(1, min(20, round(REPLAY_S / replay_s)))):
-        replay.step()
-    meter.stop(perf_counter() - began)
-    return meter.mean()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -47,14 +48,17 @@ class Replay:
             for index, size in enumerate(bucket_bytes)
         ]
 
-    def step(self) -> None:
-        """Send every bucket, then wait for all."""
+    def begin(self) -> list[torch.futures.Future[Any]]:
+        """Send every bucket; a future for each."""
         hook, state = self._communication.hook, self._communication.state
         if hook is not None:
-            futures = [hook(state, bucket) for bucket in self._buckets]
-            for future in futures:
-                future.wait()
-            return
-        works = [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
-        for work in works:
-            work.wait()
+            return [hook(state, bucket) for bucket in self._buckets]
+        return [work.get_future() for work in self._works()]
+
+    def step(self) -> None:
+        """Send every bucket, then wait for all."""
+        for sent in self.begin() if self._communication.hook is not None else self._works():
+            sent.wait()
+
+    def _works(self) -> list[Any]:
+        return [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
