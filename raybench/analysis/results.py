@@ -54,7 +54,7 @@ class StudyResults(MeasuredStudy):
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
-    findings: tuple[Finding, ...]  # of every trial
+    findings: tuple[Finding, ...]  # of every trial that was diagnosed
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]

@@ -106,11 +106,11 @@ class TrialSummary:
     def row(self) -> dict[str, KnobValue]:
         """The values by column, in the order of docs/contract.md."""
         row: dict[str, KnobValue] = {}
-        for each in fields(self):
-            if each.name == "varying":
+        for name, value in vars(self).items():
+            if name == "varying":
                 continue
-            row[each.name] = getattr(self, each.name)
-            if each.name == VARYING_AFTER:
+            row[name] = value
+            if name == VARYING_AFTER:
                 row |= self.varying
         return row
 

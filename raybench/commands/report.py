@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
+from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_path
 from raybench.commands.paths import shown_path
 from raybench.commands.swept_links import swept_links
@@ -67,7 +68,7 @@ def report(
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
-    with ResultsDirectory.open_readonly(directory) as store:
+    with not_collected(), ResultsDirectory.open_readonly(directory) as store:
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
             records = store.latest().values()

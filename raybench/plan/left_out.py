@@ -75,6 +75,8 @@ def _is_same(request: StudyRequest, buckets: KnownBuckets, known: Set[str]) -> b
 
 def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
     """Points of the search's space that fit and were not tried; counted up to ``most``."""
+    if most <= 0:
+        return 0
     fits = largest_fits_of(plan.study, records, plan.world_sizes)
     if plan.study.knobs.has_max and any(each.batch_size for each in fits):
         plan = replace(plan, fits=tuple(fits))

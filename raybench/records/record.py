@@ -69,7 +69,9 @@ class TrialRecord(Frozen):
     @property
     def config(self) -> Configuration:
         """What was trained, and where; a record of a sweep has no more than a place."""
-        return self.study_request.config
+        request = self.request  # asked very often: no property more on the way
+        assert request.kind != "collectives"
+        return request.config
 
     @property
     def steps(self) -> StepsResult | None:

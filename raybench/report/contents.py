@@ -16,7 +16,7 @@ from raybench.report.plots.search import draw_search
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
-from raybench.report.sections import Place
+from raybench.report.sections import MOST_ROWS, Place
 from raybench.report.tables.attribution import attribution_table
 from raybench.report.tables.base import Table
 from raybench.report.tables.buckets import model_buckets_table
@@ -81,7 +81,9 @@ class ReportTables:
 
 def make_tables(results: StudyResults) -> ReportTables:
     """Every table of the study, made once, in the order in which the sections are read."""
-    scaling, suggestions = scaling_table(results), suggestions_table(results)
+    scaling = scaling_table(results)
+    # those that no section shows are made where summary.tex has them
+    suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
     failures = failures_table(results)
     places = {
         "failures": Place("What failed", tables=(failures,)),

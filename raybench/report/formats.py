@@ -53,9 +53,10 @@ def rows_csv(rows: Sequence[Mapping[str, KnobValue]]) -> str:
     """Rows that have the same columns, the names of these first; empty cells where unknown."""
     text = io.StringIO()
     if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+        names = list(rows[0])
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_csv_cell(row[name]) for name in names] for row in rows)
     return text.getvalue()
 
 
@@ -123,8 +124,8 @@ def _markdown_row(cells: Sequence[str]) -> str:
 def _csv_cell(value: KnobValue) -> str:
     if value is None:
         return ""
+    if isinstance(value, float):  # most are
+        return f"{value:.9g}"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.9g}"
     return guarded(value) if isinstance(value, str) else str(value)

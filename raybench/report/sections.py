@@ -51,6 +51,4 @@ def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tu
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
-    return tuple(
-        without_constant(first_rows(table, MOST_ROWS, "summary.csv")) for table in tables if table.rows
-    )
+    return tuple(without_constant(first_rows(table, MOST_ROWS)) for table in tables if table.rows)

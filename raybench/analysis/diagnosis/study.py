@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.confirmations import Confirmation
@@ -21,6 +21,7 @@ from raybench.analysis.diagnosis.repeatability import unrepeated
 from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
 from raybench.analysis.diagnosis.verifications import in_same_rounds
+from raybench.analysis.diagnosis.which import diagnosed
 from raybench.analysis.diagnosis.words import factor, pct
 from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.estimates.efficiency import Verdict
@@ -42,7 +43,7 @@ HELPS_AT_MOST = 1.05  # the whole interval below this: a precision that costs di
 class Diagnosis:
     """What a study says is wrong."""
 
-    findings: tuple[Finding, ...]  # of every trial
+    findings: tuple[Finding, ...]  # of every trial that was ``diagnosed``
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
 
@@ -53,19 +54,20 @@ def diagnose_study(
     around: Around,
     apart: Sequence[Disagreement] = (),
 ) -> Diagnosis:
-    """The findings of every trial, the headline's ranked, and every configuration with its own.
+    """The findings of every ``diagnosed`` trial, the headline's ranked, every configuration with its own.
 
     ``apart``: settings whose measurements disagree.
     """
     shared = in_same_rounds(results, confirmed)
     better = better_settings(results, shared)
     beside = _beside(results)
-    nothing = without_findings(results.records)
+    looked_at = diagnosed(results)
+    nothing = without_findings(looked_at)
     of_trial = {
         record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
-        for record in results.records
+        for record in looked_at
     }
-    for finding in _precisions(results, shared):
+    for finding in _precisions(results, shared, of_trial):
         of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
     of_study = [
         *failures(results, around),
@@ -117,14 +119,16 @@ def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
     return {where: Beside.of(records) for where, records in there.items()}
 
 
-def _precisions(results: MeasuredStudy, shared: InSameRounds) -> list[Finding]:
-    """Trials in a narrower precision that are not faster than the same in fp32."""
+def _precisions(results: MeasuredStudy, shared: InSameRounds, among: Container[str]) -> list[Finding]:
+    """Trials, ``among`` those of these ids, in a narrower precision that are not faster than fp32."""
     distinct = compared(results)
     in_fp32 = {_key_in_fp32(each): each for each in distinct if each.config.setting.precision == "fp32"}
     narrower = [each for each in distinct if each.config.setting.precision in NARROWER]
     pairs = [(each, in_fp32[key]) for each in narrower if (key := _key_in_fp32(each)) in in_fp32]
     found = []
     for record, other in pairs:
+        if record.trial_id not in among:
+            continue
         ratio = rate_ratio(record, other, results.scalings, shared, len(pairs)).ratio
         if ratio.high >= HELPS_AT_MOST:
             continue

@@ -6,7 +6,7 @@ from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, n
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import Column, Table, empty_table, known, make_table
+from raybench.report.tables.base import Column, Table, empty_table, first_rows_words, known, make_table
 from raybench.report.wording import UNPAIRED, count, percent, times
 
 TITLE = "Configurations"
@@ -36,5 +36,5 @@ def configurations_table(results: StudyResults) -> Table:
     if left_out:
         caption += f" {left_out}"
     if number > MOST_ROWS:
-        caption += f" The first {MOST_ROWS:,} of {number:,} rows; all are in summary.csv."
+        caption += f" {first_rows_words(MOST_ROWS, number)}"
     return make_table(TITLE, caption, _COLUMNS, configurations[:MOST_ROWS])

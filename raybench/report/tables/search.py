@@ -9,7 +9,7 @@ from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
-from raybench.report.tables.base import Column, Table, devices, known, make_table
+from raybench.report.tables.base import Column, Table, devices, first_rows_words, known, make_table
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import (
     APART,
@@ -23,8 +23,8 @@ from raybench.report.wording import (
 )
 
 
-def suggestions_table(results: StudyResults) -> Table:
-    """The suggestions of a search at the target world size, the fastest first."""
+def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
+    """The suggestions of a search at the target world size, the fastest first; the first ``most`` of them."""
     columns: list[Column[TrialRecord]] = [
         Column("#", lambda record: "" if record.suggestion is None else str(record.suggestion), right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
@@ -50,7 +50,10 @@ def suggestions_table(results: StudyResults) -> Table:
         in_order(results, "search"),
         key=lambda record: -_scaling(results, record).throughput_samples_per_s.value,
     )
-    return make_table("Suggestions", caption, columns, fastest_first)
+    shown = fastest_first[:most]
+    if len(shown) < len(fastest_first):
+        caption += f" {first_rows_words(len(shown), len(fastest_first))}"
+    return make_table("Suggestions", caption, columns, shown)
 
 
 _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}

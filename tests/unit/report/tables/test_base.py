@@ -47,10 +47,10 @@ def test_columns_that_never_vary_are_said_once() -> None:
 
 def test_a_long_table_says_where_the_rest_is() -> None:
     table = Table("T", "", (Heading("n"),), tuple((str(n),) for n in range(1000)))
-    found = first_rows(table, 10, "summary.csv")
+    found = first_rows(table, 10)
     assert len(found.rows) == 10
     assert found.caption == "The first 10 of 1,000 rows; all are in summary.csv."
-    assert first_rows(found, 10, "summary.csv") is found
+    assert first_rows(found, 10) is found
 
 
 def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:
