@@ -115,9 +115,9 @@ def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
         speaker = base.speaker_of(config)
         found = (each for each in group if each.record is speaker and each.config is each.record.config)
         return next(found, group[0])
-    own = [each.record for each in group if each.record.config.world_size == 1]
-    told = {base.told[each.trial_id].throughput_samples_per_s for each in own if each.trial_id in base.told}
-    on_curve = [each for each in group if each.rate in told]
+    own = [each.record.trial_id for each in group if each.record.config.world_size == 1]
+    speak = {base.told_by.get(trial_id, trial_id) for trial_id in own if trial_id in base.told}
+    on_curve = [each for each in group if each.record.trial_id in speak]
     return max(
         on_curve or group,
         key=lambda each: (each.record.request.role == "scaling", each.record.config.world_size),

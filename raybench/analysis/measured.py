@@ -21,7 +21,7 @@ from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
 from raybench.analysis.same_setting import Related, of_first_role
-from raybench.analysis.speaking import one_on_curve, speaking
+from raybench.analysis.speaking import in_whose_rounds, speaking
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
@@ -45,6 +45,7 @@ class MeasuredStudy:
     scalings: dict[str, Scaling]  # of each of ``measured``
     waterfalls: dict[str, Waterfall | None]
     told: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
+    told_by: Mapping[str, str]  # of each trial on one device of a curve, the one in whose rounds that is
     buckets: KnownBuckets
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
@@ -146,6 +147,7 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     headline = choice.headline(study, tried, target)
     scalings, waterfalls = estimates_of_many(measured, Related(without_superseded(everything)))
     found_curves = curves(study, tried, scalings)
+    of_one = _of_one_device(found_curves, tried, scalings)
     return MeasuredStudy(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
@@ -154,7 +156,8 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
         target_world_size=target,
         scalings=scalings,
         waterfalls=waterfalls,
-        told=scalings | _of_one_device(found_curves, tried, scalings),
+        told=scalings | {trial_id: found for trial_id, (_, found) in of_one.items()},
+        told_by={trial_id: record.trial_id for trial_id, (record, _) in of_one.items()},
         buckets=buckets,
         curves=tuple(found_curves),
         batch_curves=tuple(batch_curves(study, tried, scalings, headline)),
@@ -166,13 +169,13 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
 
 def _of_one_device(
     found: Sequence[Curve], tried: Sequence[TrialRecord], scalings: Mapping[str, Scaling]
-) -> dict[str, Scaling]:
-    """Of each trial on one device how the first curve that it is on has it."""
-    by_id, told = {record.trial_id: record for record in tried}, dict[str, Scaling]()
+) -> dict[str, tuple[TrialRecord, Scaling]]:
+    """Of each trial on one device in whose rounds, and how, the first curve that it is on has it."""
+    by_id, told = {record.trial_id: record for record in tried}, dict[str, tuple[TrialRecord, Scaling]]()
     for curve in found:
         one, largest = (by_id[curve.points[end].trial_id] for end in (0, -1))
         if one.config.world_size == 1 < largest.config.world_size:
-            told.setdefault(one.trial_id, one_on_curve(one, largest, scalings))
+            told.setdefault(one.trial_id, in_whose_rounds(one, largest, scalings))
     return told
 
 

@@ -14,10 +14,11 @@ from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, wo
 from raybench.analysis.cure import Cure, cure
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
-from raybench.analysis.diagnosis.failures import not_reached
+from raybench.analysis.diagnosis.failures import NotReached
 from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.diagnosis.verifications import Verification, in_same_rounds, verifications
+from raybench.analysis.diagnosis.whole import WholeStudy
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
@@ -88,7 +89,7 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
     if not left_out:
         return results
-    late = not_reached(results.study, left_out, goes_on)
+    late = NotReached(WholeStudy(results, Around(goes_on=goes_on), left_out=left_out)).finding()
     return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
 
 

@@ -37,14 +37,21 @@ def _own(config: Configuration) -> Hashable:
 
 
 def one_on_curve(one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:
-    """How one device does, as the curve up to ``largest`` has it, by trial id; ``one`` is its own trial.
+    """How one device does, as the curve up to ``largest`` has it; ``one`` is its own trial."""
+    return in_whose_rounds(one, largest, scalings)[1]
 
-    Its own where it stands on a device that was asked for: the base of a speed-up stands on each in turn.
+
+def in_whose_rounds(
+    one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]
+) -> tuple[TrialRecord, Scaling]:
+    """The trial whose rounds speak for one device on the curve up to ``largest``, and how it does there.
+
+    Its own trial, ``one``, where it stands on a device that was asked for: the base of a speed-up stands on
+    each in turn. ``scalings`` are by trial id.
     """
-    own = scalings[one.trial_id]
-    if not isinstance(one.config.placement, str):
-        return own
-    return one_device(largest, scalings[largest.trial_id]) or own
+    asked_for = not isinstance(one.config.placement, str)
+    there = None if asked_for else one_device(largest, scalings[largest.trial_id])
+    return (one, scalings[one.trial_id]) if there is None else (largest, there)
 
 
 @dataclass(frozen=True)

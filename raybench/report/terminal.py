@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.diagnosis.failures import NAMES
+from raybench.analysis.diagnosis.failures import FAILED
 from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TERMINAL_WIDTH = 80
 MOST_TERMINAL_ROWS = 12
-WITHOUT_NUMBERS = frozenset({*NAMES.values(), FindingName.NOT_REACHED})
+WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
 
 
 def print_summary(results: StudyResults, console: Console) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.diagnosis.findings import Finding, Severity
+from raybench.analysis.diagnosis.findings import Finding, Kind, Severity
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.over_starts import of_any_start
 from raybench.analysis.estimates.phases import phase_times
@@ -118,13 +120,14 @@ class Case:
     waterfall: Waterfall | None
     beside: Beside = field(default_factory=Beside)
     around: Around = field(default_factory=Around)
-    _found: dict[str, Finding | None] = field(default_factory=dict, compare=False, repr=False)
+    _found: dict[type[OfTrial], Finding | None] = field(default_factory=dict, compare=False, repr=False)
 
-    def finding(self, check: Check) -> Finding | None:
-        """What a check says of this trial, worked out once: some look at what others have found."""
-        if check.__name__ not in self._found:
-            self._found[check.__name__] = check(self)
-        return self._found[check.__name__]
+    def finding(self, kind: type[OfTrial]) -> Finding | None:
+        """The finding of a kind on this trial, worked out once: some look at what others have found."""
+        if kind not in self._found:
+            found = kind.condition(self)
+            self._found[kind] = None if found is None else found.finding()
+        return self._found[kind]
 
     @staticmethod
     def of(record: TrialRecord, steps: StepsResult) -> Case:
@@ -206,4 +209,47 @@ class Case:
         return Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
 
 
-Check = Callable[[Case], "Finding | None"]
+@dataclass(frozen=True)
+class OfTrial(Kind):
+    """A kind of finding on one complete trial of steps."""
+
+    case: Case
+
+    @classmethod
+    @abstractmethod
+    def condition(cls, case: Case) -> Self | None:
+        """The finding, where the trial has it."""
+
+    @property
+    def trial_id(self) -> str:
+        """The trial."""
+        return self.case.record.trial_id
+
+
+@dataclass(frozen=True)
+class PartOfStep(OfTrial):
+    """One that explains a part of the step: more of it is more grave."""
+
+    part_s: Estimate
+
+    @property
+    def severity(self) -> Severity:
+        """A warning from a tenth of the step on."""
+        return self.case.severity(self.part_s)
+
+    @property
+    def explains(self) -> Estimate | None:
+        """The part."""
+        return self.part_s
+
+    @property
+    def share(self) -> Estimate:
+        """The part as a share of the step."""
+        return self.case.share(self.part_s)
+
+    @property
+    def without_it(self) -> Estimate:
+        """The throughput without the part, over that with it: between nothing gained and all of it."""
+        step_s = self.case.step_s
+        most = step_s / max(step_s - self.part_s.high, step_s * 0.01)
+        return Estimate(most**0.5, 1.0, most, self.part_s.n)

@@ -2,66 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.words import ms, pct
 from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
 from raybench.records.measurements import Round, StepsResult
 from raybench.records.record import TrialRecord
-from raybench.spec.knobs import KnobValue
 
 WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
 
 
-def other_processes(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class OtherProcesses(OfTrial):
     """Other processes took cores that the trial's workers needed: Ray's own are among them.
 
     It explains at most so large a share of the step as they took of the cores, and no more than computing
     side by side costs, where that was measured: alone a rank leaves the other ranks' cores to them.
     """
-    record, measurement = case.record, case.steps
-    taken = [round_taken for each in measurement.rounds if (round_taken := _taken(record, measurement, each))]
-    if not taken:
-        return None
-    others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
-    # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
-    programs = sum(measurement.other_programs.values())
-    others = max(others, programs)
-    spare = max(0.0, min(cores - needed for _, cores, needed in taken))
-    lost = max(0.0, others - spare) / cores
-    if lost < WORTH_TELLING:
-        return None
-    named = ", ".join(f"{name} {used:.2f}" for name, used in measurement.other_programs.items())
-    explained = _explained(case, [max(0.0, max(each[0], programs) - spare) / each[1] for each in taken])
-    return Finding(
-        FindingName.OTHER_PROCESSES,
-        Severity.WARNING if lost >= MUCH else Severity.NOTE,
-        record.trial_id,
-        f"{others:.2f} of {cores:.0f} cores went to other processes during the rounds "
-        f"({len(taken)} rounds{f'; {named}' if named else ''}), the trial's workers need "
-        f"{cores - spare:.0f}: steps of all of them are up to {lost:.0%} longer than on an idle host",
-        "leave a core of each host free: fewer workers or loader processes; see what runs there (top)",
-        {"other_cores": others, "host_cores": cores, "lost_ratio": lost, "rounds": len(taken)},
-        explains=explained,
-    )
 
+    name = FindingName.OTHER_PROCESSES
+    others: float  # cores that they took
+    cores: float
+    spare: float  # cores that the trial did not need
+    lost_in_rounds: tuple[float, ...]  # of each round, the share of the cores
 
-def _explained(case: Case, lost_shares: list[float]) -> Estimate | None:
-    if len(lost_shares) < 2:
-        return None
-    lost_s = trimmed_mean(lost_shares).scaled(case.step_s)
-    contention = case.parts.contention
-    if contention is None:
-        return Estimate(lost_s.value, 0.0, lost_s.high, lost_s.n)
-    most_s = max(contention.high, 0.0)
-    value, low, high = (min(max(end, 0.0), most_s) for end in (lost_s.value, lost_s.low, lost_s.high))
-    return Estimate(
-        min(value, max(contention.value, 0.0)), min(low, max(contention.low, 0.0)), high, lost_s.n
-    )
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """They took 2% of the cores beyond those that were spare."""
+        record, measurement = case.record, case.steps
+        taken = [told for each in measurement.rounds if (told := _taken(record, measurement, each))]
+        if not taken:
+            return None
+        others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
+        # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
+        programs = sum(measurement.other_programs.values())
+        spare = max(0.0, min(cores - needed for _, cores, needed in taken))
+        lost = tuple(max(0.0, max(each[0], programs) - spare) / each[1] for each in taken)
+        found = cls(case, max(others, programs), cores, spare, lost)
+        return found if found.lost >= WORTH_TELLING else None
+
+    @property
+    def lost(self) -> float:
+        """The share of the cores that the trial needed and did not have."""
+        return max(0.0, self.others - self.spare) / self.cores
+
+    @property
+    def severity(self) -> Severity:
+        """A warning from a tenth of the cores on."""
+        return Severity.WARNING if self.lost >= MUCH else Severity.NOTE
+
+    @property
+    def explains(self) -> Estimate | None:
+        """In proportion to the cores, in s of the step."""
+        if len(self.lost_in_rounds) < 2:
+            return None
+        lost_s = trimmed_mean(self.lost_in_rounds).scaled(self.case.step_s)
+        contention = self.case.parts.contention
+        if contention is None:
+            return Estimate(lost_s.value, 0.0, lost_s.high, lost_s.n)
+        most_s = max(contention.high, 0.0)
+        value, low, high = (min(max(end, 0.0), most_s) for end in (lost_s.value, lost_s.low, lost_s.high))
+        return Estimate(
+            min(value, max(contention.value, 0.0)), min(low, max(contention.low, 0.0)), high, lost_s.n
+        )
+
+    def evidence(self) -> Evidence:
+        """Who took how many cores."""
+        rounds, programs = len(self.lost_in_rounds), self.case.steps.other_programs
+        named = ", ".join(f"{name} {used:.2f}" for name, used in programs.items())
+        return Evidence(
+            f"{self.others:.2f} of {self.cores:.0f} cores went to other processes during the rounds "
+            f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
+            f"{self.cores - self.spare:.0f}: steps of all of them are up to {self.lost:.0%} longer than "
+            "on an idle host",
+            {"other_cores": self.others, "host_cores": self.cores, "lost_ratio": self.lost, "rounds": rounds},
+        )
+
+    def next_step(self) -> NextStep:
+        """A core for them."""
+        return NextStep(
+            "leave a core of each host free: fewer workers or loader processes; see what runs there (top)"
+        )
 
 
 def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:
@@ -76,64 +103,113 @@ def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tupl
     return max(found, key=lambda one: one[0] - (one[1] - one[2]), default=None)
 
 
-def contending(case: Case) -> Finding | None:
-    """All devices at once compute slower than one alone, by 5% of the step beyond what others explain of it.
+@dataclass(frozen=True)
+class SideBySide(PartOfStep):
+    """All devices at once compute slower than one alone, by 5% of the step that no other process explains."""
 
-    On CPUs ranks share cores, caches and memory; on GPUs the host's memory, its PCIe lanes and its cores.
-    Where workers have more threads than there are cores, the evidence says so; else the times do not tell
-    which it is.
-    """
-    contention = case.parts.contention
-    if contention is None:
-        return None
-    others, own = case.finding(other_processes), contention
-    theirs = others.explains if others else None
-    if theirs is not None:
-        own = sum_of(contention, theirs.scaled(-1))
-    if not case.is_worth_telling(own):
-        return None
-    share = pct(case.share(contention))
-    words = f"all devices at once compute {ms(contention)} longer than one alone, {share} of the step"
-    if theirs is not None:
-        words += f"; other processes explain {ms(theirs)} of that"
-    values = {"contention_s": contention.value, "contention_share": contention.value / case.step_s}
-    if case.is_cuda:
-        name = FindingName.MEMORY_OR_PCIE
-        fact = "GPUs share the host's memory, PCIe and cores; the times do not tell which"
-        step = (
+    contention_s: Estimate  # with what others explain
+    others_s: Estimate | None
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """What is left of it is worth telling."""
+        contention = case.parts.contention
+        if contention is None or not cls.is_of(case):
+            return None
+        others = case.finding(OtherProcesses)
+        theirs = others.explains if others else None
+        own = contention if theirs is None else sum_of(contention, theirs.scaled(-1))
+        return cls(case, own, contention, theirs) if case.is_worth_telling(own) else None
+
+    @classmethod
+    @abstractmethod
+    def is_of(cls, case: Case) -> bool:
+        """Whether the trial's devices contend in this way."""
+
+    @abstractmethod
+    def fact(self) -> str:
+        """What they share."""
+
+    def evidence(self) -> Evidence:
+        """How much longer, and what they share."""
+        share = self.case.share(self.contention_s)
+        words = (
+            f"all devices at once compute {ms(self.contention_s)} longer than one alone, {pct(share)} of the "
+            "step"
+        )
+        if self.others_s is not None:
+            words += f"; other processes explain {ms(self.others_s)} of that"
+        values = {"contention_s": self.contention_s.value, "contention_share": share.value}
+        return Evidence(f"{words}; {self.fact()}", values)
+
+
+class MemoryOrPcie(SideBySide):
+    """GPUs share the host's memory, its PCIe lanes and its cores."""
+
+    name = FindingName.MEMORY_OR_PCIE
+
+    @classmethod
+    def is_of(cls, case: Case) -> bool:
+        """On GPUs."""
+        return case.is_cuda
+
+    def fact(self) -> str:
+        """The times do not tell which."""
+        return "GPUs share the host's memory, PCIe and cores; the times do not tell which"
+
+    def next_step(self) -> NextStep:
+        """More of each."""
+        return NextStep(
             "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
         )
-        change: Mapping[str, KnobValue] | None = None
-    else:
-        name = FindingName.CONTENTION
-        fact, step, change = _on_cores(case)
-    return Finding(
-        name,
-        case.severity(own),
-        case.record.trial_id,
-        f"{words}; {fact}",
-        step,
-        values,
-        own,
-        change,
-    )
 
 
-def _on_cores(case: Case) -> tuple[str, str, Mapping[str, KnobValue] | None]:
-    """Fact, next step and change for ranks that are processes on one host's cores."""
-    setting, cores = case.config.setting, min(case.steps.host_cores, default=0)
-    ranks = max((case.steps.hosts.count(host) for host in set(case.steps.hosts)), default=0)
-    threads = setting.num_threads or case.config.cpus_per_worker
-    if cores and ranks * threads > cores:
-        fitting = max(cores // ranks, 1)
-        fact = f"{ranks} workers of {threads} threads share {cores} cores"
-        if fitting < threads:
-            return fact, f"num_threads {fitting}: no more threads than cores", {"num_threads": fitting}
-        return fact, "fewer workers: no more than there are cores", None
-    fact = "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
-    if (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:
-        return fact, "spread the workers over the nodes: scaling.placement spread", None
-    return fact, "fewer workers on this host, or more hosts: the rest of it has no more to give", None
+class Contention(SideBySide):
+    """Ranks on CPUs share cores, caches and memory; threads beyond the cores are told."""
+
+    name = FindingName.CONTENTION
+
+    @classmethod
+    def is_of(cls, case: Case) -> bool:
+        """On CPUs."""
+        return not case.is_cuda
+
+    @property
+    def _ranks(self) -> int:
+        """Of the fullest host."""
+        hosts = self.case.steps.hosts
+        return max((hosts.count(host) for host in set(hosts)), default=0)
+
+    @property
+    def _cores(self) -> int:
+        """Of the smallest host; 0 where it is not told."""
+        return min(self.case.steps.host_cores, default=0)
+
+    @property
+    def _threads(self) -> int:
+        return self.case.config.setting.num_threads or self.case.config.cpus_per_worker
+
+    @property
+    def _has_too_many_threads(self) -> bool:
+        return 0 < self._cores < self._ranks * self._threads
+
+    def fact(self) -> str:
+        """Too many threads, or what the times do not tell apart."""
+        if self._has_too_many_threads:
+            return f"{self._ranks} workers of {self._threads} threads share {self._cores} cores"
+        return "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
+
+    def next_step(self) -> NextStep:
+        """Fewer threads, else fewer workers."""
+        if self._has_too_many_threads:
+            fitting = max(self._cores // self._ranks, 1)
+            if fitting < self._threads:
+                words = f"num_threads {fitting}: no more threads than cores"
+                return NextStep(words, {"num_threads": fitting})
+            return NextStep("fewer workers: no more than there are cores")
+        if (self.case.record.nodes or 1) == 1 and _num_nodes(self.case) > 1:
+            return NextStep("spread the workers over the nodes: scaling.placement spread")
+        return NextStep("fewer workers on this host, or more hosts: the rest of it has no more to give")
 
 
 def _num_nodes(case: Case) -> int:

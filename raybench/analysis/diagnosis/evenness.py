@@ -1,22 +1,22 @@
-"""Are a trial's devices alike? The rank that makes the others wait, and ranks that take turns in it."""
+"""Are a trial's devices alike? The rank that makes the others wait, and devices that differ alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 from scipy.special import stdtrit
 
-from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.case import Case, OfTrial
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.words import ms
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
-from raybench.spec.workloads import FactorySpec, TextSpec
 
 UNEVEN_LEAST = 0.02  # relative
 UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
@@ -24,7 +24,7 @@ STRAGGLER_LEAST = 0.02  # relative
 
 
 @dataclass(frozen=True)
-class _Spread:
+class Spread:
     """The slowest and the fastest device, each alone; relative, with a 99% interval."""
 
     slow: int
@@ -38,35 +38,56 @@ class _Spread:
         return self.by.value >= UNEVEN_LEAST and self.by.low >= 0
 
 
-def uneven(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class UnevenDevices(OfTrial):
     """Devices that differ alone, where nobody was seen to wait for them (else they are a straggler's)."""
-    spread = _spread(case.steps)
-    if spread is None or not spread.is_certain or case.finding(straggling) is not None:
-        return None
-    n = case.config.world_size
-    mean_s = (
-        case.parts.ideal.value if case.parts.ideal else case.step_s
-    )  # of one slow device and n - 1 others
-    waits_s = spread.by.scaled(mean_s / (1 + spread.by.value / n) * (1 - 1 / n))
-    return Finding(
-        FindingName.UNEVEN_DEVICES,
-        Severity.WARNING,
-        case.record.trial_id,
-        f"{_alone_words(case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
-        f"every step waits for {_where(case.record, spread.slow)}: compare its clock, temperature and "
-        "power limit "
-        "with the others', or leave it out with scaling.placement",
-        {
-            "slow_rank": spread.slow,
-            "fast_rank": spread.fast,
-            "spread_ratio": spread.by.value,
-            "blocks": spread.num_blocks,
-        },
-        explains=waits_s if n > 1 else None,
-    )
+
+    name = FindingName.UNEVEN_DEVICES
+    spread: Spread
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """By 2% at least, certainly."""
+        spread = _spread(case.steps)
+        if spread is None or not spread.is_certain or case.finding(Straggler) is not None:
+            return None
+        return cls(case, spread)
+
+    @property
+    def severity(self) -> Severity:
+        """Every step waits for the slow one."""
+        return Severity.WARNING
+
+    @property
+    def explains(self) -> Estimate | None:
+        """What the mean device waits."""
+        case, n, by = self.case, self.case.config.world_size, self.spread.by
+        # of one slow device and n - 1 others
+        mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s
+        return by.scaled(mean_s / (1 + by.value / n) * (1 - 1 / n)) if n > 1 else None
+
+    def evidence(self) -> Evidence:
+        """By how much, and of which."""
+        spread = self.spread
+        return Evidence(
+            f"{_alone_words(self.case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
+            {
+                "slow_rank": spread.slow,
+                "fast_rank": spread.fast,
+                "spread_ratio": spread.by.value,
+                "blocks": spread.num_blocks,
+            },
+        )
+
+    def next_step(self) -> NextStep:
+        """What may slow it."""
+        return NextStep(
+            f"every step waits for {_where(self.case.record, self.spread.slow)}: compare its clock, "
+            "temperature and power limit with the others', or leave it out with scaling.placement"
+        )
 
 
-def _spread(measurement: StepsResult) -> _Spread | None:
+def _spread(measurement: StepsResult) -> Spread | None:
     """Two-sample t on the logarithms of the plain blocks, Bonferroni over all pairs of devices."""
     by_rank: dict[int, list[float]] = {}
     for each in measurement.rounds:
@@ -85,15 +106,14 @@ def _spread(measurement: StepsResult) -> _Spread | None:
     apart = means[slow] - means[fast]
     half = float(stdtrit(degrees, 1 - UNEVEN_SIGNIFICANCE / 2 / num_pairs)) * error
     ends = [math.expm1(each) for each in (apart, apart - half, apart + half)]
-    return _Spread(slow, fast, Estimate(ends[0], ends[1], ends[2], num_blocks), num_blocks)
+    return Spread(slow, fast, Estimate(ends[0], ends[1], ends[2], num_blocks), num_blocks)
 
 
-def _alone_words(record: TrialRecord, spread: _Spread) -> str:
+def _alone_words(record: TrialRecord, spread: Spread) -> str:
     slow = _where(record, spread.slow)
     return (
         f"alone, {slow} takes {spread.by.value:.1%} [{spread.by.low:.1%}, {spread.by.high:.1%}] longer "
-        "than rank "
-        f"{spread.fast}"
+        f"than rank {spread.fast}"
     )
 
 
@@ -120,76 +140,76 @@ def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None
     )
 
 
-def straggling(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class Straggler(OfTrial):
     """The rank that the others wait for: slower than they are in ``local``, by 2% at least.
 
-    It explains what the mean rank waits for it: its excess over the others, less its own part of the mean.
     Whether it is slow alone too tells the device from what runs beside it.
     """
-    slowest = straggler(case.steps)
-    if slowest is None:
-        return None
-    rank, ratio, excess_s = slowest
-    if ratio.low <= 1 or ratio.value - 1 < STRAGGLER_LEAST:
-        return None
-    spread, where = _spread(case.steps), _where(case.record, rank)
-    alone = spread is not None and spread.is_certain and spread.slow == rank
-    if alone and spread is not None:
-        cause = f"; {_alone_words(case.record, spread)}: it is the device itself"
-        step = f"compare the clock, temperature and power limit of {where} with the others'"
-    elif spread is not None:
-        cause = "; alone it is not certainly slower: it is what runs beside it"
-        step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
-    else:
-        cause, step = "", f"find out what else uses the device or host of {where}"
-    return Finding(
-        FindingName.STRAGGLER,
-        Severity.WARNING,
-        case.record.trial_id,
-        f"{where} takes {ms(excess_s)} longer than the others in every step, {ratio.value - 1:.1%} "
-        f"({ratio.n} rounds, no communication){cause}",
-        f"{step}, or leave it out with scaling.placement",
-        {"rank": rank, "excess_s": excess_s.value, "excess_ratio": ratio.value - 1, "rounds": ratio.n},
-        explains=excess_s.scaled(1 - 1 / case.config.world_size),
-    )
 
+    name = FindingName.STRAGGLER
+    rank: int
+    ratio: Estimate  # of its time to the median of the others'
+    excess_s: Estimate
+    spread: Spread | None  # of the devices alone
 
-def uneven_batches(case: Case) -> Finding | None:
-    """Ranks that wait for now one, now another: skew beyond what a straggler explains, by 5% of the step.
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """Certainly slower, as one of so many ranks."""
+        slowest = straggler(case.steps)
+        if slowest is None:
+            return None
+        rank, ratio, excess_s = slowest
+        if ratio.low <= 1 or ratio.value - 1 < STRAGGLER_LEAST:
+            return None
+        return cls(case, rank, ratio, excess_s, _spread(case.steps))
 
-    Only texts and one's own data may be longer on one rank than on another; batches of one shape are made
-    uneven by the machine: then it is jitter.
-    """
-    skew, straggles = case.parts.skew, case.finding(straggling)
-    if skew is None:
-        return None
-    constant_s = straggles.explains.value if straggles and straggles.explains else 0.0
-    rest = Estimate(
-        skew.value - constant_s, skew.low - constant_s, skew.high - constant_s, skew.n, skew.starts
-    )
-    if not case.is_worth_telling(rest):
-        return None
-    workload = case.config.workload
-    may_vary = isinstance(workload, FactorySpec) or (
-        isinstance(workload, TextSpec) and workload.input == "real"
-    )
-    even = not may_vary
-    words = f"ranks wait {ms(rest)} in a step for one that is another from step to step"
-    return Finding(
-        FindingName.JITTER if even else FindingName.UNEVEN_BATCHES,
-        case.severity(rest),
-        case.record.trial_id,
-        f"{words}, though all batches have one shape: the hosts do other work that comes and goes"
-        if even
-        else f"{words}: batches of uneven length, or other work that comes and goes; the times do not "
-        "tell which",
-        "a core of each host for what runs beside the workers; see what that is (top)"
-        if even
-        else "give all ranks batches of like length (sort by length, or pad to one shape); else see what "
-        "runs on the hosts",
-        {"waited_s": rest.value, "waited_share": rest.value / case.step_s},
-        explains=rest,
-    )
+    @property
+    def severity(self) -> Severity:
+        """Every step waits for it."""
+        return Severity.WARNING
+
+    @property
+    def explains(self) -> Estimate | None:
+        """What the mean rank waits for it: its excess over the others, less its own part of the mean."""
+        return self.excess_s.scaled(1 - 1 / self.case.config.world_size)
+
+    @property
+    def _slow_alone(self) -> Spread | None:
+        spread = self.spread
+        return spread if spread is not None and spread.is_certain and spread.slow == self.rank else None
+
+    def evidence(self) -> Evidence:
+        """Which rank on which node, how much, and whether alone too."""
+        record, alone = self.case.record, self._slow_alone
+        if alone is not None:
+            cause = f"; {_alone_words(record, alone)}: it is the device itself"
+        elif self.spread is not None:
+            cause = "; alone it is not certainly slower: it is what runs beside it"
+        else:
+            cause = ""
+        excess = self.ratio.value - 1
+        return Evidence(
+            f"{_where(record, self.rank)} takes {ms(self.excess_s)} longer than the others in every step, "
+            f"{excess:.1%} ({self.ratio.n} rounds, no communication){cause}",
+            {
+                "rank": self.rank,
+                "excess_s": self.excess_s.value,
+                "excess_ratio": excess,
+                "rounds": self.ratio.n,
+            },
+        )
+
+    def next_step(self) -> NextStep:
+        """Where to look, or the trial without it."""
+        where = _where(self.case.record, self.rank)
+        if self._slow_alone is not None:
+            step = f"compare the clock, temperature and power limit of {where} with the others'"
+        elif self.spread is not None:
+            step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
+        else:
+            step = f"find out what else uses the device or host of {where}"
+        return NextStep(f"{step}, or leave it out with scaling.placement")
 
 
 def _where(record: TrialRecord, rank: int) -> str:

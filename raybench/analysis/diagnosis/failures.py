@@ -2,76 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
+from raybench.analysis.diagnosis.whole import OfStudy, WholeStudy
 from raybench.analysis.failures import alike
 from raybench.analysis.labels import trial_words
-from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import State, TrialRecord
-from raybench.spec.study import Study
 
-NAMES: dict[State, FindingName] = {
-    "crashed": FindingName.CRASHED,
-    "timeout": FindingName.TIMED_OUT,
-    "oom": FindingName.OUT_OF_MEMORY,
-    "invalid": FindingName.REFUSED,
-}
 MOST_NAMED = 1  # trials of one cause
 GOES_ON = "--resume --output DIR"
-NEXT_STEPS: dict[State, str] = {
-    "crashed": "mend it, then try what crashed again, and the rest",
-    "timeout": "if it does not hang, try again with more time",
-    "oom": "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again",
-    "invalid": "another value of what the reason names",
-}
-AGAIN: dict[State, str] = {
-    "crashed": "--retry crashed",
-    "timeout": "--retry timeout --set measure.timeout_seconds=SECONDS",
-    "oom": "--retry oom",
-}
 
 
-def failures(results: MeasuredStudy, around: Around) -> list[Finding]:
-    """A finding for each cause of failed trials.
+@dataclass(frozen=True)
+class Failed(OfStudy):
+    """Trials that failed for one cause."""
 
-    A problem where nothing else is there; that a batch is too large is an answer, and a note.
-    """
-    nothing = not results.complete
-    return [_failed(results, group, around, nothing=nothing) for group in alike(results.failed)]
+    state: ClassVar[State]
+    step: ClassVar[str]
+    again: ClassVar[str] = ""  # options that try them again; empty: it would end the same
+    group: tuple[TrialRecord, ...]
+
+    @classmethod
+    def condition(cls, whole: WholeStudy) -> list[Self]:
+        """A finding for each cause of failures that ended so."""
+        ended_so = [record for record in whole.results.failed if record.state == cls.state]
+        return [cls(whole, tuple(group)) for group in alike(ended_so)]
+
+    @property
+    def trial_id(self) -> str:
+        """The first of them."""
+        return self.group[0].trial_id
+
+    @property
+    def severity(self) -> Severity:
+        """A problem where nothing else is there; that a batch is too large is an answer, and a note."""
+        if not self.whole.results.complete:
+            return Severity.PROBLEM
+        return Severity.NOTE if self.state == "oom" else Severity.WARNING
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Where in the code it arose."""
+        return self.group[0].frames
+
+    def evidence(self) -> Evidence:
+        """How many of how many, which, and the reason."""
+        group, results = self.group, self.whole.results
+        total = len(results.records)
+        named = [trial_words(results.study, each.study_request) for each in group[:MOST_NAMED]]
+        more = f"; and {len(group) - MOST_NAMED} more" if len(group) > MOST_NAMED else ""
+        asked = "the only trial that was asked" if total == 1 else f"{len(group)} of {total} trials"
+        whose = f" ({'; '.join(named)}{more})" if len(group) < total or total == 1 else ""
+        reason = " ".join((group[0].reason or "").split())
+        return Evidence(f"{asked}{whose}: {reason}", {"num_trials": float(len(group))})
+
+    def next_step(self) -> NextStep:
+        """What to change, and the command that tries them again."""
+        goes_on = self.whole.around.goes_on or GOES_ON
+        return NextStep(self.step, command=f"{goes_on} {self.again}" if self.again else "")
 
 
-def not_reached(study: Study, left_out: Sequence[str], goes_on: str) -> Finding:
-    """``left_out`` in words; ``goes_on`` is the command that measures it."""
-    budget = ", within a time budget that begins anew" if study.time_budget_seconds is not None else ""
-    return Finding(
-        FindingName.NOT_REACHED,
-        Severity.WARNING,
-        "",
-        "; ".join(left_out),
-        f"measure the rest{budget}",
-        {},
-        command=goes_on or GOES_ON,
-    )
+class Crashed(Failed):
+    """An error in a worker, or a worker that died."""
+
+    name, state = FindingName.CRASHED, "crashed"
+    step = "mend it, then try what crashed again, and the rest"
+    again = "--retry crashed"
 
 
-def _failed(
-    results: MeasuredStudy, group: Sequence[TrialRecord], around: Around, *, nothing: bool
-) -> Finding:
-    first, total = group[0], len(results.records)
-    named = [trial_words(results.study, each.study_request) for each in group[:MOST_NAMED]]
-    more = f"; and {len(group) - MOST_NAMED} more" if len(group) > MOST_NAMED else ""
-    asked = "the only trial that was asked" if total == 1 else f"{len(group)} of {total} trials"
-    whose = f" ({'; '.join(named)}{more})" if len(group) < total or total == 1 else ""
-    severity = Severity.NOTE if first.state == "oom" else Severity.WARNING
-    return Finding(
-        NAMES[first.state],
-        Severity.PROBLEM if nothing else severity,
-        first.trial_id,
-        f"{asked}{whose}: {' '.join((first.reason or '').split())}",
-        NEXT_STEPS[first.state],
-        {"num_trials": float(len(group))},
-        command=f"{around.goes_on or GOES_ON} {AGAIN[first.state]}" if first.state in AGAIN else "",
-        frames=first.frames,
-    )
+class TimedOut(Failed):
+    """Longer than a trial may take."""
+
+    name, state = FindingName.TIMED_OUT, "timeout"
+    step = "if it does not hang, try again with more time"
+    again = "--retry timeout --set measure.timeout_seconds=SECONDS"
+
+
+class OutOfMemory(Failed):
+    """Too large for a device, or for a host."""
+
+    name, state = FindingName.OUT_OF_MEMORY, "oom"
+    step = "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again"
+    again = "--retry oom"
+
+
+class Refused(Failed):
+    """What cannot be measured as asked."""
+
+    name, state = FindingName.REFUSED, "invalid"
+    step = "another value of what the reason names"
+
+
+FAILED: tuple[type[Failed], ...] = (Crashed, TimedOut, OutOfMemory, Refused)
+
+
+@dataclass(frozen=True)
+class NotReached(OfStudy):
+    """What was asked and not measured."""
+
+    name = FindingName.NOT_REACHED
+
+    @classmethod
+    def condition(cls, whole: WholeStudy) -> list[Self]:
+        """Something was left out."""
+        return [cls(whole)] if whole.left_out else []
+
+    @property
+    def trial_id(self) -> str:
+        """None."""
+        return ""
+
+    @property
+    def severity(self) -> Severity:
+        """The answer may be among it."""
+        return Severity.WARNING
+
+    def evidence(self) -> Evidence:
+        """What, counted."""
+        return Evidence("; ".join(self.whole.left_out), {})
+
+    def next_step(self) -> NextStep:
+        """The command that measures it."""
+        has_budget = self.whole.results.study.time_budget_seconds is not None
+        budget = ", within a time budget that begins anew" if has_budget else ""
+        return NextStep(f"measure the rest{budget}", command=self.whole.around.goes_on or GOES_ON)

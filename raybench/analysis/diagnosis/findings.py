@@ -1,10 +1,15 @@
-"""The closed list of what raybench finds wrong, what a finding carries, and in which order they stand."""
+"""What a finding is: its name, what it carries, the class that each is one of, and in which order they stand.
+
+The classes stand with what they look at; the one list of them is ``kinds``.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.spec.knobs import KnobValue
@@ -81,6 +86,79 @@ class Finding:
     predicted: Estimate | None = None  # a ratio; never there without a change
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows a finding."""
+
+    words: str  # in numbers, with units
+    values: dict[str, float]  # the numbers by name, units in the names
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do about a finding; the fields as in ``Finding``."""
+
+    words: str
+    change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None
+    command: str = ""
+
+
+class Kind(ABC):
+    """One kind of finding: when it is found, what shows it, what to do next.
+
+    A class's ``condition`` makes its instances, each with the numbers that met it: of a trial (``OfTrial``),
+    or of a study (``OfStudy``). ``Finding`` is what such an instance says, for whoever draws it.
+    """
+
+    name: ClassVar[FindingName]
+
+    @property
+    @abstractmethod
+    def trial_id(self) -> str:
+        """The trial that it is about."""
+
+    @property
+    @abstractmethod
+    def severity(self) -> Severity:
+        """How much it matters."""
+
+    @property
+    def explains(self) -> Estimate | None:
+        """How much of the step it takes, in s; None where that is not known."""
+        return None
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Of a crash: where in the code it arose."""
+        return ()
+
+    @abstractmethod
+    def evidence(self) -> Evidence:
+        """What shows it, in numbers with intervals."""
+
+    @abstractmethod
+    def next_step(self) -> NextStep:
+        """What to do about it, in numbers."""
+
+    def finding(self) -> Finding:
+        """All that it says."""
+        evidence, step = self.evidence(), self.next_step()
+        return Finding(
+            name=self.name,
+            severity=self.severity,
+            trial_id=self.trial_id,
+            evidence=evidence.words,
+            next_step=step.words,
+            values=evidence.values,
+            explains=self.explains,
+            change=step.change,
+            predicted=step.predicted,
+            command=step.command,
+            frames=self.frames,
+        )
 
 
 _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
-from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.case import Case, OfTrial
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.estimates.rounds import level, step_series
 from raybench.records.measurements import StepsResult
 
 CLOCK_DROP = 0.10  # relative, from the fastest round
 
 
-def oversubscribed(case: Case) -> Finding | None:
+class Oversubscribed(OfTrial):
     """More workers than cores."""
-    record, measurement = case.record, case.steps
-    if not record.config.oversubscribed:
-        return None
-    return Finding(
-        FindingName.OVERSUBSCRIBED,
-        Severity.PROBLEM,
-        record.trial_id,
-        f"{record.config.world_size} workers shared fewer cores; step time {_milliseconds(measurement)}",
-        "use it to see that a study works, not for its numbers: run on as many cores as workers",
-        {"world_size": record.config.world_size},
-    )
+
+    name = FindingName.OVERSUBSCRIBED
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """As the record says."""
+        return cls(case) if case.config.oversubscribed else None
+
+    @property
+    def severity(self) -> Severity:
+        """No number of it says how fast the workers are."""
+        return Severity.PROBLEM
+
+    def evidence(self) -> Evidence:
+        """How many workers, and their step."""
+        size = self.case.config.world_size
+        return Evidence(
+            f"{size} workers shared fewer cores; step time {_milliseconds(self.case.steps)}",
+            {"world_size": size},
+        )
+
+    def next_step(self) -> NextStep:
+        """As many cores."""
+        return NextStep(
+            "use it to see that a study works, not for its numbers: run on as many cores as workers"
+        )
 
 
 def _milliseconds(measurement: StepsResult) -> str:
@@ -35,38 +53,56 @@ def _milliseconds(measurement: StepsResult) -> str:
     return f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
 
 
-def throttled(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class Throttling(OfTrial):
     """A device held its clock down, or says so."""
-    record, measurement = case.record, case.steps
-    num_rounds = len(measurement.rounds)
-    slowed = [
-        index for index, each in enumerate(measurement.rounds) if any(flag for flag in each.throttled if flag)
-    ]
-    ranks = sorted(
-        {
-            record.ranks[place] if place < len(record.ranks) else place
-            for each in measurement.rounds
-            for place, flag in enumerate(each.throttled)
-            if flag
+
+    name = FindingName.THROTTLING
+    slowed_rounds: int  # in which a device said so
+    clock_drop: float  # relative
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """Said in a round, or a clock that fell by a tenth."""
+        slowed = sum(any(each.throttled) for each in case.steps.rounds)
+        found = cls(case, slowed, _clock_drop(case.steps))
+        return found if slowed or found.clock_drop >= CLOCK_DROP else None
+
+    @property
+    def severity(self) -> Severity:
+        """The numbers are of a slower device."""
+        return Severity.WARNING
+
+    def evidence(self) -> Evidence:
+        """In how many rounds on which ranks, by how much."""
+        num_rounds, said = len(self.case.steps.rounds), list[str]()
+        if self.slowed_rounds:
+            of_ranks = ", ".join(map(str, self._ranks()))
+            said.append(
+                f"the device said so in {self.slowed_rounds} of {num_rounds} rounds (rank {of_ranks})"
+            )
+        if self.clock_drop >= CLOCK_DROP:
+            said.append(f"a clock fell by {self.clock_drop:.0%} between rounds")
+        values = {
+            "throttled_rounds": self.slowed_rounds,
+            "rounds": num_rounds,
+            "clock_drop_ratio": self.clock_drop,
         }
-    )
-    drop = _clock_drop(measurement)
-    if not slowed and drop < CLOCK_DROP:
-        return None
-    said = []
-    if slowed:
-        of_ranks = ", ".join(map(str, ranks))
-        said.append(f"the device said so in {len(slowed)} of {num_rounds} rounds (rank {of_ranks})")
-    if drop >= CLOCK_DROP:
-        said.append(f"a clock fell by {drop:.0%} between rounds")
-    return Finding(
-        FindingName.THROTTLING,
-        Severity.WARNING,
-        record.trial_id,
-        "; ".join(said),
-        "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the governor",
-        {"throttled_rounds": len(slowed), "rounds": num_rounds, "clock_drop_ratio": drop},
-    )
+        return Evidence("; ".join(said), values)
+
+    def next_step(self) -> NextStep:
+        """Where limits are told."""
+        return NextStep(
+            "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the "
+            "governor"
+        )
+
+    def _ranks(self) -> list[int]:
+        ranks = self.case.record.ranks
+        flagged = {
+            place for each in self.case.steps.rounds for place, flag in enumerate(each.throttled) if flag
+        }
+        return sorted({ranks[place] if place < len(ranks) else place for place in flagged})
 
 
 def _clock_drop(measurement: StepsResult) -> float:

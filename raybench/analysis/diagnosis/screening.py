@@ -1,42 +1,42 @@
-"""Which checks of steadiness and evenness surely find nothing, of many trials at once.
+"""Which kinds of findings on steadiness and evenness are surely not there, of many trials at once.
 
-The checks say what is found. Here the numbers on which they decide are worked out for all
-trials whose rounds are alike together, so that a check is asked only where it may find something.
+Their conditions say what is found. Here the numbers on which they decide are worked out for all trials whose
+rounds are alike together, so that a condition is asked only where it may be met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from raybench.analysis.diagnosis.case import Check
-from raybench.analysis.diagnosis.evenness import UNEVEN_LEAST, UNEVEN_SIGNIFICANCE, uneven
-from raybench.analysis.diagnosis.steadiness import DRIFT_SIGNIFICANCE, drifting, outlying
+from raybench.analysis.diagnosis.case import OfTrial
+from raybench.analysis.diagnosis.evenness import UNEVEN_LEAST, UNEVEN_SIGNIFICANCE, UnevenDevices
+from raybench.analysis.diagnosis.steadiness import DRIFT_SIGNIFICANCE, Drift, OutlierRounds
 from raybench.analysis.estimates.many import Floats, measured
 from raybench.analysis.estimates.stacked import Stacked, stacked
 from raybench.analysis.estimates.trends import OUTLIER_LEAST, OUTLIER_SCORE, mann_kendall_of_score
 from raybench.records.record import TrialRecord
 
 AT_ONCE = 5000  # trials
-BORDER = 1e-9  # relative: what is so close to a limit is left to the check
+BORDER = 1e-9  # relative: what is so close to a limit is left to the condition
 Mask = NDArray[np.bool_]
 
 
-def without_findings(records: Iterable[TrialRecord]) -> dict[str, list[Check]]:
-    """Of complete trials of steps, by trial id, the checks that find nothing."""
-    found: dict[str, list[Check]] = {}
+def without_findings(records: Iterable[TrialRecord]) -> dict[str, list[type[OfTrial]]]:
+    """Of complete trials of steps, by trial id, the kinds of which there is surely none."""
+    found: dict[str, list[type[OfTrial]]] = {}
     every = [(record, record.steps) for record in records if record.steps is not None]
     for first in range(0, len(every), AT_ONCE):
         some = every[first : first + AT_ONCE]
         for places, rows in stacked([steps for _, steps in some]):
             names = [some[place][0].trial_id for place in places]
-            for check, may_find in ((outlying, _outlying), (drifting, _drifting), (uneven, _uneven)):
-                for name, may in zip(names, may_find(rows).tolist(), strict=True):
+            for kind, may_be_found in _SCREENED:
+                for name, may in zip(names, may_be_found(rows).tolist(), strict=True):
                     if not may:
-                        found.setdefault(name, []).append(check)
+                        found.setdefault(name, []).append(kind)
     return found
 
 
@@ -84,3 +84,10 @@ def _uneven(rows: Stacked) -> Mask:
     num_pairs = len(ranks) * (len(ranks) - 1) / 2
     half = stdtrit(degrees, 1 - UNEVEN_SIGNIFICANCE / 2 / num_pairs) * error
     return np.asarray((np.expm1(apart) >= UNEVEN_LEAST * (1 - BORDER)) & (apart - half >= -BORDER))
+
+
+_SCREENED: tuple[tuple[type[OfTrial], Callable[[Stacked], Mask]], ...] = (
+    (OutlierRounds, _outlying),
+    (Drift, _drifting),
+    (UnevenDevices, _uneven),
+)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.case import Case, OfTrial
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.estimates.rounds import step_series
 from raybench.analysis.estimates.statistics import TRIM
 from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
@@ -17,84 +19,147 @@ DRIFT_SIGNIFICANCE = 0.01
 DRIFT_LEAST = 0.02  # relative, from the first round to the last
 
 
-def noisy(case: Case) -> Finding | None:
-    """The asked half-width was not reached in time; says how long it would take."""
-    record, measurement = case.record, case.steps
-    if measurement.stopped_by != "max_seconds":
-        return None
-    reached, request = reached_half_width(measurement.rounds), record.request
-    assert request.kind == "steps"  # it has a measurement of steps
-    asked = asked_half_width(request.measure, request.config.device)
-    if reached is None or reached <= asked:
-        return None
-    num_rounds = len(measurement.rounds)
-    needed_s = measurement.measure_s * (reached / asked) ** 2
-    return Finding(
-        FindingName.NOISY_MEASUREMENT,
-        Severity.WARNING,
-        record.trial_id,
-        f"the half-width is {reached:.1%} after {num_rounds} rounds in {measurement.measure_s:.0f} s, "
-        f"{asked:.1%} was asked",
-        f"it shrinks with the square root of time: --set measure.max_seconds={_rounded_up(needed_s)}, or a "
-        "quieter machine",
-        {
-            "half_width_ratio": reached,
-            "asked_ratio": asked,
-            "needed_s": needed_s,
-            "rounds": num_rounds,
-        },
-    )
+@dataclass(frozen=True)
+class NoisyMeasurement(OfTrial):
+    """The asked half-width was not reached in time."""
+
+    name = FindingName.NOISY_MEASUREMENT
+    reached: float  # half-widths, relative
+    asked: float
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """Time was up before."""
+        if case.steps.stopped_by != "max_seconds":
+            return None
+        reached, request = reached_half_width(case.steps.rounds), case.record.request
+        assert request.kind == "steps"  # it has a measurement of steps
+        asked = asked_half_width(request.measure, request.config.device)
+        return cls(case, reached, asked) if reached is not None and reached > asked else None
+
+    @property
+    def severity(self) -> Severity:
+        """The numbers are less sure than was asked."""
+        return Severity.WARNING
+
+    @property
+    def needed_s(self) -> float:
+        """How long it would take: the half-width shrinks with the square root of time."""
+        return self.case.steps.measure_s * (self.reached / self.asked) ** 2
+
+    def evidence(self) -> Evidence:
+        """What was reached in which time."""
+        measurement = self.case.steps
+        return Evidence(
+            f"the half-width is {self.reached:.1%} after {len(measurement.rounds)} rounds in "
+            f"{measurement.measure_s:.0f} s, {self.asked:.1%} was asked",
+            {
+                "half_width_ratio": self.reached,
+                "asked_ratio": self.asked,
+                "needed_s": self.needed_s,
+                "rounds": len(measurement.rounds),
+            },
+        )
+
+    def next_step(self) -> NextStep:
+        """The time that it needs."""
+        return NextStep(
+            "it shrinks with the square root of time: --set "
+            f"measure.max_seconds={_rounded_up(self.needed_s)}, or a quieter machine"
+        )
 
 
-def outlying(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class OutlierRounds(OfTrial):
     """Rounds apart from the rest: a note while the trimmed mean leaves them all out."""
-    record, measurement = case.record, case.steps
-    values = step_series(measurement)
-    if values is None:
-        return None
-    outliers, num_rounds = outlier_rounds(values), len(measurement.rounds)
-    if not len(outliers):
-        return None
-    furthest = outliers[np.argmax(np.abs(np.log(values[outliers] / np.nanmedian(values))))]
-    worst = float(values[furthest] / np.nanmedian(values))
-    too_many = len(outliers) > 2 * TRIM * num_rounds
-    return Finding(
-        FindingName.OUTLIER_ROUNDS,
-        Severity.WARNING if too_many else Severity.NOTE,
-        record.trial_id,
-        f"{len(outliers)} of {num_rounds} rounds lie apart from the rest (rounds "
-        f"{', '.join(str(int(index)) for index in outliers[:8])}{', ...' if len(outliers) > 8 else ''}); "
-        f"the furthest took {worst:.2f} times the median",
-        "something else used the machine: stop it and measure again"
-        if too_many
-        else "the trimmed mean leaves them out: nothing to do",
-        {"rounds": num_rounds, "outliers": len(outliers), "worst_ratio": worst},
-    )
+
+    name = FindingName.OUTLIER_ROUNDS
+    outliers: tuple[int, ...]
+    worst: float  # the furthest of them over the median
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """By a modified z-score, and by a tenth at least."""
+        values = step_series(case.steps)
+        if values is None:
+            return None
+        outliers = outlier_rounds(values)
+        if not len(outliers):
+            return None
+        furthest = outliers[np.argmax(np.abs(np.log(values[outliers] / np.nanmedian(values))))]
+        worst = float(values[furthest] / np.nanmedian(values))
+        return cls(case, tuple(int(each) for each in outliers), worst)
+
+    @property
+    def _too_many(self) -> bool:
+        return len(self.outliers) > 2 * TRIM * len(self.case.steps.rounds)
+
+    @property
+    def severity(self) -> Severity:
+        """A warning from there on where the trimmed mean keeps some."""
+        return Severity.WARNING if self._too_many else Severity.NOTE
+
+    def evidence(self) -> Evidence:
+        """Which, and how far."""
+        number, num_rounds = len(self.outliers), len(self.case.steps.rounds)
+        named = f"{', '.join(map(str, self.outliers[:8]))}{', ...' if number > 8 else ''}"
+        return Evidence(
+            f"{number} of {num_rounds} rounds lie apart from the rest (rounds {named}); the furthest took "
+            f"{self.worst:.2f} times the median",
+            {"rounds": num_rounds, "outliers": number, "worst_ratio": self.worst},
+        )
+
+    def next_step(self) -> NextStep:
+        """Nothing, unless they are many."""
+        if self._too_many:
+            return NextStep("something else used the machine: stop it and measure again")
+        return NextStep("the trimmed mean leaves them out: nothing to do")
 
 
-def drifting(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class Drift(OfTrial):
     """The step time rises or falls over the rounds, significantly and by 2% at least."""
-    record, measurement = case.record, case.steps
-    values = step_series(measurement)
-    if values is None:
-        return None
-    measured = np.isfinite(values)
-    at_s = np.array([each.at_s for each in measurement.rounds])[measured]
-    logs = np.log(values[measured])
-    significance = mann_kendall(logs)
-    total = math.expm1(theil_sen(at_s, logs) * float(at_s[-1] - at_s[0]))
-    if significance >= DRIFT_SIGNIFICANCE or abs(total) < DRIFT_LEAST:
-        return None
-    return Finding(
-        FindingName.DRIFT,
-        Severity.NOTE,
-        record.trial_id,
-        f"the step time changed by {total:+.1%} over {at_s[-1] - at_s[0]:.1f} s ({len(logs)} rounds, "
-        f"Theil-Sen; Mann-Kendall p = {significance:.1g})",
-        "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, warm "
-        "up longer (measure.warmup_steps) or look at clocks and temperature",
-        {"change_ratio": total, "significance": significance, "rounds": len(logs)},
-    )
+
+    name = FindingName.DRIFT
+    change: float  # from the first round to the last, relative
+    over_s: float
+    significance: float
+    num_rounds: int
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """By Mann and Kendall's test, and Sen's slope."""
+        values = step_series(case.steps)
+        if values is None:
+            return None
+        measured = np.isfinite(values)
+        at_s = np.array([each.at_s for each in case.steps.rounds])[measured]
+        logs, over_s = np.log(values[measured]), float(at_s[-1] - at_s[0])
+        significance = mann_kendall(logs)
+        change = math.expm1(theil_sen(at_s, logs) * over_s)
+        if significance >= DRIFT_SIGNIFICANCE or abs(change) < DRIFT_LEAST:
+            return None
+        return cls(case, change, over_s, significance, len(logs))
+
+    @property
+    def severity(self) -> Severity:
+        """In ratios within rounds it cancels."""
+        return Severity.NOTE
+
+    def evidence(self) -> Evidence:
+        """By how much in which time."""
+        return Evidence(
+            f"the step time changed by {self.change:+.1%} over {self.over_s:.1f} s ({self.num_rounds} "
+            f"rounds, Theil-Sen; Mann-Kendall p = {self.significance:.1g})",
+            {"change_ratio": self.change, "significance": self.significance, "rounds": self.num_rounds},
+        )
+
+    def next_step(self) -> NextStep:
+        """What it spoils, and how to have it without."""
+        return NextStep(
+            "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, "
+            "warm up longer (measure.warmup_steps) or look at clocks and temperature"
+        )
 
 
 def _rounded_up(seconds: float) -> int:

@@ -2,50 +2,116 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.evenness import uneven
-from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from dataclasses import dataclass
+from typing import Self
+
+from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep
+from raybench.analysis.diagnosis.evenness import UnevenDevices
+from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.words import factor, ms, pct
 from raybench.analysis.estimates.statistics import Estimate
 
 
-def undivided(case: Case) -> Finding | None:
+@dataclass(frozen=True)
+class NotDivided(PartOfStep):
     """A loss of 5% of the step of which only the whole is known, with what it must hold of communication."""
+
+    name = FindingName.NOT_DIVIDED
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """Worth telling; where devices are slower than one, it is told as that."""
+        lost = undivided_loss(case)
+        return None if lost is None or is_negative(case) else cls(case, lost)
+
+    def evidence(self) -> Evidence:
+        """The whole, and the bounds of its communication."""
+        words, values = _loss(self.case, self.part_s)
+        return Evidence("; ".join(words), values)
+
+    def next_step(self) -> NextStep:
+        """The other variants."""
+        return NextStep("measure it with all variants, as a curve is")
+
+
+@dataclass(frozen=True)
+class NegativeScaling(OfTrial):
+    """Slower than fewer devices, certainly.
+
+    Where the parts of the step say why, those explain the time; else it explains the whole loss.
+    """
+
+    name = FindingName.NEGATIVE_SCALING
+    speedup: Estimate
+    lost_s: Estimate | None  # where no part of it is known
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """The speed-up is below 1 with its whole interval."""
+        speedup = case.scaling.speedup
+        if speedup is None or not is_negative(case):
+            return None
+        return cls(case, speedup, undivided_loss(case))
+
+    @property
+    def severity(self) -> Severity:
+        """Fewer devices do more."""
+        return Severity.WARNING
+
+    @property
+    def explains(self) -> Estimate | None:
+        """What no part of the step does."""
+        return self.lost_s
+
+    def evidence(self) -> Evidence:
+        """Speed-up and efficiency, and what is known of the loss."""
+        efficiency = self.case.scaling.efficiency
+        known = f", an efficiency of {pct(efficiency)}" if efficiency else ""
+        base = _base_words(self.case)
+        slower = (
+            f"{self.case.config.world_size} devices are slower than {base}: {factor(self.speedup)}{known}"
+        )
+        if self.lost_s is None:
+            return Evidence(slower, {"speedup": self.speedup.value})
+        words, values = _loss(self.case, self.lost_s)
+        return Evidence("; ".join([slower, *words]), values)
+
+    def next_step(self) -> NextStep:
+        """Fewer devices meanwhile."""
+        until = "the loss" if self.lost_s is not None else "what takes the time"
+        return NextStep(f"use {_base_words(self.case)} until {until} is cured")
+
+
+def undivided_loss(case: Case) -> Estimate | None:
+    """What is lost and was not taken apart, less what uneven devices explain; None: not worth telling."""
     lost = case.lost_s if case.waterfall is None else case.parts.undivided
-    devices = case.finding(uneven)
+    devices = case.finding(UnevenDevices)
     if lost is not None and devices is not None and devices.explains is not None:
         known_s = devices.explains.value
         lost = Estimate(lost.value - known_s, lost.low - known_s, lost.high - known_s, lost.n, lost.starts)
-    if lost is None or not case.is_worth_telling(lost):
-        return None
-    negative, speedup = is_negative(case), case.scaling.speedup
+    return lost if lost is not None and case.is_worth_telling(lost) else None
+
+
+def is_negative(case: Case) -> bool:
+    """Whether the speed-up is below 1 with its whole interval."""
+    speedup = case.scaling.speedup
+    return speedup is not None and case.config.world_size > 1 and speedup.high < 1
+
+
+def _loss(case: Case, lost: Estimate) -> tuple[list[str], dict[str, float]]:
+    """The loss in words and numbers, with the bounds of its communication where they are known."""
     facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost"]
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
-    if negative and speedup is not None:
-        facts.insert(0, _negative_words(case, speedup))
     replay_s = replayed(case)
     if replay_s is not None:
         least, most = communication_bounds(case, lost, replay_s)
         facts.append(
             f"another trial's transfers alone, {ms(replay_s)}, say that communication is "
-            f"{least / case.step_s:.0%} (what "
-            f"compute is too short to hide) to {most / case.step_s:.0%} of it (all of them, if they and "
-            "compute do not "
-            "slow each other down)"
+            f"{least / case.step_s:.0%} (what compute is too short to hide) to {most / case.step_s:.0%} of "
+            "it (all of them, if they and compute do not slow each other down)"
         )
         values |= {"least_communication_s": least, "most_communication_s": most}
-    name = FindingName.NEGATIVE_SCALING if negative else FindingName.NOT_DIVIDED
-    return Finding(
-        name,
-        Severity.WARNING if negative else case.severity(lost),
-        case.record.trial_id,
-        "; ".join(facts),
-        f"use {_base_words(case)} until the loss is cured"
-        if negative
-        else "measure it with all variants, as a curve is",
-        values,
-        explains=lost,
-    )
+    return facts, values
 
 
 def replayed(case: Case) -> Estimate | None:
@@ -63,33 +129,6 @@ def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tupl
     compute = case.alone_s.get(case.samples)
     hidden_s = compute.high if compute else case.step_s
     return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)
-
-
-def negative_scaling(case: Case) -> Finding | None:
-    """Slower than fewer devices, certainly, where the parts of the step say why: those explain the time."""
-    speedup = case.scaling.speedup
-    if speedup is None or not is_negative(case) or case.finding(undivided) is not None:
-        return None
-    return Finding(
-        FindingName.NEGATIVE_SCALING,
-        Severity.WARNING,
-        case.record.trial_id,
-        _negative_words(case, speedup),
-        f"use {_base_words(case)} until what takes the time is cured",
-        {"speedup": speedup.value},
-    )
-
-
-def is_negative(case: Case) -> bool:
-    """Whether the speed-up is below 1 with its whole interval."""
-    speedup = case.scaling.speedup
-    return speedup is not None and case.config.world_size > 1 and speedup.high < 1
-
-
-def _negative_words(case: Case, speedup: Estimate) -> str:
-    efficiency = case.scaling.efficiency
-    known = f", an efficiency of {pct(efficiency)}" if efficiency else ""
-    return f"{case.config.world_size} devices are slower than {_base_words(case)}: {factor(speedup)}{known}"
 
 
 def _base_words(case: Case) -> str:

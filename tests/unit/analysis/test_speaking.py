@@ -284,3 +284,25 @@ def test_the_base_of_a_speed_up_is_not_one_that_was_measured_again():
     assert scaled.baseline.step_time_s.value == results.scaling(again).step_time_s.value
     assert scaled.efficiency is not None
     assert scaled.efficiency.value == pytest.approx(1.0, rel=0.02)
+
+
+def test_of_two_equal_figures_the_one_of_the_curve_speaks():
+    """One device takes 10 ms in the rounds of both bucket sizes, to the last digit, and 14 by itself."""
+    spec = study(knobs={"batch_size": 64, "bucket_cap_mb": [25, 1]})
+    default, other = (Setting(batch_size=64, bucket_cap_mb=size) for size in (25, 1))
+
+    def measured(setting: Setting, size: int) -> TrialRecord:
+        costs = StepCosts(plain_s=0.010 if size > 1 else 0.014, exposed_s=0.002)
+        request = asked(spec, "scaling", setting, size)
+        return run_all(FakeRunner(lambda config, setting: costs, STEADY, seed=3), [request])[0][0]
+
+    first, second, one = measured(other, 2), measured(default, 2), measured(default, 1)
+    results = analyse(spec, [first, second, one])
+    (found,) = (each for each in results.disagreements if each.config.world_size == 1)
+    assert {each.record.trial_id for each in (found.speaks, found.agrees)} == {
+        first.trial_id,
+        second.trial_id,
+    }
+    assert found.speaks.rate == found.agrees.rate
+    assert found.speaks.record is second
+    assert results.told_by[one.trial_id] == second.trial_id

@@ -6,6 +6,7 @@ import pytest
 
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.diagnosis.stability import findings
+from raybench.spec import Setting
 from raybench.testing import QUIET, StepCosts
 from tests.unit.studies import measured
 
@@ -47,3 +48,15 @@ def test_contention_without_other_processes_is_whole() -> None:
     own = named[FindingName.CONTENTION].explains
     assert own is not None
     assert own.value == pytest.approx(0.010)
+
+
+def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
+    record = measured(
+        StepCosts(plain_s=0.040, contention_s=0.020), QUIET, cpus_per_worker=1, setting=Setting(num_threads=4)
+    )
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"hosts": (0, 0), "host_cores": (4, 4)})
+    (finding,) = (each for each in findings(record.model_copy(update={"result": told})) if each.explains)
+    assert finding.name is FindingName.CONTENTION
+    assert "2 workers of 4 threads share 4 cores" in finding.evidence
+    assert finding.change == {"num_threads": 2}

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.evenness import straggling
+from raybench.analysis.diagnosis.evenness import Straggler
 from raybench.records.record import TrialRecord
 from raybench.testing import QUIET, StepCosts
 from tests.unit.studies import measured
@@ -41,5 +41,5 @@ def test_ranks_that_are_alike_have_no_straggler(ranks: int) -> None:
     for _ in range(NUM_TRIALS):
         noisy = with_local_times(record, 0.01 * np.exp(0.06 * random.standard_normal(shape)))
         assert noisy.steps is not None
-        claims += straggling(Case.of(noisy, noisy.steps)) is not None
+        claims += Straggler.condition(Case.of(noisy, noisy.steps)) is not None
     assert claims <= 0.05 * NUM_TRIALS

@@ -6,11 +6,12 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.failures import NAMES, failures, not_reached
-from raybench.analysis.diagnosis.findings import FindingName, Severity
-from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.diagnosis.failures import FAILED, Failed, NotReached
+from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
+from raybench.analysis.diagnosis.whole import WholeStudy
+from raybench.analysis.measured import measured_study
 from raybench.analysis.results import with_left_out
-from raybench.records.record import State, TrialRecord
+from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, run_all
 from tests.unit.studies import asked, failed, study
@@ -29,15 +30,17 @@ def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
     return record.model_copy(update={"frames": (f"own.py:{line}, in loss: raise", "own.py:1, in a: b()")})
 
 
-def measured(*records: TrialRecord) -> MeasuredStudy:
-    return measured_study(SPEC, records)
+def failures(*records: TrialRecord) -> list[Finding]:
+    """The findings on the failed ones of these."""
+    whole = WholeStudy(measured_study(SPEC, records), AROUND)
+    return [each.finding() for kind in FAILED for each in kind.condition(whole)]
 
 
 COMPLETE = run_all(FakeRunner(), [request(32)])[0]
 
 
 def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
-    (found,) = failures(measured(*COMPLETE, crashed(64), crashed(128), crashed(64, 1)), AROUND)
+    (found,) = failures(*COMPLETE, crashed(64), crashed(128), crashed(64, 1))
     assert found.name == FindingName.CRASHED
     assert found.severity == Severity.WARNING
     assert found.evidence == (
@@ -48,18 +51,17 @@ def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
 
 
 def test_another_place_is_another_cause() -> None:
-    found = failures(measured(*COMPLETE, crashed(64), crashed(128, line=9)), AROUND)
+    found = failures(*COMPLETE, crashed(64), crashed(128, line=9))
     assert [each.frames[0][:8] for each in found] == ["own.py:7", "own.py:9"]
 
 
-@pytest.mark.parametrize(("state", "name"), NAMES.items())
-def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(
-    state: State, name: FindingName
-) -> None:
+@pytest.mark.parametrize("kind", FAILED)
+def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(kind: type[Failed]) -> None:
+    state = kind.state
     record = failed(request(64), state, "planted")
-    (alone,) = failures(measured(record), AROUND)
-    (beside,) = failures(measured(*COMPLETE, record), AROUND)
-    assert (alone.name, alone.severity) == (name, Severity.PROBLEM)
+    (alone,) = failures(record)
+    (beside,) = failures(*COMPLETE, record)
+    assert (alone.name, alone.severity) == (kind.name, Severity.PROBLEM)
     assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
     assert "planted" in alone.evidence
     assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
@@ -75,8 +77,10 @@ def test_what_was_not_reached_is_one() -> None:
     assert late in told.diagnosis
     assert (late.name, late.evidence, late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
     budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
-    assert "a time budget that begins anew" in not_reached(budgeted, words, GOES_ON).next_step
+    whole = WholeStudy(measured_study(budgeted, COMPLETE), AROUND, left_out=words)
+    (anew,) = NotReached.condition(whole)
+    assert "a time budget that begins anew" in anew.next_step().words
 
 
 def test_a_study_without_failures_has_none() -> None:
-    assert failures(measured(*COMPLETE), AROUND) == []
+    assert failures(*COMPLETE) == []

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.diagnosis.evenness import uneven
+from raybench.analysis.diagnosis.evenness import UnevenDevices
 from raybench.analysis.diagnosis.screening import without_findings
-from raybench.analysis.diagnosis.steadiness import drifting, outlying
+from raybench.analysis.diagnosis.steadiness import Drift, OutlierRounds
 from raybench.records.record import TrialRecord
 from raybench.spec import MeasureSpec, Setting
 from raybench.testing import FakeRunner, Noise, run_all
 from tests.unit.studies import asked, study
 
 SPEC = study(knobs={"batch_size": list(range(8, 128))}, scaling={"world_sizes": [1, 2, 4]})
-CHECKS = (outlying, drifting, uneven)
+KINDS = (OutlierRounds, Drift, UnevenDevices)
 
 
 def slowed(record: TrialRecord, kind: str) -> TrialRecord:
@@ -53,11 +53,11 @@ def test_what_is_not_asked_finds_nothing() -> None:
     for record in records:
         assert record.steps is not None
         case = Case.of(record, record.steps)
-        for check in CHECKS:
-            finds = case.finding(check) is not None
-            is_asked = check not in nothing.get(record.trial_id, ())
-            assert is_asked or not finds, (check.__name__, record.trial_id)
-            found[check.__name__] += finds
-            asked_for[check.__name__] += is_asked
+        for kind in KINDS:
+            finds = case.finding(kind) is not None
+            is_asked = kind not in nothing.get(record.trial_id, ())
+            assert is_asked or not finds, (kind.name, record.trial_id)
+            found[kind.name] += finds
+            asked_for[kind.name] += is_asked
     assert min(found.values()) >= 15  # of 20 that were planted; of few rounds not every one is certain
     assert max(asked_for.values()) < 60  # of 80: the others were spared
