@@ -83,3 +83,7 @@ class InvalidBatchError(InvalidTrialError):
 
 class Interrupted(RaybenchError):
     """SIGINT or SIGTERM: keep what was measured, write the report, leave with exit code 130."""
+
+
+class RayDiedError(Interrupted):
+    """A process of Ray's without which nothing goes on: the same, before Ray's core ends this one too."""

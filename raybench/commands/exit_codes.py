@@ -11,11 +11,12 @@ from raybench.errors import printable
 DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
 CANNOT_WRITE = 2  # a full disk or one that is gone: the request cannot be carried out there
+RAY_DIED = 3  # a process of Ray's without which nothing goes on
 
 
 def leave(code: int) -> NoReturn:
-    """End the command; at once where it was interrupted: threads of an abandoned Ray would wait, or abort."""
-    if code == INTERRUPTED:
+    """End the command; at once where Ray was abandoned: its threads would wait, or abort."""
+    if code in (INTERRUPTED, RAY_DIED):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
