@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from raybench.errors import printable
+from raybench.errors import WRITING, printable, system_words
 
 DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
@@ -24,9 +24,11 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_without(error: OSError) -> NoReturn:
-    """End the command where the system refuses: one line with the path and its reason."""
-    where = f"{error.filename}: " if error.filename else "the output cannot be written: "
-    print(printable(f"{where}{error.strerror or error}"), file=sys.stderr)
+    """End the command where the system refuses: one line with the path, or what it was, and the reason."""
+    what = ""
+    if error.filename is None:
+        what = "the output cannot be written: " if error.errno in WRITING else "this cannot go on: "
+    print(printable(f"{what}{system_words(error)}"), file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:  # it is what cannot be written, and Python would try it again at its end

@@ -27,6 +27,7 @@ from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
+from raybench.records.whole_files import not_written
 
 Asked = TypeVar("Asked")
 Report = Callable[[Console, list[str]], int]  # writes it and prints its summary, and notes; the exit code
@@ -85,7 +86,7 @@ def measure_and_report(
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
-            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
+            own.print(f"no report: {not_written(store.path, error)}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
         except RequestError as error:  # what it is made of was deleted, or damaged, meanwhile
             for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
