@@ -47,10 +47,12 @@ TOLERANCE_S = 0.005  # what DDP, gloo and two busy cores may add to a step
 TIMEOUT_S, GRACE_S = 20, 10  # a trial is ended after this; what its end may take
 LOOK_S = 0.5
 HAPPENS_S = 60.0
+SAID_S = 5.0  # of a driver that was killed, by the process beside it
 STANDS_STILL_S = 300.0  # without a record: the session is ended
 DISK = "64m"
 CLOCK_OFF_S = (3600, -3600, 0)  # in turn
-EXIT_CODES = {"disk full": 2, "driver killed": -9, "driver terminated": 130}
+# after a raylet's death 1 where Ray's core was faster than the report
+EXIT_CODES = {"disk full": (2,), "driver killed": (-9,), "driver terminated": (130,), "raylet killed": (3, 1)}
 MORE_BYTES, MORE_FILES = 100 * MIB, 32  # than at first: it grows
 ROLES = {"mailbox": "ray::Mailbox", "workers": "RayTrainWorker"}
 STUDY = """
@@ -135,8 +137,10 @@ class Soak:
             code = self._watch(command)
             by = self.happened[-1].kind if len(self.happened) > before[1] else ""
             self.ends.append(f"{code}, {by} last" if by else f"{code}")
-            if code != EXIT_CODES.get(by, code):
+            if code not in EXIT_CODES.get(by, (code,)):
                 self.broken.append(f"{log}: exit code {code}, {by}")
+            if code and not until(lambda of=command: "To go on: " in of.output, SAID_S):
+                self.broken.append(f"{log}: exit code {code}, and no line that goes on")
             print(
                 f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",
                 flush=True,
@@ -165,12 +169,12 @@ class Soak:
         """Let happen what is due until the driver ends; its exit code."""
         driver, grew_at = psutil.Process(command.process.pid), time.monotonic()
         while command.process.poll() is None:
-            self.usage["driver"].look(driver, self.lines.number)
-            for role, name in ROLES.items():
-                for process in command.processes(name):
-                    self.usage[role].look(process, self.lines.number)
-            if self.lines.look():
+            if self.lines.look():  # a sample for each: what the report takes at the end is none of trials
                 grew_at = time.monotonic()
+                self.usage["driver"].look(driver, self.lines.number)
+                for role, name in ROLES.items():
+                    for process in command.processes(name):
+                        self.usage[role].look(process, self.lines.number)
             if time.monotonic() - grew_at > STANDS_STILL_S:
                 self.broken.append(f"{command.output_file.name}: no record in {STANDS_STILL_S:g} s")
                 command.send(signal.SIGKILL)

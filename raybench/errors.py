@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
 
 # What code of others may raise: sys.exit is a failure of it, not the end of raybench.
@@ -29,6 +31,18 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+# What writing fails with; Python names no file where one that is open cannot be written, as the output.
+WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF)
+
+
+def system_words(error: OSError) -> str:
+    """What the system refused, as it is: "x/y.csv: Permission denied", "Too many open files"."""
+    if error.errno is None:  # raised by a program, not by the system
+        return f"{type(error).__name__}: {text_of(error)}"
+    reason = error.strerror or text_of(error)
+    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 class RaybenchError(Exception):
@@ -83,3 +97,7 @@ class InvalidBatchError(InvalidTrialError):
 
 class Interrupted(RaybenchError):
     """SIGINT or SIGTERM: keep what was measured, write the report, leave with exit code 130."""
+
+
+class RayDiedError(Interrupted):
+    """A process of Ray's without which nothing goes on: the same, before Ray's core ends this one too."""

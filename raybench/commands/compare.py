@@ -81,7 +81,7 @@ def compare_directories(
             ``output`` that holds something or cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
-    from raybench.records.store import cannot
+    from raybench.records.whole_files import cannot, not_written
     from raybench.report.comparison import print_comparison, write_comparison
     from raybench.report.pages import anew, quoted
     from raybench.report.tables.comparison import starts_words
@@ -113,7 +113,7 @@ def compare_directories(
         try:
             files = write_comparison(output, studies, command)
         except OSError as error:
-            raise RequestError(f"--output: {cannot(output, 'be written', error)}") from None
+            raise RequestError(f"--output: {not_written(output, error)}") from None
         console.print(f"Report:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     if fail_if_slower is None:
         return DONE

@@ -16,6 +16,7 @@ from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
 from raybench.records.measured_csv import read_measured_csv
+from raybench.records.whole_files import not_written
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
 
 
@@ -43,7 +44,7 @@ def report_file(
     try:
         files = write_imported_report(output, file, models)
     except OSError as error:
-        raise RequestError(f"--output: {output} cannot be written: {error.strerror or error}") from None
+        raise RequestError(f"--output: {not_written(output, error)}") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     return DONE
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from rich.console import Console
 
 from raybench.commands.console import own_output
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED
+from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
+from raybench.commands.last_words import last_words
+from raybench.commands.paths import shown_path
 from raybench.commands.report import resume_command
-from raybench.errors import GroupLostError, Interrupted, NoRoomError, RequestError, StoreError
+from raybench.errors import (
+    GroupLostError,
+    Interrupted,
+    NoRoomError,
+    RayDiedError,
+    RequestError,
+    StoreError,
+)
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
+from raybench.records.whole_files import not_written
 
 Asked = TypeVar("Asked")
 Report = Callable[[Console, list[str]], int]  # writes it and prints its summary, and notes; the exit code
@@ -50,11 +62,15 @@ def measure_and_report(
     ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
     """
     notes, ended, goes_on = list(store.warnings), DONE, False
-    with own_output(store.path / "ray.log") as own:
+    goes_on_by = f"To go on: {resume_command(store.path, command)}"
+    with _said_if_killed(store, goes_on_by), own_output(store.path / "ray.log") as own:
         with Display(own, quiet=quiet) as display:
             try:
                 with interrupt.held():
                     notes += measure(display)
+            except RayDiedError as died:
+                ended = RAY_DIED
+                notes.append(f"{died}; what Ray said is in {shown_path(store.path / 'ray.log')}")
             except Interrupted as signal:
                 ended = INTERRUPTED
                 display.line(f"{signal}: the workers are gone, what was measured is kept")
@@ -70,15 +86,25 @@ def measure_and_report(
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
-            own.print(f"the report cannot be written: {error}", soft_wrap=True, markup=False)
+            own.print(f"no report: {not_written(store.path, error)}", soft_wrap=True, markup=False)
             code = ended = CANNOT_WRITE
         except RequestError as error:  # what it is made of was deleted, or damaged, meanwhile
             for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
                 own.print(line, soft_wrap=True, markup=False, highlight=False)
             code = ended = CANNOT_WRITE
         if (goes_on or ended != DONE) and store.is_there:
-            own.print(f"To go on: {resume_command(store.path, command)}", soft_wrap=True, markup=False)
+            own.print(goes_on_by, soft_wrap=True, markup=False)
     return ended or code
+
+
+def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:
+    path = shown_path(store.path)
+    return last_words(
+        "raybench was ended from outside: killed, by a person or for lack of memory, or by Ray's core, whose "
+        f"raylet died. What was measured is kept in {path}; what Ray said is in its ray.log",
+        goes_on_by,
+        f"The report: python -m raybench.study report {shlex.quote(path)}",
+    )
 
 
 def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:

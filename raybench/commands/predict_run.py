@@ -18,6 +18,7 @@ from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
 from raybench.commands.swept_links import swept_links
 from raybench.errors import RequestError
+from raybench.records.whole_files import not_written
 from raybench.report import formats
 from raybench.report.files import write_whole
 from raybench.report.prediction import print_outlooks
@@ -208,4 +209,4 @@ def _write(path: Path, text: str) -> Path:
     try:
         return write_whole(path, text)
     except OSError as error:
-        raise RequestError(f"--output: {path} cannot be written: {error.strerror or error}") from None
+        raise RequestError(f"--output: {not_written(path, error)}") from None

@@ -119,10 +119,9 @@ def write_and_print(
     try:
         files = report.write(store.environment().model_dump(mode="json"))
     except OSError as error:
-        from raybench.records.store import cannot
+        from raybench.records.whole_files import not_written
 
-        place = Path(error.filename) if error.filename else store.path
-        raise StoreError(f"{cannot(place, 'be written', error)}; the records are as they were") from None
+        raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED

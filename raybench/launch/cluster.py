@@ -19,6 +19,7 @@ from raybench.errors import ClusterBusyError, GroupLostError, Interrupted, NoRoo
 from raybench.launch import signals
 from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
+from raybench.launch.ray_alive import RayAlive
 from raybench.launch.travel import runtime_environment
 from raybench.machine import cores, gpus
 from raybench.machine.environment import Environment, capture
@@ -79,6 +80,8 @@ class Cluster:
         self._dashboard = ""
         self._environments: dict[WorkerNeeds, list[Environment]] = {}
         self._set: list[str] = []  # variables of this process that are for Ray's processes
+        self._not_rays = frozenset[int]()  # children of this process before Ray was started
+        self._alive_watch = RayAlive()
 
     @property
     def is_local(self) -> bool:
@@ -217,6 +220,7 @@ class Cluster:
         job = ray.job_config.JobConfig(metadata={"job_name": self._name})
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": job}
         self._connected = True
+        self._not_rays = frozenset(child.pid for child in psutil.Process().children())
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 context = self._in_thread(lambda: ray.init(**common, **self._where()))
@@ -235,6 +239,8 @@ class Cluster:
                     f"--address: a Ray cluster {rule}: {words} (received {self._address!r})"
                 ) from error
         signals.take_back()
+        if self.is_local:
+            self._alive_watch.start()
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
 
@@ -272,11 +278,12 @@ class Cluster:
         import ray
 
         self._connected = False
+        self._alive_watch.stop()
         ray.shutdown()
         signals.take_back()  # Ray leaves the system's own, which end the process
 
     def abandon(self) -> None:
-        """End a local cluster by ending its processes, all of them children of this one.
+        """End a local cluster by ending its processes, all of them children of this one since it started.
 
         ``ray.shutdown`` waits for calls under way in other threads, or aborts the process under them. A
         cluster that was joined ends the workers by itself once this process is gone.
@@ -284,7 +291,9 @@ class Cluster:
         is_running, self._connected = self._connected, False  # Ray does not end in order any more
         if not is_running or not self.is_local:
             return
-        children = psutil.Process().children(recursive=True)
+        self._alive_watch.stop()
+        started = [child for child in psutil.Process().children() if child.pid not in self._not_rays]
+        children = [*started, *(below for child in started for below in _below(child))]
         for child in children:
             try:
                 child.kill()
@@ -337,6 +346,13 @@ class Cluster:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
         return alive_nodes()
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:

@@ -6,6 +6,8 @@ behind: while trials are measured signals are held, and looked for between calls
 Ray's core takes SIGTERM for its own handler (abseil's), which calls ours and sets an alarm that aborts the
 process 3 s later: in the middle of a report, that is. So ours are put back once Ray has started, and an alarm
 that was set before that is called off.
+
+What ends a run in the same way, at the same places, is ``end``: other threads may find that it cannot go on.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from raybench.errors import Interrupted
+from raybench.errors import Interrupted, RayDiedError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _held = 0
 _second_raises = False  # while held: an impatient user does not wait
 _waiting: int | None = None
+_died = ""  # why the run cannot go on
 
 
 def _on_signal(number: int, _: FrameType | None) -> None:
@@ -77,8 +80,20 @@ def held(*, second_raises: bool = False) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise ``Interrupted`` if a signal waits: for places inside ``held`` where it is safe to stop."""
-    global _waiting
+    """Raise ``Interrupted`` if a signal waits: for places inside ``held`` where it is safe to stop.
+
+    Or ``RayDiedError`` where another thread has called ``end``.
+    """
+    global _waiting, _died
     if _waiting is not None:
         name, _waiting = signal.Signals(_waiting).name, None
         raise Interrupted(name)
+    if _died:
+        reason, _died = _died, ""
+        raise RayDiedError(reason)
+
+
+def end(reason: str) -> None:
+    """From any thread: the next ``check`` raises ``RayDiedError`` with this reason."""
+    global _died
+    _died = reason

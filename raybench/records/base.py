@@ -16,7 +16,9 @@ Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0, le=2**31)]  # a rank, a number of steps that may be none
 Bytes = Annotated[int, Field(ge=0, le=2**60)]
+Samples = Annotated[int, Field(ge=0, le=2**53)]  # of a rank, of a class; may be none
 Count = Annotated[int, Field(gt=0, le=2**53)]
+Workers = Annotated[int, Field(gt=0, le=2**20)]  # or nodes: more than any cluster has
 
 
 class Frozen(BaseModel):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from raybench.records.base import Frozen
+from pydantic import Field
+
+from raybench.records.base import Count, Duration, Frozen, Seconds
 from raybench.records.measurements import StopReason
 from raybench.spec.sweep import Collective
 
@@ -17,9 +19,10 @@ class MessageBlock(Frozen):
     """Operations of one collective on one message, one after the other, after those thrown away."""
 
     collective: Collective
-    message_bytes: int  # as nccl-tests counts it: of all_gather's output, of reduce_scatter's input
-    time_s: tuple[float, ...]  # of one operation: the mean over the block, one for each rank of the team
-    num_operations: int
+    message_bytes: Count  # as nccl-tests counts it: of all_gather's output, of reduce_scatter's input
+    # of one operation: the mean over the block, one for each rank of the team
+    time_s: tuple[Seconds, ...] = Field(min_length=1)
+    num_operations: Count
 
     @property
     def slowest_s(self) -> float:
@@ -30,15 +33,15 @@ class MessageBlock(Frozen):
 class MessageRound(Frozen):
     """One block of each collective and message, in the order in which they ran."""
 
-    blocks: tuple[MessageBlock, ...]
-    at_s: float  # since the first round began
+    blocks: tuple[MessageBlock, ...] = Field(min_length=1)
+    at_s: Duration  # since the first round began
 
 
 class NotMeasured(Frozen):
     """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
 
     collective: Collective
-    message_bytes: int | None = None
+    message_bytes: Count | None = None
     why: WhyNot
     reason: str
 
@@ -48,9 +51,9 @@ class CollectivesResult(Frozen):
 
     kind: Literal["collectives"] = "collectives"
     backend: str  # that carried the messages
-    rounds: tuple[MessageRound, ...]
+    rounds: tuple[MessageRound, ...] = Field(min_length=1)
     stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
     missing: tuple[NotMeasured, ...] = ()
-    setup_s: float
-    warmup_s: float
-    measure_s: float
+    setup_s: Duration
+    warmup_s: Duration
+    measure_s: Duration

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Count, Duration, Frozen, Whole
+from raybench.records.base import Duration, Frozen, Whole, Workers
 from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
@@ -45,15 +45,15 @@ class TrialRecord(Frozen):
     schema_version: int = SCHEMA_VERSION
     study: str
     trial_id: str
-    suggestion: int | None = None  # Optuna's number, or the place in the grid
+    suggestion: Whole | None = None  # Optuna's number, or the place in the grid
     request: TrialRequest
     state: State
     reason: str | None = None
     ranks: tuple[Whole, ...] = ()  # of the worker group, that took part
-    nodes: Count | None = None
+    nodes: Workers | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
-    group: int = 0  # counts the worker groups of the study from 1, those of resumed sessions too
+    group: Whole = 0  # counts the worker groups of the study from 1, those of resumed sessions too
     started_at: str  # ISO 8601, UTC
     wall_time_s: Duration
     notes: tuple[str, ...] = ()  # what the trial changed for its whole process, and was put back
@@ -101,6 +101,9 @@ class TrialRecord(Frozen):
             raise ValueError(f"a {self.request.kind} request has no {self.result.kind} result")
         if self.state != "complete" and not self.reason:
             raise ValueError("a trial that is not complete has a reason")
+        if self.nodes is not None and self.nodes > self.request.config.world_size:
+            workers = self.request.config.world_size
+            raise ValueError(f"nodes: at most one for each of {workers} workers (received {self.nodes})")
         return self
 
     @property

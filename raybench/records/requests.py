@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from raybench.records.base import Count, Frozen
+from raybench.records.base import Count, Difference, Frozen, Whole, Workers
 from raybench.records.trainings import Rung
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
@@ -34,7 +34,7 @@ class Place(Frozen):
     """Where something is run, whatever it is: the part that requests of every kind hold."""
 
     environment: dict[str, str] = Field(default_factory=dict)
-    world_size: Count
+    world_size: Workers
     placement: Placement = "pack"
     device: Literal["cpu", "cuda"] = "cpu"
     cpus_per_worker: Count = 1
@@ -126,8 +126,10 @@ class StepsRequest(_Request):
     variants: tuple[Variant, ...]
     measure: MeasureSpec
     versus: Setting | None = None  # measured in the same rounds, by the variant of that name
-    start: int = 0  # in which start of the workers, of ``measure.starts``; of the curve only
-    again: int = 0  # how often the same was measured before: where measurements disagreed; of the curve only
+    start: Whole = 0  # in which start of the workers, of ``measure.starts``; of the curve only
+    again: Whole = (
+        0  # how often the same was measured before: where measurements disagreed; of the curve only
+    )
 
     def _asked(self) -> dict[str, Any]:
         """The first start is the trial itself, as is the first time; a further one is another trial."""
@@ -213,10 +215,10 @@ class CollectivesRequest(_Request):
     kind: Literal["collectives"] = "collectives"
     role: Literal["communication"] = "communication"
     collectives: tuple[Collective, ...]
-    message_bytes: tuple[int, ...]  # ascending
+    message_bytes: tuple[Count, ...]  # ascending
     measure: SweepMeasureSpec
-    part: int = 0
-    left_s: float  # for the rounds of this part, of ``measure.max_seconds``
+    part: Whole = 0
+    left_s: Difference  # for the rounds of this part, of ``measure.max_seconds``
 
     @property
     def timeout_s(self) -> float:

@@ -6,16 +6,32 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raybench.records.base import Count, Duration, Finite, Frozen, Seconds
+from raybench.records.base import (
+    Bytes,
+    Count,
+    Duration,
+    Finite,
+    Frozen,
+    Ratio,
+    Samples,
+    Seconds,
+    Whole,
+)
 
 
 class GradientNorms(Frozen):
     """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
 
-    small_batch: int  # samples
-    small_square: float  # mean over the small batches
-    big_batch: int  # samples, of all small ones together
-    big_square: float
+    small_batch: Count  # samples
+    small_square: Ratio  # mean over the small batches
+    big_batch: Count  # samples, of all small ones together
+    big_square: Ratio
+
+    @model_validator(mode="after")
+    def _one_is_bigger(self) -> Self:
+        if self.big_batch <= self.small_batch:
+            raise ValueError(f"big_batch: above small_batch, {self.small_batch} (received {self.big_batch})")
+        return self
 
 
 class Epoch(Frozen):
@@ -23,15 +39,15 @@ class Epoch(Frozen):
 
     epoch: Count  # from 1
     steps: Count  # of the optimizer
-    skipped_steps: int = 0  # of these, left out by the scaler of fp16: a gradient was not finite
-    samples: tuple[Annotated[int, Field(ge=0)], ...]  # that each rank trained on
+    skipped_steps: Whole = 0  # of these, left out by the scaler of fp16: a gradient was not finite
+    samples: tuple[Samples, ...]  # that each rank trained on
     learning_rate: Finite  # of the first parameter group, in the epoch's last step
     train_loss: Finite  # mean over samples, each as the model was when it trained on it
-    train_correct: int | None = None  # None: the workload has no metric
+    train_correct: Samples | None = None  # None: the workload has no metric
     train_s: Seconds  # on the slowest rank
     test_loss: Finite | None = None  # None: not evaluated after this epoch
-    test_correct: int | None = None
-    test_samples: int | None = None
+    test_correct: Samples | None = None
+    test_samples: Samples | None = None
     evaluation_s: Duration | None = None
     noise: tuple[GradientNorms, ...] = ()
     noise_s: Duration = 0.0
@@ -41,6 +57,10 @@ class Epoch(Frozen):
     def _has_samples(self) -> Self:
         if not sum(self.samples):
             raise ValueError("samples: above 0 in all")
+        if (self.train_correct or 0) > sum(self.samples):
+            raise ValueError(f"train_correct: at most {sum(self.samples)} (received {self.train_correct})")
+        if (self.test_correct or 0) > (self.test_samples or 0):
+            raise ValueError(f"test_correct: at most {self.test_samples} (received {self.test_correct})")
         return self
 
     @property
@@ -102,15 +122,15 @@ class TrainingResult(Frozen):
 
     kind: Literal["training"] = "training"
     epochs: tuple[Epoch, ...] = Field(min_length=1)
-    global_batch_size: int
-    reference_batch: int
-    peak_learning_rate: float  # after scaling and warm-up
-    setup_s: float
-    resumed_after: int = 0  # epochs that came from a checkpoint
+    global_batch_size: Count
+    reference_batch: Count
+    peak_learning_rate: Finite  # after scaling and warm-up
+    setup_s: Duration
+    resumed_after: Whole = 0  # epochs that came from a checkpoint
     stopped_by: Rung | None = None  # what it did not reach; None: all epochs were trained
-    peak_memory_bytes: tuple[int, ...] | None = None  # each rank, as torch counts it
-    device_memory_bytes: tuple[int, ...] | None = None  # as the device (CPU: the process) counts it
-    device_utilization: tuple[float | None, ...] = ()  # each rank, while training; CPUs: of its cores
-    weights_difference: float | None = None  # largest between two ranks, at the end
+    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[Bytes, ...] | None = None  # as the device (CPU: the process) counts it
+    device_utilization: tuple[Duration | None, ...] = ()  # each rank, while training; CPUs: of its cores
+    weights_difference: Ratio | None = None  # largest between two ranks, at the end
     model: str | None = None  # where the trained model is, below the results directory
     missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from raybench.errors import StoreError
+from raybench.errors import WRITING, StoreError, system_words
 
 LOCK, OWNER = ".lock", ".lock-owner"
 
@@ -62,6 +62,16 @@ def unlock_directory(path: Path, lock: FileLock) -> None:
     if lock.is_locked:
         (path / OWNER).unlink(missing_ok=True)
         lock.release()
+
+
+def not_written(path: Path, error: OSError) -> str:
+    """Why files below ``path`` were not written: they cannot be, or else what failed while they were made."""
+    if error.filename is None:
+        return cannot(path, "be written", error) if error.errno in WRITING else system_words(error)
+    here, named = path.absolute(), Path(os.fsdecode(error.filename)).absolute()
+    if named.is_relative_to(here) or here.is_relative_to(named):
+        return cannot(named, "be written", error)
+    return system_words(error)
 
 
 def cannot(path: Path, what: str, error: OSError) -> str:

@@ -100,11 +100,10 @@ def check_tables(data: Mapping[str, Any], limit_s: float) -> bool:
 def check_records(
     directory: Path, lines: Sequence[bytes], limit_s: float, report: Callable[[Any], Any] | None = None
 ) -> bool:
-    """Whether a results directory with these lines is read, and has a ``report``, given what it says.
+    """Whether a results directory with these lines is read, and has a ``report``, which is given it.
 
     What is left out is said in lines. Raises as ``check_command``.
     """
-    from raybench.analysis import analyse
     from raybench.records.store import ResultsDirectory
 
     (directory / "trials.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
@@ -112,7 +111,7 @@ def check_records(
         with at_most(limit_s), ResultsDirectory.open_readonly(directory) as store:
             assert len(store.records()) + len(store.warnings) == len(lines)
             if report is not None:
-                report(analyse(store.study(), list(store.latest().values())))
+                report(store)
             return bool(store.records())
     except RequestError as refused:
         _check_lines(refused.problems)

@@ -114,6 +114,22 @@ def full(disk: Path) -> Iterator[bool]:
             filler.unlink(missing_ok=True)
 
 
+@contextmanager
+def read_only(disk: Path) -> Iterator[bool]:
+    """Inside, a disk of ``small_disk`` takes nothing, from whoever it comes; whether that could be had."""
+
+    def mounted(how: str) -> bool:
+        mount = ["mount", "-o", f"remount,{how}", str(disk)]
+        return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+    is_read_only = mounted("ro")
+    try:
+        yield is_read_only
+    finally:
+        if is_read_only and not mounted("rw"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(disk))
+
+
 class OtherClock:
     """The date as programs started with ``variables`` see it, which can be set while they run.
 

@@ -33,9 +33,11 @@ class Usage:
     def look(self, process: psutil.Process, trials: int) -> None:
         """One sample, unless the process is gone."""
         try:
-            self.add(process, Sample(trials, process.memory_info().rss, process.num_fds()))
+            memory_bytes, files = process.memory_info().rss, process.num_fds()
         except psutil.Error:
-            pass
+            return
+        if memory_bytes:  # none is left of a process that has ended, and that nobody has asked how
+            self.add(process, Sample(trials, memory_bytes, files))
 
     def add(self, process: psutil.Process, sample: Sample) -> None:
         """One sample."""

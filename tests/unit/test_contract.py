@@ -211,7 +211,15 @@ def constants(name: str) -> list[int]:
 def test_exit_codes() -> None:
     bound = {
         name: constants(name)
-        for name in ("DONE", "NOTHING_COMPLETED", "SLOWER", "WRONG_REQUEST", "CANNOT_WRITE", "INTERRUPTED")
+        for name in (
+            "DONE",
+            "NOTHING_COMPLETED",
+            "SLOWER",
+            "WRONG_REQUEST",
+            "CANNOT_WRITE",
+            "RAY_DIED",
+            "INTERRUPTED",
+        )
     }
     assert all(bound.values()), f"not in the program any more: {bound}"
     assert {str(code) for codes in bound.values() for code in codes} == set(names("code"))

@@ -126,7 +126,7 @@ def small_batches(team_size: int) -> int:
 def gradient_norms(
     team: Team, module: nn.Module, workload: Workload, batches: Sequence[Any], batch_size: int
 ) -> GradientNorms | str:
-    """Squared norms of this team's local gradients and of their mean; why not, where a rank had no memory.
+    """Squared norms of this team's local gradients and of their mean; why not, where there are none.
 
     ``batches`` are this rank's, of ``batch_size`` samples each; ``module`` is the bare model, in which no
     gradient is left. A collective call.
@@ -149,11 +149,14 @@ def gradient_norms(
         dist.all_reduce(total, group=team.data)
     all_squares = [square for of_rank, _ in reports for square in of_rank]
     mean = total / len(all_squares)
+    big_square = float(mean.double().square().sum())
+    if not math.isfinite(sum(all_squares) + big_square):
+        return "a gradient is not finite"
     return GradientNorms(
         small_batch=batch_size,
         small_square=sum(all_squares) / len(all_squares),
         big_batch=batch_size * len(all_squares),
-        big_square=float(mean.double().square().sum()),
+        big_square=big_square,
     )
 
 

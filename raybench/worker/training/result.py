@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,9 @@ def training_result(
     strategy, sleeping = request.config.setting.strategy, request.config.world_size - team.size
     if request.config.world_size > 1 and strategy in ONE_COPY:
         missing = missing | {"weights_difference": ONE_COPY[strategy]}
+    difference = None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
+    if difference is not None and not math.isfinite(difference):
+        difference, missing = None, missing | {"weights_difference": "a weight is not finite"}
     in_all = None if sleeping else all_known([rank.memory.device for rank in reports])
     return TrainingResult(
         epochs=tuple(epochs),
@@ -71,22 +75,21 @@ def training_result(
         peak_memory_bytes=reports[0].driven or all_known([rank.memory.torch for rank in reports]),
         device_memory_bytes=in_all,
         device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),
-        weights_difference=(
-            None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
-        ),
+        weights_difference=difference,
         missing=missing,
     )
 
 
 def _weights_difference(stepper: Stepper, team: Team) -> float:
-    """The largest difference of one weight between two ranks."""
-    largest = 0.0
+    """The largest difference of one weight between two ranks; not finite where a weight is not."""
+    differences = [0.0]
     for parameter in stepper.module.parameters():
         high, low = parameter.detach().clone(), parameter.detach().clone()
         dist.all_reduce(high, dist.ReduceOp.MAX, group=team.data)
         dist.all_reduce(low, dist.ReduceOp.MIN, group=team.data)
-        largest = max(largest, float((high - low).abs().max())) if high.numel() else largest
-    return largest
+        if high.numel():
+            differences.append(float((high - low).abs().max()))
+    return sum(differences) if any(map(math.isnan, differences)) else max(differences)
 
 
 def _highest(values: Iterable[int | None]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from raybench import study as study_command
 from raybench.commands import report as report_command
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
@@ -25,9 +27,12 @@ from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.testing import FakeLearning, FakeRunner
+from raybench.testing.answers import answer_of
+from raybench.testing.faults import read_only, small_disk
 from tests.unit.studies import searched, study, trained_study
 
 MUTATIONS = 200
+LIMIT_S = 60.0  # for a command, drawing included
 SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
     search={"method": "optuna", "trials": 6},
@@ -155,6 +160,53 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
     told = make_console((damaged.parent / "told.txt").open("w"))
     with contextlib.suppress(RequestError):  # and nothing else
         compare_directories([damaged, other], told, fail_if_slower=None, between_starts=0.07)
+
+
+def test_a_disk_that_takes_nothing_is_a_line(results: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64m") as is_small:
+        if not is_small:
+            pytest.skip("no disk of its own without the right to mount one")
+        disk = tmp_path / "disk"
+        first, second = (shutil.copytree(results, disk / name) for name in ("first", "second"))
+        with read_only(disk) as is_read_only:
+            if not is_read_only:
+                pytest.skip("no right to mount a disk read-only")
+            reported = answer_of(study_command.main, ["report", str(first)], LIMIT_S)
+            compared = answer_of(study_command.main, ["compare", str(first), str(second)], LIMIT_S)
+            written = answer_of(
+                study_command.main, ["compare", str(first), str(second), "--output", f"{disk}/new"], LIMIT_S
+            )
+    assert (reported.code, reported.errors) == (
+        2,
+        f"{first}/report: cannot be written: Read-only file system; the records are as they were\n",
+    )
+    assert "devices" in reported.output  # what it says is said all the same
+    assert (compared.code, compared.errors) == (0, "")  # it writes nothing
+    assert (written.code, written.errors) == (
+        2,
+        f"--output: {disk}/new: cannot be written: Read-only file system\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "{path}: cannot be written: the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/font.ttf"), "/font.ttf: Permission denied"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+    ],
+    ids=str,
+)
+def test_what_fails_beside_the_output_is_said_as_it_is(
+    error: OSError, said: str, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("raybench.report.write_report", fails)
+    answer = answer_of(study_command.main, ["report", str(damaged), "--quiet"], LIMIT_S)
+    told = said.format(path=damaged)
+    assert (answer.code, answer.errors) == (2, f"{told}; the records are as they were\n")
 
 
 @pytest.mark.parametrize("kept", [0, 1])

@@ -152,6 +152,34 @@ def test_a_disk_that_refuses_is_a_line(number: int, monkeypatch: pytest.MonkeyPa
     assert answer.errors == f"results/\\udcff/x: {os.strerror(number)}\n"
 
 
+def system_error(number: int, *path: str) -> OSError:
+    return OSError(number, os.strerror(number), *path)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (system_error(errno.EMFILE), "this cannot go on: Too many open files"),
+        (system_error(errno.ENOMEM), "this cannot go on: Cannot allocate memory"),
+        (system_error(errno.ECONNREFUSED), "this cannot go on: Connection refused"),
+        (OSError("no such weights"), "this cannot go on: OSError: no such weights"),
+        (system_error(errno.ENOSPC), "the output cannot be written: No space left on device"),
+        (system_error(errno.EIO), "the output cannot be written: Input/output error"),
+        (system_error(errno.EACCES, "a/font.ttf"), "a/font.ttf: Permission denied"),
+    ],
+    ids=str,
+)
+def test_only_what_is_about_the_output_says_so(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("raybench.commands.predict_run.run_predict", refuse)
+    answer = answer_of(study.main, ["predict", "x.csv"], LIMIT_S)
+    assert (answer.code, answer.errors) == (2, f"{said}\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has the device")
 def test_an_output_that_is_full_is_a_line() -> None:
     with Path("/dev/full").open("w") as full:

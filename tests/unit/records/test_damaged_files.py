@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from rich.console import Console
 
 from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
-from raybench.commands.import_report import report_file
-from raybench.machine.environment import capture
 from raybench.records.measured_csv import read_measured_csv
 from raybench.records.store import ResultsDirectory
-from raybench.report.answer import answer_of
-from raybench.report.contents import make_tables
 from raybench.report.formats import summary_csv
 from raybench.testing import FakeRunner, damage
 from raybench.testing.answers import check_measured, check_records
 from tests.unit.studies import grid, study
+from tests.unit.telling import directory_of, short, swept_records, tell, tell_file, trained_records
 
 LIMIT_S = 20.0  # for one input, on a busy machine
 STUDY = study(measure={"min_rounds": 3}, scaling={"world_sizes": [1, 2]})
-RECORDS = [
-    record.model_copy(
-        update={"result": record.result.model_copy(update={"rounds": record.result.rounds[:4]})}
-    )
-    for record in grid(STUDY, (1, 2), FakeRunner(seed=1))[0]
-    if record.result is not None
-]
+RECORDS = [short(record) for record in grid(STUDY, (1, 2), FakeRunner(seed=1))[0]]
 LINES = tuple(record.to_line().encode() for record in RECORDS)
 MEASURED = """nodes,world_size,batch_size,step_time_s,model,placement,precision
 1,1,32,0.100,a,,fp32
@@ -53,25 +42,9 @@ def many(number: int) -> settings:
     )
 
 
-def tell(results: StudyResults) -> None:
-    """All that a report says of a study in words and tables."""
-    assert answer_of(results)
-    make_tables(results)
-    summary_csv(results.summaries)
-
-
-def tell_file(file: Path) -> None:
-    """The report of a CSV file, on a terminal that nobody sees."""
-    report_file(file, None, None, Console(file=io.StringIO()), quiet=False)
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("damaged") / "results"
-    with ResultsDirectory.create(path, STUDY, capture()) as results:
-        for record in RECORDS:
-            results.append(record)
-    return path
+    return directory_of(tmp_path_factory.mktemp("damaged") / "results", STUDY, RECORDS)
 
 
 def test_what_is_sound_is_read(directory: Path) -> None:
@@ -92,6 +65,37 @@ def test_what_is_read_has_a_report(directory: Path, lines: tuple[bytes, ...]) ->
     check_records(directory, lines, LIMIT_S, tell)
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, tuple[bytes, ...]]]:
+    """Results with trainings, and of a sweep: directory and lines."""
+    folder, made = tmp_path_factory.mktemp("damaged"), {}
+    for name, (asked, records) in (("trained", trained_records()), ("swept", swept_records())):
+        lines = tuple(record.to_line().encode() for record in records)
+        made[name] = directory_of(folder / name, asked, records), lines
+    return made
+
+
+@pytest.mark.parametrize("name", ["trained", "swept"])
+def test_trainings_and_sweeps_are_read_and_told(
+    others: dict[str, tuple[Path, tuple[bytes, ...]]], name: str
+) -> None:
+    path, lines = others[name]
+    assert check_records(path, lines, LIMIT_S, tell)
+
+    @many(300)
+    @given(changed=damage.lines(lines))
+    def read(changed: tuple[bytes, ...]) -> None:
+        check_records(path, changed, LIMIT_S)
+
+    @many(40)
+    @given(changed=damage.lines(lines))
+    def told(changed: tuple[bytes, ...]) -> None:
+        check_records(path, changed, LIMIT_S, tell)
+
+    read()
+    told()
+
+
 @many(1000)
 @given(content=damage.csv_files(MEASURED) | damage.csv_files(SUMMARY))
 def test_files_are_tables_or_refused_in_lines(directory: Path, content: bytes) -> None:
@@ -104,25 +108,61 @@ def test_what_is_imported_has_a_report(directory: Path, content: bytes) -> None:
     check_measured(directory / "measured.csv", content, LIMIT_S, tell_file)
 
 
-# Each was found by changing values of sound lines, and each once ended the report in a traceback.
+# The first were found by changing values of sound lines; each ended the report in a traceback, or in a hang.
 FOUND = (
     (("result", "bucket_bytes"), [0], "result.steps.bucket_bytes.0"),
     (("nodes",), 0, "nodes"),
     (("request", "config", "world_size"), 0, "request.steps.config.world_size"),
+    (("nodes",), 10**9, "nodes"),
+    (("request", "config", "world_size"), 10**9, "request.steps.config.world_size"),
+    (("group",), -1, "group"),
 )
+TOO_MUCH = (
+    ("trained", ("result", "epochs", 0, "test_correct"), 10**30),
+    ("trained", ("result", "epochs", 0, "train_correct"), 10**9),
+    ("trained", ("result", "epochs", 0, "test_samples"), -1),
+    ("trained", ("result", "epochs", 0, "skipped_steps"), 10**30),
+    ("trained", ("result", "epochs", 0, "noise", 0, "big_batch"), 1),
+    ("trained", ("result", "epochs", 0, "noise", 0, "small_square"), -1.0),
+    ("trained", ("result", "global_batch_size"), 0),
+    ("trained", ("result", "setup_s"), 1e300),
+    ("trained", ("result", "device_memory_bytes"), [10**30]),
+    ("swept", ("result", "rounds", 0, "blocks", 0, "message_bytes"), 10**30),
+    ("swept", ("result", "rounds", 0, "blocks", 0, "num_operations"), 0),
+    ("swept", ("result", "rounds", 0, "blocks", 0, "time_s", 0), 0.0),
+    ("swept", ("result", "rounds", 0, "blocks", 0, "time_s"), []),
+    ("swept", ("result", "rounds", 0, "blocks"), []),
+    ("swept", ("result", "measure_s"), -1.0),
+)
+
+
+def changed(line: bytes, place: tuple[Any, ...], value: Any) -> bytes:
+    data = here = json.loads(line)
+    for key in place[:-1]:
+        here = here[key]
+    assert place[-1] in here or isinstance(here, list)
+    here[place[-1]] = value
+    return json.dumps(data).encode()
 
 
 @pytest.mark.parametrize(("place", "value", "told"), FOUND, ids=lambda each: str(each))
 def test_a_count_that_cannot_be_is_named(
     directory: Path, place: tuple[str, ...], value: Any, told: str
 ) -> None:
-    data = json.loads(LINES[0])
-    here = data
-    for key in place[:-1]:
-        here = here[key]
-    here[place[-1]] = value
-    (directory / "trials.jsonl").write_bytes(json.dumps(data).encode() + b"\n" + LINES[1] + b"\n")
+    (directory / "trials.jsonl").write_bytes(changed(LINES[0], place, value) + b"\n" + LINES[1] + b"\n")
     with ResultsDirectory.open_readonly(directory) as store:
         (warning,) = store.warnings
         assert len(store.records()) == 1
-    assert f"line 1 is damaged: {told}: " in warning
+    assert re.search(rf"line 1 is damaged: (Value error, )?{told}: ", warning)
+
+
+@pytest.mark.parametrize(("name", "place", "value"), TOO_MUCH, ids=lambda each: str(each))
+def test_a_training_or_a_sweep_that_cannot_be_is_named(
+    others: dict[str, tuple[Path, tuple[bytes, ...]]], name: str, place: tuple[Any, ...], value: Any
+) -> None:
+    path, lines = others[name]
+    (path / "trials.jsonl").write_bytes(lines[0] + b"\n" + changed(lines[-1], place, value) + b"\n")
+    with ResultsDirectory.open_readonly(path) as store:
+        (warning,) = store.warnings
+        assert len(store.records()) == 1
+    assert "line 2 is damaged: result." in warning

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raybench.testing.faults import OtherClock, full, kill_one, schedule, small_disk, stop_one
+from raybench.testing.faults import OtherClock, full, kill_one, read_only, schedule, small_disk, stop_one
 
 
 @pytest.fixture
@@ -50,6 +50,18 @@ def test_a_full_disk_has_no_room_for_a_byte_and_all_of_it_afterwards(tmp_path: P
         (tmp_path / "disk" / "more").write_bytes(bytes(2**20))
         assert kept.read_bytes() == b"kept"
     assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_a_read_only_disk_takes_nothing_and_everything_afterwards(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "2m") as is_small:
+        if not is_small:
+            pytest.skip("no disk of its own without the right to mount one")
+        with read_only(tmp_path / "disk") as is_read_only:
+            if not is_read_only:
+                pytest.skip("no right to mount a disk read-only")
+            with pytest.raises(OSError, match="Read-only file system"):
+                (tmp_path / "disk" / "more").write_bytes(b"more")
+        (tmp_path / "disk" / "more").write_bytes(b"more")
 
 
 def test_a_program_sees_the_date_that_is_set(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import psutil
 
@@ -25,7 +26,10 @@ def test_first_to_last_is_told_of_settled_processes() -> None:
 def test_a_process_that_is_gone_is_no_sample() -> None:
     usage = Usage()
     process = psutil.Popen(["true"])
-    process.wait()
+    while process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
     usage.look(process, 0)
     usage.look(process, SETTLED)
+    process.wait()
+    usage.look(process, 2 * SETTLED)
     assert usage.words() == "none lived long enough"
