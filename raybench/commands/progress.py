@@ -79,9 +79,19 @@ class StudyProgress:
             self._has_epochs = False
             return
         names = trial_words(self._study, request), short_trial_words(self._study, request)
-        self._display.trial_done(names, outcome_words(record, scaling))
+        outcome = outcome_words(record, scaling)
+        if record.steps is not None and self._is_alone(record):
+            outcome += ", by itself"
+        self._display.trial_done(names, outcome)
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
             self._say_what_if(record)
+
+    def _is_alone(self, record: TrialRecord) -> bool:
+        """Whether the report has another figure: one device in the rounds of several, not known by now."""
+        config = record.config
+        is_base = config.world_size == 1 and isinstance(config.placement, str)
+        sizes = self._study.scaling.world_sizes
+        return is_base and record.request.role == "scaling" and (sizes == "all" or max(sizes) > 1)
 
     def _say_what_if(self, record: TrialRecord) -> None:
         """Once, by the trial by which the report says it, before other buckets are measured there."""

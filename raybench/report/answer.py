@@ -24,6 +24,7 @@ from raybench.report.wording import (
     percent,
     times,
 )
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.confirmations import Confirmation
@@ -51,21 +52,23 @@ def answer_of(results: StudyResults) -> str:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     cured = [each.words for each in _cure_clauses(results)]
     steps = [*cured, *missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *_apart(results), *trained])
+    apart = [f"measurements disagree: {words}" for words in _apart(results)]
+    return "; ".join([*weights, *steps, *_best(results), *apart, *trained])
 
 
 def _apart(results: StudyResults) -> list[str]:
-    """Settings with measurements far apart of which none bears the other out, the furthest first."""
+    """A setting with measurements far apart of which none bears the other out; how many more there are."""
     sure = [each for each in results.disagreements if not each.is_settled and each.size >= FAR_APART]
     if not sure:
         return []
     first = sure[0]
     where = f"{label(results.study, first.config)} on {devices_words(first.config.world_size)}"
     other = first.others[0]
-    more = f"; {len(sure) - 1} more settings so" if len(sure) > 1 else ""
+    doubt = "" if first.is_certain else ", too unsure to tell whether that is chance"
+    more = f"; so with {counted(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
     return [
-        f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
-        f"as told here, and {interval(other.rate)} {other.where}{more}"
+        f"{where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
+        f"as told here, and {interval(other.rate)} {other.where}{doubt}{more}"
     ]
 
 
@@ -92,9 +95,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
     clauses += [Clause("Measured gain", words) for words in _best(results)]
-    clauses += [
-        Clause("Not sure", words.removeprefix("measurements disagree: ")) for words in _apart(results)
-    ]
+    clauses += [Clause("Not sure", words) for words in _apart(results)]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []

@@ -49,7 +49,8 @@ def measure_again(session: Session) -> bool:
 def _requests(session: Session) -> list[tuple[StepsRequest, TrialRecord]]:
     """What to measure again, each once, and the record of the time before."""
     every = disagreements(measured_study(session.study, session.records()))
-    apart = [each for each in every if not each.is_settled]
+    # what wide intervals leave open is left open by as many rounds more
+    apart = [each for each in every if each.is_certain and not each.is_settled]
     found: dict[str, tuple[StepsRequest, TrialRecord]] = {}
     for each in apart[:MOST_AT_ONCE]:
         record = _to_repeat(each)

@@ -13,7 +13,7 @@ MOST_TOLD = 3  # measurements that differ from the one that speaks
 
 
 def unrepeated(results: MeasuredStudy, apart: Disagreement) -> Finding:
-    """Measurements of one setting that differ beyond their intervals, with what else went on at the time."""
+    """Measurements of one setting that differ, with what else went on at the time."""
     config = apart.config
     others = [_told(each) for each in apart.others[:MOST_TOLD]]
     left = len(apart.others) - MOST_TOLD
@@ -24,18 +24,24 @@ def unrepeated(results: MeasuredStudy, apart: Disagreement) -> Finding:
             f"nothing: the figure {apart.speaks.where} is the one that this report has, and what was "
             f"measured {apart.agrees.where} bears it out"
         )
+    elif not apart.is_certain:
+        step = (
+            f"the figure {apart.speaks.where} is the one that this report has; rounds over more time "
+            "(measure.max_seconds), or with nothing else at work, tell which one holds"
+        )
     else:
         step = (
             f"the figure {apart.speaks.where} is the one that this report has, and nothing bears it out; "
             "--resume measures it again, best with nothing else at work"
         )
     is_much = abs(apart.ratio.value - 1) >= MUCH and not apart.is_settled
+    how = "beyond the intervals" if apart.is_certain else "with intervals too wide to tell chance"
     return Finding(
         FindingName.MEASUREMENTS_DISAGREE,
         Severity.WARNING if is_much else Severity.NOTE,
         apart.speaks.record.trial_id,
         f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: "
-        f"{factor(apart.ratio)} that, beyond the intervals",
+        f"{factor(apart.ratio)} that, {how}",
         step,
         {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
     )
