@@ -34,6 +34,7 @@ from raybench.plan.trials import Plan
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
 from raybench.run.session import Session
 from raybench.run.study import run_study
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
@@ -60,7 +61,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
     resources = cluster.resources(needs)
     if not cluster.is_local:  # what "auto" and "all" stand for here
         there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
-        tell(f"{resources.num_nodes} nodes with {resources.num_devices} {there}: {resources.device_name}")
+        nodes = counted(resources.num_nodes, "node")
+        tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
     plan = make_plan(study, resources)
     grid, words = searched_or_grid(plan)
     # what was begun as a search goes on as one
@@ -94,7 +96,9 @@ def _run(
     return measure_and_report(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
-        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet, command=command),
+        lambda console, notes, stopped: write_and_print(
+            store, console, notes, quiet=options.quiet, command=command, stopped=stopped
+        ),
         command=command,
         quiet=options.quiet,
     )
@@ -208,7 +212,7 @@ def _what_starts(plan: Plan, options: Options) -> str:
     if options.runner == "tune":
         what = f"Ray Tune; every trial gets {kind} workers of its own"
     else:
-        what = f"{plan.group_size} {kind} workers"
+        what = counted(plan.group_size, f"{kind} worker")
     return f"raybench {plan.study.name}: starting Ray and {what} on {backend}"
 
 

@@ -11,7 +11,7 @@ from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.report.crossover_words import crossover_words
-from raybench.report.cure_words import cure_words, larger_batch_words
+from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.parity_words import changed_words, parity_words
@@ -50,9 +50,12 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    cured = [each.words for each in _cure_clauses(results)]
-    steps = [*cured, *missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     apart = [f"measurements disagree: {words}" for words in _apart(results)]
+    if results.cure is not None:  # of the default without them the report's box tells
+        lost = [f"without them {words}" for words in _lost(results)]
+        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        return "; ".join([*weights, *together, *_confirmations(results), *apart])
+    steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *apart, *trained])
 
 
@@ -224,18 +227,18 @@ def _lost(results: StudyResults) -> list[str]:
     if not sure:
         return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0"]
     words = [f"{share.value:.0%} {name}" for name, share in sure]
-    if abs(rest) >= LEAST_SHARE:
+    if rest >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart")
-    of = f"{total:.0%} of the step: " if len(words) > 1 else ""
-    return [f"lost: {of}{', '.join(words)}"]
+    of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
+    beyond = f", which is {-rest:.0%} of the step more than is lost" if rest <= -LEAST_SHARE else ""
+    return [f"lost: {of}{', '.join(words)}{beyond}"]
 
 
 def _best(results: StudyResults) -> list[str]:
     """The best suggestion, and what its confirmation says of it."""
     best = results.best
     if results.confirmations:
-        number = f"best of {best.num_suggestions}: " if best else "best: "
-        return [number + _confirmed(each, results.study) for each in results.confirmations]
+        return _confirmations(results)
     if best is None:
         return []
     failed = f" ({best.num_failed} failed)" if best.num_failed else ""
@@ -244,6 +247,11 @@ def _best(results: StudyResults) -> list[str]:
         return [among]
     rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
     return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
+
+
+def _confirmations(results: StudyResults) -> list[str]:
+    number = f"best of {results.best.num_suggestions}: " if results.best else "best: "
+    return [number + _confirmed(each, results.study) for each in results.confirmations]
 
 
 def _training(results: StudyResults) -> list[str]:

@@ -12,6 +12,7 @@ from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 MOST_AGAIN = 2  # times that one trial of the curve is measured again
 MOST_AT_ONCE = 4  # settings, those furthest apart
@@ -32,7 +33,7 @@ def measure_again(session: Session) -> bool:
         requests = _requests(session)
         if not requests:
             break
-        number = f"{len(requests)} trial" + ("s" if len(requests) > 1 else "")
+        number = counted(len(requests), "trial")
         for done, (request, record) in enumerate(requests):
             fixed_s = session.training_reserve_s() + session.start_cost_s(request)
             in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())

@@ -15,6 +15,7 @@ from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.diagnosis.words import bandwidth, ms, pct, size
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
@@ -103,8 +104,8 @@ def _is_compressed(case: Case) -> bool:
 
 
 def _buckets(case: Case) -> str:
-    number = len(case.steps.bucket_bytes)
-    return f"{number} bucket{'s' if number != 1 else ''} of {size(case.steps.gradient_bytes or 0)} together"
+    number = counted(len(case.steps.bucket_bytes), "bucket")
+    return f"{number} of {size(case.steps.gradient_bytes or 0)} together"
 
 
 def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
@@ -151,7 +152,7 @@ def _from_bucket_sizes(case: Case, number: int) -> _Latency | None:
     each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))
     if each_s.high <= 0:
         return None
-    known_from = f"by the trial with {furthest.num_buckets} bucket{'s' if furthest.num_buckets != 1 else ''}"
+    known_from = f"by the trial with {counted(furthest.num_buckets, 'bucket')}"
     return _Latency(_share(each_s, number, mine), each_s, known_from)
 
 

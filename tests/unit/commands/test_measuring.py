@@ -11,8 +11,9 @@ from rich.console import Console
 
 from raybench.commands import measuring
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import CANNOT_WRITE
+from raybench.commands.exit_codes import CANNOT_WRITE, INTERRUPTED
 from raybench.commands.report import write_and_print
+from raybench.errors import Interrupted
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec.knobs import Setting
@@ -38,16 +39,40 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
         code = measuring.measure_and_report(
             store,
             measure,
-            lambda console, notes: write_and_print(store, console, notes),
+            lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped),
             command="scaling",
             quiet=False,
         )
     assert code == CANNOT_WRITE
     lines = said.getvalue()
     assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
-    assert f"trial {records[1].trial_id} is lost, 1 records before it are gone with it" in lines
+    assert f"trial {records[1].trial_id} is lost, 1 record before it gone with it" in lines
     assert "no report: " in lines
     assert "To go on" not in lines
+
+
+def test_an_interrupted_study_says_once_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
+    spec = study(knobs={"batch_size": [32, 64]})
+    with ResultsDirectory.create(tmp_path / "results", spec, capture()) as store:
+        store.append(measured(StepCosts(0.01)))
+
+        def measure(display: Display) -> list[str]:
+            raise Interrupted("SIGINT")
+
+        code = measuring.measure_and_report(
+            store,
+            measure,
+            lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped),
+            command="scaling",
+            quiet=False,
+        )
+    assert code == INTERRUPTED
+    assert said.getvalue().count("--resume --output") == 1
+    assert said.getvalue().splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
 
 
 class _Own:

@@ -141,6 +141,14 @@ def test_nothing_lost() -> None:
     assert answer == "2 devices: 2.00x [2.00, 2.00] at batch 64; nothing lost that could be measured"
 
 
+def test_parts_that_add_up_to_more_than_is_lost() -> None:
+    """DDP's copies of buckets were faster than what they stand in for: there is no rest."""
+    spec = study(knobs={"batch_size": [64]})
+    costs = StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001)
+    answer = answer_of(analyse(spec, grid(spec, [2], FakeRunner(lambda *_: costs, QUIET))[0]))
+    assert answer.endswith("lost: 33% of the step: 40% contention, which is 7% of the step more than is lost")
+
+
 def test_base_of_several_devices() -> None:
     spec = study(scaling={"world_sizes": [2, 4]}, knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.01, exposed_s=0.001, missing={"plain": "out of memory"})
