@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from raybench.analysis import choice
 from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets
@@ -59,7 +60,8 @@ def left_out_words(
         late = [each for each in requests if each.trial_id not in known]
         late = [each for each in late if not _is_same(each, buckets, known)]
         words += [late_words(late, len(requests), noun, of)] if late else []
-    if any(each.trial_id not in known for each in confirmations(plan, winners)):
+    failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
+    if failed is None and any(each.trial_id not in known for each in confirmations(plan, winners)):
         words.append(CONFIRMATION)
     return words
 
