@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -134,8 +135,7 @@ def _measure(
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    make_runner = _tune_runner if options.runner == "tune" else _runner
-    runner = make_runner(plan, cluster, Path(storage.name), store.path)
+    runner = _runner(options, plan, cluster, Path(storage.name), store.path)
     metrics = RayMetrics()
     session = Session(
         plan=plan,
@@ -171,29 +171,24 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
-def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    from raybench.launch.group_runner import WorkerGroupRunner
+def _runner(options: Options, plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+    make: Callable[..., TrialRunner]
+    if options.runner == "tune":
+        from raybench.launch.tune_runner import TuneRunner
 
-    return WorkerGroupRunner(
+        make = TuneRunner
+    else:
+        from raybench.launch.group_runner import WorkerGroupRunner
+
+        make = WorkerGroupRunner
+    study = plan.study
+    return make(
         cluster,
-        needs=needs_of(plan.study.resources),
+        needs=needs_of(study.resources),
         storage=storage,
         results=results,
-        name=plan.study.name,
-        wait_s=plan.study.resources.wait_seconds,
-    )
-
-
-def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    from raybench.launch.tune_runner import TuneRunner
-
-    return TuneRunner(
-        cluster,
-        needs=needs_of(plan.study.resources),
-        storage=storage,
-        results=results,
-        name=plan.study.name,
-        wait_s=plan.study.resources.wait_seconds,
+        name=study.name,
+        wait_s=study.resources.wait_seconds,
     )
 
 

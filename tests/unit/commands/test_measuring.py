@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,6 @@ from tests.unit.studies import measured, study
 def test_a_directory_that_is_deleted_meanwhile_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
     costs = StepCosts(0.01)
     records = [measured(costs), measured(costs, setting=Setting(batch_size=64))]
     with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
@@ -36,15 +35,8 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
             store.append(records[1])
             raise AssertionError("written into nothing")
 
-        code = measuring.measure_and_report(
-            store,
-            measure,
-            lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped),
-            command="scaling",
-            quiet=False,
-        )
+        code, lines = _said(store, measure, monkeypatch)
     assert code == CANNOT_WRITE
-    lines = said.getvalue()
     assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
     assert f"trial {records[1].trial_id} is lost, 1 record before it gone with it" in lines
     assert "no report: " in lines
@@ -54,25 +46,31 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
 def test_an_interrupted_study_says_once_how_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def measure(display: Display) -> list[str]:
+        raise Interrupted("SIGINT")
+
+    with ResultsDirectory.create(
+        tmp_path / "results", study(knobs={"batch_size": [32, 64]}), capture()
+    ) as store:
+        store.append(measured(StepCosts(0.01)))
+        code, lines = _said(store, measure, monkeypatch)
+    assert code == INTERRUPTED
+    assert lines.count("--resume --output") == 1
+    assert lines.splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
+
+
+def _said(
+    store: ResultsDirectory, measure: Callable[[Display], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, str]:
+    """The exit code, and what was printed."""
     said = io.StringIO()
     monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
-    spec = study(knobs={"batch_size": [32, 64]})
-    with ResultsDirectory.create(tmp_path / "results", spec, capture()) as store:
-        store.append(measured(StepCosts(0.01)))
 
-        def measure(display: Display) -> list[str]:
-            raise Interrupted("SIGINT")
+    def report(console: Console, notes: list[str], stopped: bool) -> int:
+        return write_and_print(store, console, notes, stopped=stopped)
 
-        code = measuring.measure_and_report(
-            store,
-            measure,
-            lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped),
-            command="scaling",
-            quiet=False,
-        )
-    assert code == INTERRUPTED
-    assert said.getvalue().count("--resume --output") == 1
-    assert said.getvalue().splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
+    code = measuring.measure_and_report(store, measure, report, command="scaling", quiet=False)
+    return code, said.getvalue()
 
 
 class _Own:
