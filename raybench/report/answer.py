@@ -247,10 +247,10 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
-    failed = default_failure(results.study, results.records, results.target_world_size)
+    lost = default_failure(results.study, results.records, results.target_world_size)
     why = "not yet confirmed against the default"
-    if failed is not None:
-        why = f"not confirmed against the default, which has no numbers itself ({failed.state})"
+    if lost is not None:
+        why = f"not confirmed against the default, which has no numbers itself ({lost.state})"
     return [f"{among}, {interval(rate)} samples/s, {why}"]
 
 

@@ -21,7 +21,7 @@ from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table, without_constant
 from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
+from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, sentence, times
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
@@ -131,13 +131,9 @@ def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verifi
         [found for found in each.findings if found.explains is not None],
     )
     lines += [f"- Where the time goes: {lost}."] if lost else []
-    lines += [f"- {_capitalized(cause.name)}: {_text(cause.evidence)}." for cause in causes]
+    lines += [f"- {sentence(cause.name)}: {_text(cause.evidence)}." for cause in causes]
     lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
-
-
-def _capitalized(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def _devices(each: DiagnosedConfiguration) -> str:

@@ -259,6 +259,11 @@ def seeds_words(number: int) -> str:
     return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
 
 
+def sentence(words: str) -> str:
+    """The words with a capital first, where a sentence begins with them."""
+    return f"{words[:1].upper()}{words[1:]}"
+
+
 def epochs_words(number: int) -> str:
     """1 epoch, 3 epochs."""
     return counted(number, "epoch")

@@ -22,7 +22,7 @@ def unrepeated(results: MeasuredStudy, apart: Disagreement) -> Finding:
     if apart.agrees is not None:
         step = (
             f"nothing: the figure {apart.speaks.where} is the one that this report has, and what was "
-            f"measured {apart.agrees.where} bears it out"
+            f"measured {_where_else(apart.agrees, apart.speaks)} bears it out"
         )
     elif not apart.is_certain:
         step = (
@@ -35,16 +35,23 @@ def unrepeated(results: MeasuredStudy, apart: Disagreement) -> Finding:
             "--resume measures it again, best with nothing else at work"
         )
     is_much = abs(apart.ratio.value - 1) >= MUCH and not apart.is_settled
-    how = "beyond the intervals" if apart.is_certain else "with intervals too wide to tell chance"
+    how = (
+        ", beyond the intervals"
+        if apart.is_certain
+        else "; the intervals are too wide to tell whether by chance"
+    )
     return Finding(
         FindingName.MEASUREMENTS_DISAGREE,
         Severity.WARNING if is_much else Severity.NOTE,
         apart.speaks.record.trial_id,
-        f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: "
-        f"{factor(apart.ratio)} that, {how}",
+        f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: {factor(apart.ratio)} that{how}",
         step,
         {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
     )
+
+
+def _where_else(reading: Reading, other: Reading) -> str:
+    return "in those of another trial" if reading.where == other.where else reading.where
 
 
 def _told(reading: Reading) -> str:

@@ -236,5 +236,5 @@ def test_slower_than_one_needs_an_interval_below_1() -> None:
     results = with_speedups(
         analyse(spec, grid(spec, [1, 2])[0]), Estimate(0.97, 0.9, 1.04, 10), Estimate(1.5, 1.4, 1.6, 10)
     )
-    assert "no slower than one beyond the intervals, 1 is passed about batch" in answer_of(results)
+    assert "not slower than one beyond the intervals; 1.00x is passed at about batch" in answer_of(results)
     assert "both faster and cheaper" not in when_to_use(results)
