@@ -67,8 +67,9 @@ def measure_and_report(
                 notes += error.problems
         try:
             with interrupt.held(second_raises=True):
-                code = report(own, notes, goes_on or ended != DONE)
-                told = True
+                stopped = goes_on or ended != DONE  # an interrupt from now on is told of below
+                code = report(own, notes, stopped)
+                told = stopped
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:

@@ -59,16 +59,33 @@ def test_an_interrupted_study_says_once_how_it_goes_on(
     assert lines.splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
 
 
+def test_an_interrupt_while_the_report_is_written_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(console: Console, notes: list[str], stopped: bool) -> int:
+        assert not stopped
+        raise Interrupted("SIGINT")  # as ``interrupt.held`` does, once the report is there
+
+    with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
+        code, lines = _said(store, lambda display: [], monkeypatch, report)
+    assert code == INTERRUPTED
+    assert lines.startswith("To go on: python -m raybench.study scaling --resume")
+
+
+def _report(store: ResultsDirectory) -> measuring.Report:
+    return lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped)
+
+
 def _said(
-    store: ResultsDirectory, measure: Callable[[Display], list[str]], monkeypatch: pytest.MonkeyPatch
+    store: ResultsDirectory,
+    measure: Callable[[Display], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    report: measuring.Report | None = None,
 ) -> tuple[int, str]:
     """The exit code, and what was printed."""
     said = io.StringIO()
     monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
-
-    def report(console: Console, notes: list[str], stopped: bool) -> int:
-        return write_and_print(store, console, notes, stopped=stopped)
-
+    report = report or _report(store)
     code = measuring.measure_and_report(store, measure, report, command="scaling", quiet=False)
     return code, said.getvalue()
 
