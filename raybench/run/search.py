@@ -59,7 +59,7 @@ def search(session: Session) -> str:
         hear()
     if is_whole and len(tried) < trials:
         session.notes.append(
-            f"{len(tried)} of {counted(trials, 'suggestion')} made: no others differ from them and may fit"
+            f"{len(tried)} of {trials} suggestions were made: no others differ from them and may fit"
         )
     return not_reached
 
