@@ -109,6 +109,23 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     return one_of_equal(found, known_buckets(study, there))
 
 
+def default_failure(study: Study, records: Iterable[TrialRecord], target: int) -> TrialRecord | None:
+    """The default's last trial at the target world size, where none of those that were asked has numbers.
+
+    What cannot be measured there is nothing to measure another setting against.
+    """
+    placement = default_placement(study, target)
+    tried = [
+        record
+        for record in records
+        if record.request.role in COMPARED_ROLES
+        and record.config.world_size == target
+        and record.config.placement == placement
+        and is_default(study, record.config)
+    ]
+    return None if any(record.steps for record in tried) or not tried else tried[-1]
+
+
 def candidate(
     study: Study, record: TrialRecord, others: Sequence[TrialRecord] = (), scaled: Scaling | None = None
 ) -> Candidate | None:

@@ -3,7 +3,9 @@
 A setting is measured in the search, on the curve, in a confirmation and beside what is confirmed or
 verified; one device in a trial of its own and in the rounds of every trial on several, as the base of its
 speed-up. What changes on the machine between two of them is in no interval. Each is held against the one that
-speaks for the setting (``speaking``); the intervals hold for all of a study's comparisons at once.
+speaks for the setting (``speaking``); the intervals hold for all of a study's comparisons at once. An
+interval that is very wide agrees with everything: what is ``FAR_APART`` is named although it does not exclude
+chance.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from raybench.analysis.same_setting import between_starts, question_key
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.placement import Placement
+
+FAR_APART = 0.25  # relative: figures that a reader takes for two, however wide their intervals
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,22 @@ class Reading:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A setting whose measurements differ beyond the intervals."""
+    """A setting whose measurements differ, beyond the intervals or by much."""
 
     speaks: Reading
-    others: tuple[Reading, ...]  # that differ from it, the furthest first
-    ratio: Estimate  # the furthest one's throughput over that which speaks
+    others: tuple[Reading, ...]  # that differ from it, those for certain before others, the furthest first
+    ratio: Estimate  # the first one's throughput over that which speaks
     agrees: Reading | None  # another one that does not differ; None: nothing bears the one that speaks out
 
     @property
     def config(self) -> Configuration:
         """The setting, where it was measured."""
         return self.speaks.config
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether they differ beyond the intervals; else these are too wide to tell."""
+        return self.ratio.excludes(1.0)
 
     @property
     def is_settled(self) -> bool:
@@ -71,12 +80,15 @@ class Disagreement:
 
 
 def disagreements(base: MeasuredStudy) -> tuple[Disagreement, ...]:
-    """Every setting with measurements apart, the furthest first; by ``search.minimum_gain`` at least."""
+    """Every setting with measurements apart, those for certain before others, the furthest first.
+
+    For certain by ``search.minimum_gain`` at least, others by ``FAR_APART``.
+    """
     groups = _groups(base)
     several = [group for group in groups.values() if len(group) > 1]
     among = sum(len(group) - 1 for group in several)
     found = [each for group in several if (each := _of_group(base, group, among)) is not None]
-    return tuple(sorted(found, key=lambda each: -each.size))
+    return tuple(sorted(found, key=lambda each: (not each.is_certain, -each.size)))
 
 
 def _of_group(base: MeasuredStudy, group: Sequence[Reading], among: int) -> Disagreement | None:
@@ -87,13 +99,14 @@ def _of_group(base: MeasuredStudy, group: Sequence[Reading], among: int) -> Disa
         if each is speaks:
             continue
         ratio = simultaneous_ratio(each.rate, speaks.rate, among, between_starts(each.record, speaks.record))
-        if ratio.excludes(1.0) and abs(math.log(ratio.value)) >= least:
+        size = abs(math.log(ratio.value))
+        if size >= (least if ratio.excludes(1.0) else math.log1p(FAR_APART)):
             apart.append((each, ratio))
         elif each.record is not speaks.record and (agrees is None or _is_nearer(each, agrees, speaks)):
             agrees = each
     if not apart:
         return None
-    apart.sort(key=lambda one: -abs(math.log(one[1].value)))
+    apart.sort(key=lambda one: (not one[1].excludes(1.0), -abs(math.log(one[1].value))))
     furthest = apart[0][1]
     if agrees is not None and 2 * _distance(agrees, speaks) > abs(math.log(furthest.value)):
         agrees = None  # too unsure to bear anything out

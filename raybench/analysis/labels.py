@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.analysis.estimates.remembered import remembered
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
+from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
 from raybench.spec.study import Study
@@ -161,7 +162,7 @@ def weights_words(study: Study) -> str:
     )
 
 
-def late_words(late: Sequence[StudyRequest], total: int, what: str) -> str:
+def late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "") -> str:
     """What was not reached, counted: "5 of 18 trials of the curves (1 device: 2, 2 devices: 3)".
 
     By world size, or where workers are started more than once by start.
@@ -172,12 +173,12 @@ def late_words(late: Sequence[StudyRequest], total: int, what: str) -> str:
     else:
         sizes = Counter(each.config.world_size for each in late)
         named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
-    return f"{len(late)} of {total} {what} ({', '.join(named)})"
+    return f"{len(late)} of {counted(total, noun)}{of} ({', '.join(named)})"
 
 
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
-    return f"{number} device" if number == 1 else f"{number} devices"
+    return counted(number, "device")
 
 
 @remembered

@@ -19,6 +19,7 @@ from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch
+from raybench.spec.counted import counted
 
 # What a training trial says of an epoch or a run; without one, what follows from the step time.
 TRAINED = frozenset(
@@ -109,7 +110,7 @@ class Values:
         if group is None:
             return Found(None, why_not=NOT_TRAINED)
         if figure.epoch is not None and figure.epoch > group.num_epochs:
-            return Found(None, why_not=f"{group.num_epochs} epochs were trained")
+            return Found(None, why_not=f"trained {counted(group.num_epochs, 'epoch')} in all")
         bounds = SHARE if figure.quantity.endswith("accuracy") else POSITIVE
         value = _of_seeds(over_seeds((_learned_in(run, figure) for run in group.runs), bounds))
         derived = OF_TRAINING if figure.quantity == "loss" else ""

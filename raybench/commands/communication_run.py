@@ -29,6 +29,7 @@ from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.wording import share
 from raybench.run.sweep import SweepSession
+from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received
 from raybench.spec.typed import check_typed
@@ -69,7 +70,9 @@ def _planned(options: SweepOptions, cluster: Cluster, sweep: Sweep, tell: Callab
         return measure_and_report(
             store,
             lambda display: _measure(options, plan, cluster, store, display),
-            lambda own, notes: write_and_print(store, own, notes, quiet=options.quiet),
+            lambda own, notes, stopped: write_and_print(
+                store, own, notes, quiet=options.quiet, command=Sweep.name, stopped=stopped
+            ),
             command=Sweep.name,
             quiet=options.quiet,
         )
@@ -152,7 +155,9 @@ class SweepProgress:
         found = messages(records)
         rounds = sum(len(each.collectives.rounds) for each in records if each.collectives)
         widest = max(each.time_s.log_half_width for each in found)
-        outcome = f"{len(found)} messages, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
+        outcome = (
+            f"{counted(len(found), 'message')}, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
+        )
         self._display.trial_done([words], outcome)
 
 

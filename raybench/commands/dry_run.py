@@ -11,6 +11,7 @@ from raybench.commands.display import clock_words
 from raybench.plan.estimate import TimeEstimate, estimate
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
+from raybench.spec.counted import counted
 from raybench.spec.workloads import FactorySpec
 
 
@@ -74,11 +75,11 @@ def _time_words(plan: Plan, *, own_processes: bool) -> str:
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
     least = f"estimated time: {clock_words(found.least_s)}"
     to = " at least" if fixed else f" to {clock_words(found.most_s)}"
-    return f"{least}{to}, for about {found.num_trials} trials of {most}, {_starts(found)}{without}"
+    return f"{least}{to}, for about {counted(found.num_trials, 'trial')} of {most}, {_starts(found)}{without}"
 
 
 def _starts(found: TimeEstimate) -> str:
-    groups = "one start" if found.num_starts == 1 else f"{found.num_starts} starts"
+    groups = counted(found.num_starts, "start")
     return f"{groups} of the workers and the report"
 
 
@@ -119,8 +120,8 @@ def _search_lines(plan: Plan) -> Iterator[str]:
     trials, sizes = plan.study.search.trials, len(plan.curve(plan.default()))
     starts = plan.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    yield f"search: {trials} suggestions at world size {plan.target}, chosen by Optuna"
-    yield f"scaling curve: {sizes} trials for each of the default and the best{anew}"
+    yield f"search: {counted(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna"
+    yield f"scaling curve: {counted(sizes, 'trial')} for each of the default and the best{anew}"
     yield "confirmation: the best against the default, interleaved"
 
 
@@ -132,7 +133,7 @@ def _grid_lines(plan: Plan) -> Iterator[str]:
         requests = [request for request in requests if request.config.setting.batch_size in listed]
         more = ", those of batch_size max"
     yield (
-        f"{study.search.method}: {len(requests)} trials{more}, "
+        f"{study.search.method}: {counted(len(requests), 'trial')}{more}, "
         "then the confirmation of the best against the default"
     )
     for request in requests:

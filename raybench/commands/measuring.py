@@ -30,7 +30,8 @@ from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
 
 Asked = TypeVar("Asked")
-Report = Callable[[Console, list[str]], int]  # writes it and prints its summary, and notes; the exit code
+# writes it and prints its summary, notes and, where the run stopped early, how to go on; the exit code
+Report = Callable[[Console, list[str], bool], int]
 
 
 def run_on_cluster(request: Callable[[], tuple[Cluster, Asked]], run: Callable[[Cluster, Asked], int]) -> int:
@@ -61,7 +62,7 @@ def measure_and_report(
 
     ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
     """
-    notes, ended, goes_on = list(store.warnings), DONE, False
+    notes, ended, goes_on, told = list(store.warnings), DONE, False, False
     goes_on_by = f"To go on: {resume_command(store.path, command)}"
     with _said_if_killed(store, goes_on_by), own_output(store.path / "ray.log") as own:
         with Display(own, quiet=quiet) as display:
@@ -82,7 +83,9 @@ def measure_and_report(
                 notes += error.problems
         try:
             with interrupt.held(second_raises=True):
-                code = report(own, notes)
+                stopped = goes_on or ended != DONE  # an interrupt from now on is told of below
+                code = report(own, notes, stopped)
+                told = stopped
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
@@ -92,7 +95,7 @@ def measure_and_report(
             for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
                 own.print(line, soft_wrap=True, markup=False, highlight=False)
             code = ended = CANNOT_WRITE
-        if (goes_on or ended != DONE) and store.is_there:
+        if (goes_on or ended != DONE) and not told and store.is_there:
             own.print(goes_on_by, soft_wrap=True, markup=False)
     return ended or code
 

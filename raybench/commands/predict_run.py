@@ -23,6 +23,7 @@ from raybench.report import formats
 from raybench.report.files import write_whole
 from raybench.report.prediction import print_outlooks
 from raybench.report.tables.prediction import prediction_rows
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.collectives.link import Link, LinkKey
@@ -135,7 +136,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         there = ", ".join(settings_of(results)) or "none explored"
         raise RequestError(f"--setting: one that was measured: {there} (received {words})")
     if group is None:
-        told = f"{len(results.records)} trials, {len(results.complete)} complete"
+        told = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
             f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {told})"
         )

@@ -13,6 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.report.tables.what_if import choice_words
 from raybench.report.wording import factor, percent
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 GIBIBYTE = 2**30
@@ -44,7 +45,7 @@ class StudyProgress:
     def group(self, num_workers: int, seconds: float | None) -> None:
         """Workers start, or have started."""
         if seconds is None:
-            self._display.progress(Progress(f"starting {num_workers} workers"))
+            self._display.progress(Progress(f"starting {counted(num_workers, 'worker')}"))
             return
         if seconds:
             self._display.line(f"  worker group of {num_workers} started in {seconds:.1f} s")
@@ -79,9 +80,16 @@ class StudyProgress:
             self._has_epochs = False
             return
         names = trial_words(self._study, request), short_trial_words(self._study, request)
-        self._display.trial_done(names, outcome_words(record, scaling))
+        self._display.trial_done(names, outcome_words(record, scaling, by_itself=self._is_by_itself(record)))
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
             self._say_what_if(record)
+
+    def _is_by_itself(self, record: TrialRecord) -> bool:
+        """Whether the report has another figure: one device in the rounds of several, not known by now."""
+        config = record.config
+        is_base = config.world_size == 1 and isinstance(config.placement, str)
+        sizes = self._study.scaling.world_sizes
+        return is_base and record.request.role == "scaling" and (sizes == "all" or max(sizes) > 1)
 
     def _say_what_if(self, record: TrialRecord) -> None:
         """Once, by the trial by which the report says it, before other buckets are measured there."""
@@ -99,8 +107,10 @@ class StudyProgress:
         self._display.best(f"{trial_words(self._study, record.study_request)}: {rate_words(scaling)}")
 
 
-def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
+def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bool = False) -> str:
     """What came out of a trial; ``scaling`` is that of a complete trial of steps.
+
+    ``by_itself``: the figure is not that of the report.
 
     The interval beside a speed-up is its efficiency's: one is the other times a whole number.
     """
@@ -121,7 +131,7 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.request.role == "verification":
         return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
-        return f"{rate}, {rounds}"
+        return f"{rate} by itself, {rounds}" if by_itself else f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
 
 
@@ -130,7 +140,7 @@ def _trained_words(record: TrialRecord) -> str:
     if record.training is None:
         return f"{record.state}: {record.reason}"
     epochs = record.training.epochs
-    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {len(epochs)} epochs"
+    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {counted(len(epochs), 'epoch')}"
 
 
 def rate_words(scaling: Scaling) -> str:

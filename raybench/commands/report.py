@@ -101,13 +101,19 @@ def write_and_print(
     quiet: bool = False,
     links: Mapping[LinkKey, Link] | None = None,
     command: str = "scaling",
+    stopped: bool = False,
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``links``: of a sweep of the same devices, for the diagnosis. ``command`` goes on where a study stopped.
+    ``links``: of a sweep of the same devices, for the diagnosis. ``command`` goes on where a study stopped:
+    where it has just ``stopped`` that is the last line, and stands nowhere else.
     """
     goes_on = resume_command(store.path, command)
-    report = _of_sweep(store) if store.is_sweep else _of_study(store, links or {}, goes_on, quiet=quiet)
+    last = goes_on if stopped and store.is_there else ""
+    if store.is_sweep:
+        report = _of_sweep(store)
+    else:
+        report = _of_study(store, links or {}, goes_on, quiet=quiet, said_last=bool(last))
     if quiet:
         console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
     else:
@@ -124,11 +130,13 @@ def write_and_print(
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
+    if last:
+        console.print(f"To go on: {last}", soft_wrap=True, markup=False)
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
 def _of_study(
-    store: ResultsDirectory, links: Mapping[LinkKey, Link], goes_on: str, *, quiet: bool
+    store: ResultsDirectory, links: Mapping[LinkKey, Link], goes_on: str, *, quiet: bool, said_last: bool
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
@@ -147,7 +155,7 @@ def _of_study(
     return _Report(
         answer_of(results),
         bool(results.complete),
-        lambda console: print_summary(results, console),
+        lambda console: print_summary(results, console, without=goes_on if said_last else ""),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
         hint(results),
         [] if quiet else [not_reached_words(each) for each in left_out],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -34,6 +35,7 @@ from raybench.plan.trials import Plan
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
 from raybench.run.session import Session
 from raybench.run.study import run_study
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 # Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
@@ -60,7 +62,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
     resources = cluster.resources(needs)
     if not cluster.is_local:  # what "auto" and "all" stand for here
         there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
-        tell(f"{resources.num_nodes} nodes with {resources.num_devices} {there}: {resources.device_name}")
+        nodes = counted(resources.num_nodes, "node")
+        tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
     plan = make_plan(study, resources)
     grid, words = searched_or_grid(plan)
     # what was begun as a search goes on as one
@@ -94,7 +97,9 @@ def _run(
     return measure_and_report(
         store,
         lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
-        lambda console, notes: write_and_print(store, console, notes, quiet=options.quiet, command=command),
+        lambda console, notes, stopped: write_and_print(
+            store, console, notes, quiet=options.quiet, command=command, stopped=stopped
+        ),
         command=command,
         quiet=options.quiet,
     )
@@ -130,8 +135,7 @@ def _measure(
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    make_runner = _tune_runner if options.runner == "tune" else _runner
-    runner = make_runner(plan, cluster, Path(storage.name), store.path)
+    runner = _runner(options, plan, cluster, Path(storage.name), store.path)
     metrics = RayMetrics()
     session = Session(
         plan=plan,
@@ -167,29 +171,24 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
-def _runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    from raybench.launch.group_runner import WorkerGroupRunner
+def _runner(options: Options, plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+    make: Callable[..., TrialRunner]
+    if options.runner == "tune":
+        from raybench.launch.tune_runner import TuneRunner
 
-    return WorkerGroupRunner(
+        make = TuneRunner
+    else:
+        from raybench.launch.group_runner import WorkerGroupRunner
+
+        make = WorkerGroupRunner
+    study = plan.study
+    return make(
         cluster,
-        needs=needs_of(plan.study.resources),
+        needs=needs_of(study.resources),
         storage=storage,
         results=results,
-        name=plan.study.name,
-        wait_s=plan.study.resources.wait_seconds,
-    )
-
-
-def _tune_runner(plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    from raybench.launch.tune_runner import TuneRunner
-
-    return TuneRunner(
-        cluster,
-        needs=needs_of(plan.study.resources),
-        storage=storage,
-        results=results,
-        name=plan.study.name,
-        wait_s=plan.study.resources.wait_seconds,
+        name=study.name,
+        wait_s=study.resources.wait_seconds,
     )
 
 
@@ -208,7 +207,7 @@ def _what_starts(plan: Plan, options: Options) -> str:
     if options.runner == "tune":
         what = f"Ray Tune; every trial gets {kind} workers of its own"
     else:
-        what = f"{plan.group_size} {kind} workers"
+        what = counted(plan.group_size, f"{kind} worker")
     return f"raybench {plan.study.name}: starting Ray and {what} on {backend}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from raybench.spec.counted import counted
+
 DeviceKind = Literal["cpu", "cuda"]
 
 
@@ -16,7 +18,7 @@ class WorkerNeeds:
     cpus: int
 
     def __str__(self) -> str:
-        cores = "1 core" if self.cpus == 1 else f"{self.cpus} cores"
+        cores = counted(self.cpus, "core")
         return f"{cores} and a GPU" if self.device == "cuda" else cores
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from raybench.analysis import choice
 from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets
@@ -16,6 +17,7 @@ from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 
@@ -46,19 +48,20 @@ def left_out_words(
         tried = {record.suggestion for record in records if record.request.role == "search"}
         num_tried = len(tried - {None})
         missing = _num_open(plan, records, study.search.trials - num_tried)
-        words += [f"{missing} of {num_tried + missing} suggestions"] if missing > 0 else []
+        words += [f"{missing} of {counted(num_tried + missing, 'suggestion')}"] if missing > 0 else []
     if has_max:  # what "max" stands for may not be known
         return words
     trials = curve_trials(plan, winners) if is_search else plan.trials()
-    kinds: dict[str, Sequence[StudyRequest]] = {
-        "trials of the curves": [trial.request for trial in trials],
-        "trainings": plan.training(records),
-    }
-    for name, requests in kinds.items():
+    kinds: list[tuple[str, str, Sequence[StudyRequest]]] = [
+        ("trial", " of the curves", [trial.request for trial in trials]),
+        ("training", "", plan.training(records)),
+    ]
+    for noun, of, requests in kinds:
         late = [each for each in requests if each.trial_id not in known]
         late = [each for each in late if not _is_same(each, buckets, known)]
-        words += [late_words(late, len(requests), name)] if late else []
-    if any(each.trial_id not in known for each in confirmations(plan, winners)):
+        words += [late_words(late, len(requests), noun, of)] if late else []
+    failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
+    if failed is None and any(each.trial_id not in known for each in confirmations(plan, winners)):
         words.append(CONFIRMATION)
     return words
 

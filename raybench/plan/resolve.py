@@ -10,6 +10,7 @@ from raybench.errors import RequestError
 from raybench.machine.resources import Resources
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.typed import home_path
 
@@ -63,7 +64,7 @@ def searched_or_grid(plan: Plan) -> tuple[Plan, str]:
         _refuse_too_large(grid)
     except RequestError:
         return plan, ""
-    there_are = "there is 1 combination" if number == 1 else f"there are {number} combinations"
+    there_are = f"there {'is' if number == 1 else 'are'} {counted(number, 'combination')}"
     return grid, f"search.trials = {trials}, but {there_are}: measured as a grid"
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from raybench.errors import RequestError
 from raybench.records.csv_text import unguarded
+from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.toml import received
 
@@ -131,7 +132,7 @@ def _read_columns() -> tuple[str, ...]:
 
 
 def _counted(skipped: Mapping[str, int]) -> str:
-    words = [f"{number} {'row' if number == 1 else 'rows'} {why}" for why, number in skipped.items()]
+    words = [f"{counted(number, 'row')} {why}" for why, number in skipped.items()]
     return ", ".join(words)
 
 

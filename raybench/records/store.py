@@ -47,6 +47,7 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
+from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import flat, received, to_toml
 
@@ -160,8 +161,8 @@ class ResultsDirectory(StoredResults):
         try:
             self._write_line(line)
         except OSError as error:
-            whether = "are kept" if self.is_there else "are gone with it"
-            kept = f"{len(self._records)} records before it {whether}"
+            whether = "kept" if self.is_there else "gone with it"
+            kept = f"{counted(len(self._records), 'record')} before it {whether}"
             raise StoreError(
                 f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.choice import default_failure
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.report.crossover_words import crossover_words
-from raybench.report.cure_words import cure_words, larger_batch_words
+from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.parity_words import changed_words, parity_words
@@ -24,6 +25,7 @@ from raybench.report.wording import (
     percent,
     times,
 )
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.confirmations import Confirmation
@@ -49,23 +51,28 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    cured = [each.words for each in _cure_clauses(results)]
-    steps = [*cured, *missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *_apart(results), *trained])
+    apart = [f"measurements disagree: {words}" for words in _apart(results)]
+    if results.cure is not None:  # of the default without them the report's box tells
+        lost = [f"without them {words}" for words in _lost(results)]
+        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        return "; ".join([*weights, *together, *_confirmations(results), *apart])
+    steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
+    return "; ".join([*weights, *steps, *_best(results), *apart, *trained])
 
 
 def _apart(results: StudyResults) -> list[str]:
-    """Settings with measurements far apart of which none bears the other out, the furthest first."""
+    """A setting with measurements far apart of which none bears the other out; how many more there are."""
     sure = [each for each in results.disagreements if not each.is_settled and each.size >= FAR_APART]
     if not sure:
         return []
     first = sure[0]
     where = f"{label(results.study, first.config)} on {devices_words(first.config.world_size)}"
     other = first.others[0]
-    more = f"; {len(sure) - 1} more settings so" if len(sure) > 1 else ""
+    doubt = "" if first.is_certain else ", too unsure to tell whether that is chance"
+    more = f"; so with {counted(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
     return [
-        f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
-        f"as told here, and {interval(other.rate)} {other.where}{more}"
+        f"{where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
+        f"as told here, and {interval(other.rate)} {other.where}{doubt}{more}"
     ]
 
 
@@ -92,9 +99,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
     clauses += [Clause("Measured gain", words) for words in _best(results)]
-    clauses += [
-        Clause("Not sure", words.removeprefix("measurements disagree: ")) for words in _apart(results)
-    ]
+    clauses += [Clause("Not sure", words) for words in _apart(results)]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []
@@ -223,18 +228,18 @@ def _lost(results: StudyResults) -> list[str]:
     if not sure:
         return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0"]
     words = [f"{share.value:.0%} {name}" for name, share in sure]
-    if abs(rest) >= LEAST_SHARE:
+    if rest >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart")
-    of = f"{total:.0%} of the step: " if len(words) > 1 else ""
-    return [f"lost: {of}{', '.join(words)}"]
+    of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
+    beyond = f", which is {-rest:.0%} of the step more than is lost" if rest <= -LEAST_SHARE else ""
+    return [f"lost: {of}{', '.join(words)}{beyond}"]
 
 
 def _best(results: StudyResults) -> list[str]:
     """The best suggestion, and what its confirmation says of it."""
     best = results.best
     if results.confirmations:
-        number = f"best of {best.num_suggestions}: " if best else "best: "
-        return [number + _confirmed(each, results.study) for each in results.confirmations]
+        return _confirmations(results)
     if best is None:
         return []
     failed = f" ({best.num_failed} failed)" if best.num_failed else ""
@@ -242,7 +247,16 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
-    return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
+    lost = default_failure(results.study, results.records, results.target_world_size)
+    why = "not yet confirmed against the default"
+    if lost is not None:
+        why = f"not confirmed against the default, which has no numbers itself ({lost.state})"
+    return [f"{among}, {interval(rate)} samples/s, {why}"]
+
+
+def _confirmations(results: StudyResults) -> list[str]:
+    number = f"best of {results.best.num_suggestions}: " if results.best else "best: "
+    return [number + _confirmed(each, results.study) for each in results.confirmations]
 
 
 def _training(results: StudyResults) -> list[str]:

@@ -39,7 +39,7 @@ def _crossover_of(curve: BatchCurve) -> str:
             return f"{several}{with_what}"
         if not passage.is_slower:
             return (
-                "no slower than one beyond the intervals, 1 is passed about batch "
+                "not slower than one beyond the intervals; 1.00x is passed at about batch "
                 f"{rounded_batch(passage.batch)} "
                 f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
             )

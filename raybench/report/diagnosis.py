@@ -22,7 +22,8 @@ from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table, without_constant
 from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, times
+from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, sentence, times
+from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_CAUSES = 5  # further ones stand with their configuration
@@ -133,13 +134,9 @@ def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verifi
         [found for found in each.findings if found.explains is not None],
     )
     lines += [f"- Where the time goes: {lost}."] if lost else []
-    lines += [f"- {_capitalized(cause.name)}: {_text(cause.evidence)}." for cause in causes]
+    lines += [f"- {sentence(cause.name)}: {_text(cause.evidence)}." for cause in causes]
     lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
-
-
-def _capitalized(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def _devices(each: DiagnosedConfiguration) -> str:
@@ -177,7 +174,7 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
             return f"What to change, predicted and not measured: {own.next_step}."
         if not test.ruled_out:
             return f"What to change. {advice_of(own, verified)}."
-    number = f"{each.num_tried} measured configuration{'s' if each.num_tried != 1 else ''}"
+    number = counted(each.num_tried, "measured configuration")
     return f"Nothing measured helps: none of {number} is faster and more efficient beyond the intervals."
 
 
@@ -214,7 +211,7 @@ def _finding_lines(
             lines.append(f"- {whose}{_text(each.evidence)}")
             lines += [f"  - {markdown_code(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
-        lines += [f"- {more} more trial{'s' if more > 1 else ''}"] if more > 0 else []
+        lines += [f"- {counted(more, 'more trial')}"] if more > 0 else []
         typed = f" `{group[0].command}`" if group[0].command else ""
         lines += ["", f"{_text(advice_of(group[0], verified))}.{typed}", ""]
     return lines

@@ -10,6 +10,7 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.records.measurements import StepsResult, StopReason
 from raybench.report.wording import restart_words, share
+from raybench.spec.counted import counted
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -46,11 +47,12 @@ def method_words(results: StudyResults) -> list[str]:
     asked = sum(record.request.kind != "training" for record in results.records)
     measured = [record.steps for record in results.records if record.steps is not None]
     if not measured:
-        return [f"{asked} trials were tried, none completed."]
+        return [f"{counted(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode = results.study.scaling.mode
     rounds = _range([len(each.rounds) for each in measured])
+    is_complete = "is complete" if asked == 1 else "are complete"
     return [
-        f"{len(measured)} of {asked} trials are complete, with {rounds} rounds each. {BLOCKS}",
+        f"{len(measured)} of {counted(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,
         *_start_words(results),
         _stop_words(results, measured),
@@ -121,4 +123,4 @@ def _stop_words(results: StudyResults, measured: Sequence[StepsResult]) -> str:
 
 def _range(numbers: Sequence[int]) -> str:
     few, many = min(numbers), max(numbers)
-    return str(few) if few == many else f"{few} to {many}"
+    return counted(few, "round") if few == many else f"{few} to {many} rounds"

@@ -13,6 +13,7 @@ from raybench.report.environment import environment_lines
 from raybench.report.files import remove_old_plots, write_whole
 from raybench.report.plots.drawn import DrawnPlot
 from raybench.report.wording import duration_words
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     import jinja2
@@ -91,6 +92,6 @@ def _template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        text=formats.markdown_text, code=formats.markdown_code, cell=formats.markdown_cell
+        text=formats.markdown_text, code=formats.markdown_code, cell=formats.markdown_cell, counted=counted
     )
     return environment.get_template(name)

@@ -16,6 +16,7 @@ from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.tables.verification import verification_lines
 from raybench.report.wording import bound_words, count, figures, percent, relative_words
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,8 +27,8 @@ MOST_TERMINAL_ROWS = 12
 WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
 
 
-def print_summary(results: StudyResults, console: Console) -> None:
-    """The table, then the answer in words."""
+def print_summary(results: StudyResults, console: Console, without: str = "") -> None:
+    """The table, then the answer in words; ``without`` a command that is said elsewhere."""
     from rich.text import Text
 
     for largest in results.largest:
@@ -40,11 +41,11 @@ def print_summary(results: StudyResults, console: Console) -> None:
         console.print(terminal_table(results, width_on(console)))
     for line in verification_lines(results):
         console.print(Text(line))
-    _print_failures(results, console)
+    _print_failures(results, console, without)
     console.print(Text(answer_of(results), style="bold"))
 
 
-def _print_failures(results: StudyResults, console: Console) -> None:
+def _print_failures(results: StudyResults, console: Console, without: str) -> None:
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     from rich.text import Text
 
@@ -55,7 +56,7 @@ def _print_failures(results: StudyResults, console: Console) -> None:
         for frame in each.frames:
             console.print(Text(f"    {frame}", no_wrap=True, overflow="ellipsis"))
         console.print(Text(f"  next: {each.next_step}"))
-        if each.command:
+        if each.command and each.command != without:
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 
@@ -86,7 +87,7 @@ def _trials_table(results: StudyResults) -> Table:
     shown += results.failed[:MOST_TERMINAL_ROWS]
     total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
-    caption = f"{left_out} of {total} trials more in the report" if left_out else ""
+    caption = f"{left_out} of {counted(total, 'trial')} more in the report" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
 
 

@@ -9,6 +9,7 @@ from raybench.analysis.crossover import Crossover
 from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, LargestFit
+from raybench.spec.counted import counted
 
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -254,13 +255,18 @@ def restart_words(estimate: Estimate) -> str:
 
 def seeds_words(number: int) -> str:
     """3 seeds; of fewer that they have no interval."""
-    words = f"{number} seed" if number == 1 else f"{number} seeds"
+    words = counted(number, "seed")
     return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
+
+
+def sentence(words: str) -> str:
+    """The words with a capital first, where a sentence begins with them."""
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def epochs_words(number: int) -> str:
     """1 epoch, 3 epochs."""
-    return f"{number} epoch" if number == 1 else f"{number} epochs"
+    return counted(number, "epoch")
 
 
 def duration_words(seconds: float) -> str:

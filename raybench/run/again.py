@@ -12,6 +12,7 @@ from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 MOST_AGAIN = 2  # times that one trial of the curve is measured again
 MOST_AT_ONCE = 4  # settings, those furthest apart
@@ -32,7 +33,7 @@ def measure_again(session: Session) -> bool:
         requests = _requests(session)
         if not requests:
             break
-        number = f"{len(requests)} trial" + ("s" if len(requests) > 1 else "")
+        number = counted(len(requests), "trial")
         for done, (request, record) in enumerate(requests):
             fixed_s = session.training_reserve_s() + session.start_cost_s(request)
             in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
@@ -49,7 +50,8 @@ def measure_again(session: Session) -> bool:
 def _requests(session: Session) -> list[tuple[StepsRequest, TrialRecord]]:
     """What to measure again, each once, and the record of the time before."""
     every = disagreements(measured_study(session.study, session.records()))
-    apart = [each for each in every if not each.is_settled]
+    # what wide intervals leave open is left open by as many rounds more
+    apart = [each for each in every if each.is_certain and not each.is_settled]
     found: dict[str, tuple[StepsRequest, TrialRecord]] = {}
     for each in apart[:MOST_AT_ONCE]:
         record = _to_repeat(each)

@@ -14,6 +14,7 @@ OTHER_PROCESSES = (
     "the best suggestion differs in process knobs, which need other processes: its curve stands "
     "against the default's, not interleaved; more starts (measure.starts) make that exact"
 )
+NO_DEFAULT = "the best suggestion was not confirmed: the default, to measure it against, "
 
 
 def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
@@ -22,12 +23,16 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
     What an earlier call said of it is said anew, as far as it still holds.
     """
     session.not_reached[:] = [each for each in session.not_reached if each != CONFIRMATION]
-    said = (OTHER_PROCESSES, CONFIRMATION)
+    said = (OTHER_PROCESSES, CONFIRMATION, NO_DEFAULT)
     session.notes[:] = [note for note in session.notes if not any(each in note for each in said)]
     plan, default = session.plan, session.plan.default()
+    failed = choice.default_failure(session.study, session.records(), plan.target)
     for winner in winners:
         if choice.is_default(session.study, winner.config):
             continue
+        if failed is not None:
+            session.notes.append(f"{NO_DEFAULT}has no numbers itself ({failed.state}: {failed.reason})")
+            return
         if winner.config.environment != default.environment:
             if OTHER_PROCESSES not in session.notes:
                 session.notes.append(OTHER_PROCESSES)

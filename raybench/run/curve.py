@@ -11,6 +11,7 @@ from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 
 def measure_curves(session: Session, winners: Sequence[TrialRecord], after_s: float = 0.0) -> None:
@@ -28,7 +29,7 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
     session.note_without_profile(trial.request for trial in trials)
     sizes, starts = ", ".join(str(size) for size in session.plan.world_sizes), session.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    session.watcher.stage(f"Measuring {len(trials)} trials at world sizes {sizes}{anew}")
+    session.watcher.stage(f"Measuring {counted(len(trials), 'trial')} at world sizes {sizes}{anew}")
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
     same = list[tuple[StudyRequest, StudyRequest]]()
@@ -43,7 +44,7 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
         request = _in_time(session, rest, after_s)
         if request is None:
             late = [each.request for each in rest]
-            session.not_reached.append(late_words(late, len(trials), "trials of the curves"))
+            session.not_reached.append(late_words(late, len(trials), "trial", " of the curves"))
             break
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))

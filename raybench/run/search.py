@@ -10,6 +10,7 @@ from raybench.plan.search import Search
 from raybench.plan.trials import Suggestion, Trial
 from raybench.records.record import TrialRecord
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 
 def search(session: Session) -> str:
@@ -27,7 +28,9 @@ def search(session: Session) -> str:
     for record in tried:
         best.add(record)
     best.update()
-    session.watcher.stage(f"Searching for the best of {trials} suggestions at {devices_words(plan.target)}")
+    session.watcher.stage(
+        f"Searching for the best of {counted(trials, 'suggestion')} at {devices_words(plan.target)}"
+    )
     asked, is_whole = dict[str, Suggestion](), False
 
     def hear() -> None:
@@ -43,7 +46,7 @@ def search(session: Session) -> str:
         left = trials - len(tried) - len(asked)
         in_time = session.suggestion_in_time(left)
         if in_time is None:
-            not_reached = f"{left} of {trials} suggestions"
+            not_reached = f"{left} of {counted(trials, 'suggestion')}"
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are under way
@@ -73,10 +76,10 @@ def _try_again(session: Session) -> None:
     """The suggestions that --retry names: Optuna does not suggest what it knows."""
     again = [record for record in _searched(session) if session.is_open(record.study_request)]
     if again:
-        session.watcher.stage(f"Trying {len(again)} suggestions again")
+        session.watcher.stage(f"Trying {counted(len(again), 'suggestion')} again")
     for done, record in enumerate(again):
         if not session.budget.has(session.cost_s("search", session.plan.target)):
-            session.not_reached.append(f"{len(again) - done} suggestions to try again")
+            session.not_reached.append(f"{counted(len(again) - done, 'suggestion')} to try again")
             return
         # asked anew: time-outs may be longer now
         request = session.plan.search(session.plan.suggestion_of(record))

@@ -25,6 +25,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
 from raybench.run.hopeless import fails_elsewhere
 from raybench.run.under_way import UnderWay
+from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
@@ -141,7 +142,7 @@ class Session:
             for pair in pairs
         )
         for (own, other), number in found.items():
-            trials = "1 trial was" if number == 1 else f"{number} trials were"
+            trials = f"{counted(number, 'trial')} {'was' if number == 1 else 'were'}"
             self.notes.append(f"{own} are {other} for this model: {trials} not measured a second time")
 
     def note_without_profile(self, requests: Iterable[StudyRequest]) -> None:
@@ -229,7 +230,7 @@ class Session:
         if elsewhere:
             reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
             self.store.append(crash.model_copy(update={"reason": reason}))
-            first = "trial" if len(known) == 1 else f"{len(known)} trials"
+            first = "trial" if len(known) == 1 else counted(len(known), "trial")
             raise HopelessError(
                 f"no more was asked: the first {first} failed, and would whatever the setting"
             )

@@ -37,19 +37,13 @@ def _stages(session: Session) -> None:
     else:
         measure_all(session, session.plan.trials())
     confirm(session, winners(session))
-    if session.has_measured:  # a finished study that is resumed stays as it is
-        _use_what_time_is_left(session)
-    train(session)
-    if session.verify:
-        verify(session)
-
-
-def _use_what_time_is_left(session: Session) -> None:
-    """What no question of the study asks for, and none misses."""
-    if session.plan.study.search.method == "optuna":
+    if session.plan.study.search.method == "optuna" and session.has_measured:  # else it was, or there was no time
         take_apart_worst(session)
     if measure_again(session):
         confirm(session, winners(session))  # a grid's best may be another one now
+    train(session)
+    if session.verify:
+        verify(session)
 
 
 def _search(session: Session) -> None:

@@ -10,13 +10,14 @@ from raybench.plan.halving import waits_for_a_peer, with_rungs
 from raybench.plan.trials import Trial
 from raybench.records.requests import StudyRequest, TrainingRequest
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 
 def train(session: Session) -> None:
     """Every training trial that there is time for; what is expected to take too long is named."""
     requests = session.plan.training(session.records())
     if any(session.is_open(request) for request in requests):
-        session.watcher.stage(f"Training {len(requests)} trials to their last epoch")
+        session.watcher.stage(f"Training {counted(len(requests), 'trial')} to the last epoch")
     late, at_once = list[StudyRequest](), 0
     for done, request in enumerate(requests):
         if not session.is_open(request):
@@ -39,7 +40,7 @@ def train(session: Session) -> None:
             "their times are those of a machine that is shared"
         )
     if late:
-        session.not_reached.append(late_words(late, len(requests), "trainings"))
+        session.not_reached.append(late_words(late, len(requests), "training"))
 
 
 def _waits(session: Session, request: TrainingRequest, under_way: Sequence[StudyRequest]) -> bool:

@@ -11,6 +11,7 @@ from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.plan.trials import Trial
 from raybench.records.requests import StepsRequest
 from raybench.run.session import Session
+from raybench.spec.counted import counted
 
 MOST_WITHOUT_BUDGET = 3  # changes that are tested; within a time budget as many as there is time for
 
@@ -23,7 +24,7 @@ def verify(session: Session) -> None:
     asked = [one for one in _requests(session) if session.is_open(one[1])]
     late: list[str] = []
     if asked:
-        number = f"{len(asked)} change" + ("s" if len(asked) > 1 else "")
+        number = counted(len(asked), "change")
         session.watcher.stage(f"Verifying {number} that the diagnosis proposes, interleaved")
     for done, (proposal, request) in enumerate(asked):
         words = changes_words(proposal.change)
@@ -35,7 +36,7 @@ def verify(session: Session) -> None:
         with session.as_far_as_it_fits(f"the verification of {words}"):
             session.measure(Trial(in_time), done=done, total=len(asked))
     if late:
-        number = f"{len(late)} change" + ("s" if len(late) > 1 else "")
+        number = counted(len(late), "change")
         session.not_reached.append(f"the verification of {number}: {'; '.join(late)}")
 
 

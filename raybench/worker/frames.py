@@ -9,6 +9,7 @@ from pathlib import Path
 
 import raybench
 from raybench.errors import printable
+from raybench.spec.counted import counted
 
 MOST_FRAMES = 4  # of the user's own code, the innermost first
 LONGEST_FRAME = 160  # characters
@@ -32,7 +33,7 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     lines = [_words(frames[place]) for place in reversed(own[-MOST_FRAMES:])]
     below = frames[own[-1] + 1 :]
     if below:
-        number = f"{len(below)} frame{'s' if len(below) > 1 else ''}"
+        number = counted(len(below), "frame")
         names = dict.fromkeys(package_of(frame.filename) for frame in below)
         lines.append(printable(f"... {number} of {', '.join(names)} below it: {_place(below[-1])}"))
     return tuple(lines)

@@ -47,6 +47,7 @@ def test_leaves_with_the_report_and_the_line_to_resume(
     command.send(number)
     assert command.wait(60) == 130, command.output
     assert "To go on: python -m raybench.study scaling --resume --output out" in command.output
+    assert command.output.count("To go on: ") == 1
     assert "Traceback" not in command.output
     assert "Report:  out/report/report.html" in command.output
     assert_report(tmp_path)

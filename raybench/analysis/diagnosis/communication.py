@@ -13,6 +13,7 @@ from raybench.analysis.diagnosis.latency import Latency, latency_of, sweep_link
 from raybench.analysis.diagnosis.slow_path import WorseWay, worse_way
 from raybench.analysis.diagnosis.words import bandwidth, ms, pct, size
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.spec.counted import counted
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
@@ -156,8 +157,8 @@ def _in_one_bucket(case: Case) -> float:
 
 
 def _buckets(case: Case) -> str:
-    number = len(case.steps.bucket_bytes)
-    return f"{number} bucket{'s' if number != 1 else ''} of {size(case.steps.gradient_bytes or 0)} together"
+    number = counted(len(case.steps.bucket_bytes), "bucket")
+    return f"{number} of {size(case.steps.gradient_bytes or 0)} together"
 
 
 def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.spec.counted import counted
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _from_bucket_sizes(case: Case, number: int) -> Latency | None:
     each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))
     if each_s.high <= 0:
         return None
-    known_from = f"by the trial with {furthest.num_buckets} bucket{'s' if furthest.num_buckets != 1 else ''}"
+    known_from = f"by the trial with {counted(furthest.num_buckets, 'bucket')}"
     return Latency(_share(each_s, number, mine), each_s, known_from)
 
 

@@ -17,7 +17,7 @@ MOST_TOLD = 3  # measurements that differ from the one that speaks
 
 @dataclass(frozen=True)
 class MeasurementsDisagree(OfStudy):
-    """Measurements of one setting that differ beyond their intervals, with what else went on at the time."""
+    """Measurements of one setting that differ, with what else went on at the time."""
 
     name = FindingName.MEASUREMENTS_DISAGREE
     apart: Disagreement
@@ -45,9 +45,13 @@ class MeasurementsDisagree(OfStudy):
         left = len(apart.others) - MOST_TOLD
         more = [f"{left} more"] if left > 0 else []
         where = f"{label(self.whole.results.study, config)} on {devices_words(config.world_size)}"
+        how = (
+            ", beyond the intervals"
+            if apart.is_certain
+            else "; the intervals are too wide to tell whether by chance"
+        )
         return Evidence(
-            f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: {factor(apart.ratio)} that, "
-            "beyond the intervals",
+            f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: {factor(apart.ratio)} that{how}",
             {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
         )
 
@@ -57,12 +61,21 @@ class MeasurementsDisagree(OfStudy):
         if agrees is not None:
             return NextStep(
                 f"nothing: the figure {speaks.where} is the one that this report has, and what was measured "
-                f"{agrees.where} bears it out"
+                f"{_where_else(agrees, speaks)} bears it out"
+            )
+        if not self.apart.is_certain:
+            return NextStep(
+                f"the figure {speaks.where} is the one that this report has; rounds over more time "
+                "(measure.max_seconds), or with nothing else at work, tell which one holds"
             )
         return NextStep(
             f"the figure {speaks.where} is the one that this report has, and nothing bears it out; --resume "
             "measures it again, best with nothing else at work"
         )
+
+
+def _where_else(reading: Reading, other: Reading) -> str:
+    return "in those of another trial" if reading.where == other.where else reading.where
 
 
 def _told(reading: Reading) -> str:

@@ -20,6 +20,7 @@ from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
@@ -193,20 +194,16 @@ def _notes(
     notes = []
     oversubscribed = len(results.tried) - len(usable)
     if oversubscribed:
-        trials = "trial" if oversubscribed == 1 else "trials"
-        notes.append(f"{oversubscribed} oversubscribed {trials} left out: more workers than cores")
+        trials = counted(oversubscribed, "oversubscribed trial")
+        notes.append(f"{trials} left out: more workers than cores")
     foreign = [record for record in alike if not _same_devices(record, headline)]
     if foreign:
         names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
-        trials = "trial" if len(foreign) == 1 else "trials"
-        notes.append(
-            f"fitted: {headline.device_name}; {len(foreign)} {trials} on other devices left out: {names}"
-        )
+        trials = counted(len(foreign), "trial")
+        notes.append(f"fitted: {headline.device_name}; {trials} on other devices left out: {names}")
     others = len(usable) - len(alike)
     if others:
         words = label_without_batch(results.study, headline.config)
-        trials = "trial" if others == 1 else "trials"
-        notes.append(
-            f"fitted: {words}; {others} {trials} of other settings left out (--setting KNOB=VALUE chooses)"
-        )
+        trials = counted(others, "trial")
+        notes.append(f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)")
     return notes

@@ -17,6 +17,7 @@ from raybench.analysis.prediction.measured_groups import (
 from raybench.analysis.prediction.points import MeasuredPoint, Shape
 from raybench.errors import RequestError
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
+from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.toml import received
 
@@ -96,9 +97,8 @@ def _group(
     words = _words(settings, rows)
     notes = [*table.notes]
     if len(settings) > 1:
-        others = len(settings) - 1
-        plural = "setting" if others == 1 else "settings"
-        notes.append(f"fitted: {words}; {others} other {plural} left out (--setting KNOB=VALUE chooses)")
+        others = counted(len(settings) - 1, "other setting")
+        notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
     return MeasuredGroup(
         model=_name(table, rows[0], num_models),
         setting=words if len(settings) > 1 else "",

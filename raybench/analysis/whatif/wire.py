@@ -22,6 +22,7 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.whatif.schedule import AT_ONCE, Compute, Wire, simulate
 from raybench.records.record import TrialRecord
+from raybench.spec.counted import counted
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
@@ -156,5 +157,5 @@ def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
     least_s = max(float(halves[0]) / 2, 1e-7)
     latency_half = min(float(halves[0]) / max(latency_s, least_s), KNOWN_WITHIN)
     wire = Wire(max(float(latency_s), least_s), float(s_per_byte), at_once)
-    words = f"the replays of {len(replays)} trials"
+    words = f"the replays of {counted(len(replays), 'trial')}"
     return KnownWire(wire, latency_half, float(halves[1] / s_per_byte), words)

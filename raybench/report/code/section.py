@@ -29,6 +29,9 @@ SNIPPETS = {
     Framework.TRANSFORMERS: transformers_snippet,
 }
 
+AS_CODE = f" as code for {len(SNIPPETS)} frameworks, at the end of the report"
+HINT_WIDTH = 80  # columns of a terminal
+
 
 @dataclass(frozen=True)
 class UseIt:
@@ -64,10 +67,8 @@ def hint(results: StudyResults) -> str:
     if use is None:
         return ""
     what = "the default" if use.is_default else use.label
-    return (
-        f"Use it: {what} as code for a plain loop, Ray Train, Lightning, Accelerate and transformers: "
-        "the end of the report"
-    )
+    words = f"Use it: {what}{AS_CODE}"
+    return words if len(words) <= HINT_WIDTH else f"Use it: the setting above{AS_CODE}"
 
 
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:

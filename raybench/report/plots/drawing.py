@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.report.plots.lines import Line
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -265,9 +266,8 @@ def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") ->
     """The number behind each point; of one or two seeds there is no interval to speak of."""
     few, many = rounds
     if many < LEAST_VALUES and interval:
-        several = "" if many == 1 else "s"
-        return f"n = {many} {unit}{several}, no interval"
-    return interval + (f"n = {few} {unit}s" if few == many else f"n = {few} to {many} {unit}s")
+        return f"n = {counted(many, unit)}, no interval"
+    return f"{interval}n = {counted(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
 
 
 def whole_numbers(axes: Axes) -> None:

@@ -21,6 +21,7 @@ from raybench.report.plots.drawing import (
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +91,7 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
         percent_axis(right, plot.efficiency)
         right.set_xlabel("world size (devices)")
         right.set_ylabel("scaling efficiency (%)")
-    note = f" · {plot.num_left_out} settings more in the tables" if plot.num_left_out else ""
+    note = f" · {counted(plot.num_left_out, 'setting')} more in the tables" if plot.num_left_out else ""
     write_title(figure, f"Scaling: mean and 95% interval, {n_words(plot.rounds)}{note}")
     legend_below(figure, left)
     return figure

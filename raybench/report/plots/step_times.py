@@ -13,6 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.requests import Variant
 from raybench.report.plots.drawing import COLORS, STYLES, in_lines, legend_below, make_figure, write_title
 from raybench.report.plots.lines import headline_title
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +130,7 @@ def draw_step_times(plot: StepTimePlot) -> Figure:
         (each.sorted_s > high_s).sum() * each.num_times / len(each.sorted_s) for each in plot.distributions
     )
     beyond = round(float(sum(slower)))
-    cut = f"\n{beyond} slower {what}{'s' if beyond > 1 else ''} beyond the right edge" if beyond else ""
+    cut = f"\n{counted(beyond, f'slower {what}')} beyond the right edge" if beyond else ""
     axes.set_xlabel("step time, slowest rank (ms)" if plot.of_steps else "mean step time of a block (ms)")
     axes.set_ylabel(f"share of {what}s at most as long (%)")
     write_title(figure, f"Distribution of step times\n{in_lines(plot.title, 80)}{cut}")

@@ -38,13 +38,24 @@ def attribution_table(results: StudyResults) -> Table:
     attribution = results.attribution
     if attribution is None:
         return empty_table(TITLE)
+    effects = [*attribution.singles, *attribution.together]
+    paired = (
+        "; interleaved: of samples/s in the same rounds, as the confirmation or the verification has them"
+        if any(effect.is_paired for effect in effects)
+        else ""
+    )
+    interaction = (
+        " Interaction: what the knobs do together over the product of what each does alone, where each was "
+        "measured alone."
+        if any(effect.interaction is not None for effect in effects)
+        else ""
+    )
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
         f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
-        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at once; "
-        "interleaved: of samples/s in the same rounds, as the confirmation or the verification has them. "
-        f"Exploratory: {UNPAIRED} Interaction: what the knobs do together over the product of what each does "
-        "alone, where each was measured alone. Accumulation alone leaves the batch of a pass as it is. "
+        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at "
+        f"once{paired}. Exploratory: {UNPAIRED}{interaction} "
+        "Accumulation alone leaves the batch of a pass as it is. "
         "The workload is one within a study: how much a larger model "
         "does, the command compare tells of two results directories."
     )

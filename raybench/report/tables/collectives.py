@@ -20,6 +20,7 @@ from raybench.report.wording import (
     time_unit,
     timing,
 )
+from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective
 
@@ -151,7 +152,7 @@ def place_words(place: SweptPlace) -> str:
 
 def where_words(place: SweptPlace) -> str:
     """2 devices on 1 node, pack."""
-    nodes = "" if place.nodes is None else f" on {place.nodes} node{'' if place.nodes == 1 else 's'}"
+    nodes = "" if place.nodes is None else f" on {counted(place.nodes, 'node')}"
     return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
 
 

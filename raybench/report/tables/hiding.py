@@ -8,7 +8,7 @@ from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import count, duration_words, milliseconds, share_of_step
+from raybench.report.wording import count, duration_words, milliseconds, sentence, share_of_step
 
 TITLE = "How much compute hides communication"
 
@@ -26,7 +26,7 @@ _COLUMNS: list[Column[_Row]] = [
     Column("batch per device", lambda row: f"{row.point.batch_size:,}", right=True),
     Column("compute in a step, ms", lambda row: milliseconds(row.point.compute_s), right=True),
     Column("share of T(n)", lambda row: share_of_step(row.point.fraction), right=True),
-    Column("which is", lambda row: row.setting.measure),
+    Column("share is of", lambda row: row.setting.measure),
     Column("n", lambda row: count(row.point.fraction), right=True),
 ]
 
@@ -36,7 +36,7 @@ def hiding_table(results: StudyResults) -> Table:
     settings = results.hiding
     if not settings:
         return empty_table(TITLE)
-    words = " ".join(hiding_words(setting) for setting in settings)
+    words = " ".join(sentence(hiding_words(setting)) for setting in settings)
     caption = (
         "Compute is the step of one device alone, T(n) the step on "
         f"{devices_words(settings[0].world_size)}. Hidden: at most {HIDDEN:.0%} of T(n). {words}"

@@ -10,7 +10,15 @@ from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
 from raybench.report.outlook_words import bring_words
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import duration_unit, figures, interval, percent, plain_interval, time_unit
+from raybench.report.wording import (
+    duration_unit,
+    figures,
+    interval,
+    percent,
+    plain_interval,
+    sentence,
+    time_unit,
+)
 from raybench.spec.knobs import KnobValue
 
 PREDICTION_COLUMNS = (
@@ -67,7 +75,7 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
     ]
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
-    words = [f"{each[0].upper()}{each[1:]}." for each in bring_words(outlook)] if refusals else []
+    words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
     return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 
 

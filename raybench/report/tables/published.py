@@ -14,6 +14,7 @@ from raybench.analysis.summary import model_name
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.tables.published_rows import PublishedRow, first_and_further, published_words
 from raybench.report.wording import HOUR_S, MINUTE_S, aligned, duration_unit, epochs_words, figures, time_unit
+from raybench.spec.counted import counted
 from raybench.spec.workloads import MLPSpec, TextSpec
 
 MARKS = {BY_STEPS: " †", BY_STEPS_AND_RESTARTS: " §", OF_TRAINING: " ‡"}
@@ -166,7 +167,7 @@ def _on_what_words(results: StudyResults, pair: Pair, model: str) -> str:
     kind = "GPU" if results.complete[0].config.device == "cuda" else "CPU worker"
     batch = measured.batch_size or pair.figure.batch_size
     at = f"batch {batch:,} per device" if batch else "several batches"
-    return f"{measured.world_size} {kind}{'s' if measured.world_size > 1 else ''}; {at}; {model}"
+    return f"{counted(measured.world_size, kind)}; {at}; {model}"
 
 
 def _model_here(results: StudyResults) -> str:

@@ -11,7 +11,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.predictions import Predicted, WhatIf
 from raybench.analysis.whatif.study import BucketChoice
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, milliseconds, percent
+from raybench.report.wording import figures, milliseconds, percent, sentence
 
 TITLE = "What if: predicted from one trial"
 
@@ -33,7 +33,7 @@ def buckets_table(results: StudyResults) -> Table:
     if chosen is None:
         return empty_table(TITLE)
     table = what_if_table(results, chosen.found)
-    return Table(table.title, f"{choice_words(chosen)} {table.caption}", table.columns, table.rows)
+    return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
 
 
 def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
@@ -81,7 +81,7 @@ def point_words(row: Predicted) -> str:
 
 def _sentence(notes: Iterable[str]) -> str:
     text = "; ".join(notes)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{sentence(text)}."
 
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +13,8 @@ from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
-from raybench.report.answer import answer_box
+from raybench.report.answer import answer_box, answer_of
+from raybench.report.cure_words import cure_words
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import exactly, planted, study
@@ -101,6 +104,23 @@ def test_the_answer_begins_with_the_cure() -> None:
     assert "a step has 64 times the samples" in box[1].words
     assert "the goodput (useful samples/s)" in box[1].words
     assert "points of accuracy after 2 epochs (3 seeds, 10,000 test samples)" in box[1].words
+
+
+def test_the_terminal_has_a_few_lines_of_it() -> None:
+    answer = answer_of(ablation(training={"epochs": 2, "seeds": 3}))
+    assert answer.startswith("all 3 changes together: 0.40x becomes 1.80x")
+    assert "fp16 compression takes back 7%" in answer  # no share is below 0
+    assert "the goodput, " in answer
+    assert "points of accuracy; without them lost: 80% communication" in answer
+    assert len(textwrap.wrap(answer, 80)) <= 6
+
+
+def test_changes_that_overlap_bring_less_together() -> None:
+    found = ablation().cure
+    assert found is not None
+    assert found.rest is not None
+    overlapping = replace(found, rest=found.rest.scaled(-1))
+    assert "less 34% [34, 34] that they do not bring together" in cure_words(overlapping)
 
 
 def test_without_a_certain_effect_there_is_nothing_to_share() -> None:

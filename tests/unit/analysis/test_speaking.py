@@ -219,6 +219,27 @@ def test_what_is_too_unsure_bears_nothing_out():
     assert found.agrees is None or abs(found.agrees.rate.value / found.speaks.rate.value - 1) < 0.25
 
 
+def test_a_figure_far_off_is_named_however_wide_its_interval():
+    """As 10,101 samples/s in the search, of three rounds and with others at work, beside 33,600."""
+    first, second = searched(slow_default=1.0)
+    told = first.model_dump(mode="json")
+    for slow, found in zip((1.0, 4.0, 9.0), told["result"]["rounds"], strict=False):
+        for block in found["blocks"]:
+            block["step_time_s"] = [slow * each for each in block["step_time_s"]]
+            block["slowest_s"] *= slow
+    del told["result"]["rounds"][3:]
+    unsure = TrialRecord.model_validate(told)
+    results = analysed(unsure, second, *curves())
+    (found,) = [each for each in results.disagreements if each.config.world_size == 2]
+    assert not found.is_certain
+    assert found.ratio.value < 1 / 2
+    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    assert finding.name == "measurements disagree"
+    assert "too wide to tell" in finding.evidence
+    words = next(each.words for each in answer_box(results) if each.question == "Not sure")
+    assert "too unsure to tell whether that is chance" in words
+
+
 # --- measured again
 
 

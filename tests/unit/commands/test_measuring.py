@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from rich.console import Console
 
 from raybench.commands import measuring
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import CANNOT_WRITE
+from raybench.commands.exit_codes import CANNOT_WRITE, INTERRUPTED
 from raybench.commands.report import write_and_print
+from raybench.errors import Interrupted
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec.knobs import Setting
@@ -23,8 +25,6 @@ from tests.unit.studies import measured, study
 def test_a_directory_that_is_deleted_meanwhile_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
     costs = StepCosts(0.01)
     records = [measured(costs), measured(costs, setting=Setting(batch_size=64))]
     with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
@@ -35,19 +35,59 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
             store.append(records[1])
             raise AssertionError("written into nothing")
 
-        code = measuring.measure_and_report(
-            store,
-            measure,
-            lambda console, notes: write_and_print(store, console, notes),
-            command="scaling",
-            quiet=False,
-        )
+        code, lines = _said(store, measure, monkeypatch)
     assert code == CANNOT_WRITE
-    lines = said.getvalue()
     assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
-    assert f"trial {records[1].trial_id} is lost, 1 records before it are gone with it" in lines
+    assert f"trial {records[1].trial_id} is lost, 1 record before it gone with it" in lines
     assert "no report: " in lines
     assert "To go on" not in lines
+
+
+def test_an_interrupted_study_says_once_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(display: Display) -> list[str]:
+        raise Interrupted("SIGINT")
+
+    with ResultsDirectory.create(
+        tmp_path / "results", study(knobs={"batch_size": [32, 64]}), capture()
+    ) as store:
+        store.append(measured(StepCosts(0.01)))
+        code, lines = _said(store, measure, monkeypatch)
+    assert code == INTERRUPTED
+    assert lines.count("--resume --output") == 1
+    assert lines.splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
+
+
+def test_an_interrupt_while_the_report_is_written_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(console: Console, notes: list[str], stopped: bool) -> int:
+        assert not stopped
+        raise Interrupted("SIGINT")  # as ``interrupt.held`` does, once the report is there
+
+    with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
+        code, lines = _said(store, lambda display: [], monkeypatch, report)
+    assert code == INTERRUPTED
+    assert lines.startswith("To go on: python -m raybench.study scaling --resume")
+
+
+def _report(store: ResultsDirectory) -> measuring.Report:
+    return lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped)
+
+
+def _said(
+    store: ResultsDirectory,
+    measure: Callable[[Display], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    report: measuring.Report | None = None,
+) -> tuple[int, str]:
+    """The exit code, and what was printed."""
+    said = io.StringIO()
+    monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
+    report = report or _report(store)
+    code = measuring.measure_and_report(store, measure, report, command="scaling", quiet=False)
+    return code, said.getvalue()
 
 
 class _Own:

@@ -101,7 +101,8 @@ def test_one_device_has_no_speedup() -> None:
     estimate = scaling(record)
     rate = estimate.throughput_samples_per_s.value
     line = told(record, estimate)
-    assert line == f"1 device, batch 32: {rate:,.0f} samples/s, n={len(record.steps.rounds)}"
+    rounds = len(record.steps.rounds)
+    assert line == f"1 device, batch 32: {rate:,.0f} samples/s by itself, n={rounds}"  # not in the tables
 
 
 def test_a_confirmation_stands_beside_the_default() -> None:

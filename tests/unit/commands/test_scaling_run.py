@@ -68,7 +68,7 @@ def dry(**fields: Any) -> str:
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     lines = dry(knobs={"batch_size": [32, 64]}, search={"method": "grid"}, measure={"max_seconds": 10})
     assert (
-        "estimated time: 44 s to 2 min, for about 5 trials of at most 10 s of rounds each, one start of"
+        "estimated time: 44 s to 2 min, for about 5 trials of at most 10 s of rounds each, 1 start of"
         in lines
     )
     short = dry(knobs={"batch_size": [32, 64]}, time_budget_seconds=60.0)

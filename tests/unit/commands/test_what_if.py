@@ -149,7 +149,7 @@ def test_what_was_not_asked_is_not_denied() -> None:
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
     table = buckets_table(results)
-    assert table.caption.startswith("what if, on 2 devices: ")
+    assert table.caption.startswith("What if, on 2 devices: ")
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert "–" not in {row[-1] for row in table.rows}
     assert "Median error of the 2 that were measured" in table.caption

@@ -22,6 +22,7 @@ from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
+from raybench.spec.counted import counted
 from raybench.spec.load import resolve
 from raybench.testing import faults
 from tests.conftest import ROOT
@@ -318,7 +319,7 @@ def test_a_full_disk_keeps_what_is_there(small_disk):
         (line,) = caught.value.problems
         kept = len(results.records())
         assert "cannot be written: the disk is full" in line
-        assert f"is lost, {kept} records before it are kept" in line
+        assert f"is lost, {counted(kept, 'record')} before it kept" in line
         after = (path / "trials.jsonl").read_bytes()
         assert after.startswith(before)
         assert after.endswith(b"\n")

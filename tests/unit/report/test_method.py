@@ -10,7 +10,7 @@ from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.method import method_words
 from raybench.testing import QUIET, FakeLearning, FakeRunner
-from tests.unit.studies import SIXTEEN_TENTHS, grid, study, trained_study
+from tests.unit.studies import SIXTEEN_TENTHS, failed, grid, study, trained_study
 
 
 def test_training_leaves_the_words_on_the_method_as_they_are():
@@ -24,6 +24,14 @@ def test_workers_of_their_own_are_said_where_variables_differ(values: list[str],
     spec = study(environment={"OMP_NUM_THREADS": values})
     words = method_words(analyse(spec, grid(spec, (1, 2))[0]))
     assert any("a standard deviation of 7% between starts is assumed" in each for each in words) is says
+
+
+def test_one_trial_is_no_trials() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    (record,) = grid(spec, [1])[0]
+    assert method_words(analyse(spec, [record]))[0].startswith("1 of 1 trial is complete, with ")
+    lost = failed(record.study_request, "crashed", "no reason")
+    assert method_words(analyse(spec, [lost])) == ["1 trial was tried, none completed."]
 
 
 OFF, OWN = "TF32 is off, for convolutions too", "At torch's own precision TF32 is as torch has it"

@@ -113,16 +113,19 @@ def test_without_time_it_stays_as_it_is(monkeypatch, seconds, is_repeated):
 
 
 @pytest.mark.parametrize("seconds", range(55, 105, 5))
-def test_a_finished_study_that_is_resumed_stays_as_it_is(monkeypatch, seconds):
-    """What was not settled, and not taken apart, for want of time is no reason to measure anew."""
+def test_a_finished_study_that_is_resumed_settles_what_disagrees_and_measures_nothing_else(monkeypatch, seconds):
+    """The suggestion that was not taken apart for want of time is no reason to measure anew."""
     plan, clock = planned(time_budget_seconds=1000), DisturbedClock(monkeypatch)
     first, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
-    nothing = FakeRunner()
-    run(plan, nothing, store)
+    apart = [each for each in analyse(plan.study, store.records).disagreements if not each.is_settled]
+    runner = FakeRunner()
+    run(plan, runner, store)
     if first.not_reached:
-        assert nothing.requests != []
+        assert runner.requests != []
     else:
-        assert nothing.requests == []
+        asked_anew = [each for each in runner.requests if each.kind == "steps" and not each.again]
+        assert all(each.role == "confirmation" for each in asked_anew)
+        assert bool(runner.requests) == bool(apart)
 
 
 @pytest.mark.parametrize("seconds", range(60, 140, 4))

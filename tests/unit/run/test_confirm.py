@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis import analyse
 from raybench.errors import NoRoomError
 from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.curves import CONFIRMATION
+from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo
-from raybench.run.confirm import OTHER_PROCESSES, confirm
+from raybench.records.record import State
+from raybench.report.answer import answer_box
+from raybench.run.confirm import NO_DEFAULT, OTHER_PROCESSES, confirm
 from raybench.run.curve import measure_all
 from raybench.run.session import Session, winners
 from raybench.testing import FakeRunner, StepCosts
-from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, Watched
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 
@@ -76,6 +80,26 @@ def test_a_winner_in_other_processes_is_named_once() -> None:
     for _ in range(2):
         confirm(session, winners(session))
         assert session.notes == [OTHER_PROCESSES]
+
+
+@pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 2}], ids=str)
+def test_nothing_is_confirmed_against_a_default_that_crashed(search: dict[str, Any]) -> None:
+    def crashes(request: Any) -> tuple[State, str] | None:
+        is_default = request.config.world_size == 2 and request.config.batch_size == 32
+        return ("crashed", "rank 1: no memory of it") if is_default else None
+
+    plan = make_plan(
+        study(knobs={"batch_size": [32, 512]}, measure={"half_width": 0.02}, search=search),
+        Resources("cpu", 2, "a CPU"),
+    )
+    session, store, _ = run(plan, FakeRunner(noise=QUIET_ENOUGH, fail=crashes))
+    assert "confirmation" not in [record.request.role for record in store.records]
+    (note,) = [each for each in session.notes if "confirmed" in each]
+    assert note == f"{NO_DEFAULT}has no numbers itself (crashed: rank 1: no memory of it)"
+    results = analyse(plan.study, store.records)
+    gain = next(each.words for each in answer_box(results) if each.question == "Measured gain")
+    assert gain.endswith("not confirmed against the default, which has no numbers itself (crashed)")
+    assert left_out_words(plan.study, store.records, 1, results.winners) == []
 
 
 def test_a_profile_that_is_missing_is_named_once() -> None:

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,9 @@ def test_the_section_says_why_and_what_else_changes() -> None:
     assert "A step takes 512 samples in place of 128" in section.sentences[1]
     assert [each.title for each in section.snippets][-1] == "Environment variables"
     assert hint(results).startswith("Use it: batch 256 as code")
+    assert results.recommendation is not None
+    long = replace(results, recommendation=replace(results.recommendation, label="a knob or another, " * 9))
+    assert all(len(hint(each)) <= 80 for each in (results, long))
     assert use_it(analyse(SPEC, []), {}) is None
     assert hint(analyse(SPEC, [])) == ""
 

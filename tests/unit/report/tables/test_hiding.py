@@ -9,7 +9,7 @@ from tests.unit.studies import exactly, planted
 def test_compute_that_hides_communication_is_told() -> None:
     # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
     table = hiding_table(planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size"))
-    assert "hidden from about 23.8 ms" in table.caption
+    assert "Hidden from about 23.8 ms" in table.caption
     assert "between 10.0 ms and 40.0 ms (batch 32 and 128)" in table.caption
 
 
