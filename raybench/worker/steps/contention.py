@@ -18,7 +18,7 @@ from raybench.worker.strategies.ddp_report import bucket_bytes
 from raybench.worker.strategies.models import StrategyModels
 
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
-MAX_SHARE, MOST_SHARE = 0.10, 0.35  # of the trial's time; for the least turns no more than the second
+MAX_SHARE, MOST_SHARE = 0.10, 0.20  # of the trial's time; for the least turns no more than the second
 LEAST_TURNS, MOST_TURNS = 4, 10  # the first is thrown away
 BESIDE_SHARE = 0.8  # of the transfers, that steps are to last: they should not outlast them
 MOST_SENDS = 50  # of all buckets in a turn: where a step lasts longer, transfers hardly matter to it
