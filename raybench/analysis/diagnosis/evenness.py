@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Self
 
 import numpy as np
-from scipy.special import stdtrit
 
 from raybench.analysis.diagnosis.case import Case, OfTrial
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.words import ms
+from raybench.analysis.estimates.device_spread import device_spreads
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 
 UNEVEN_LEAST = 0.02  # relative
-UNEVEN_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have it
 STRAGGLER_LEAST = 0.02  # relative
 
 
@@ -88,25 +86,16 @@ class UnevenDevices(OfTrial):
 
 
 def _spread(measurement: StepsResult) -> Spread | None:
-    """Two-sample t on the logarithms of the plain blocks, Bonferroni over all pairs of devices."""
-    by_rank: dict[int, list[float]] = {}
-    for each in measurement.rounds:
-        block = each.block("plain")
-        if block is not None:
-            by_rank.setdefault(block.ranks[0], []).append(math.log(block.step_time_s[0]))
-    num_blocks, num_ranks = sum(map(len, by_rank.values())), len(by_rank)
-    degrees = num_blocks - num_ranks
-    if num_ranks < 2 or degrees < 2:
+    """By the plain blocks, each on one device alone."""
+    blocks = [block for each in measurement.rounds if (block := each.block("plain")) is not None]
+    logs = np.log([[block.step_time_s[0] for block in blocks]])
+    found = device_spreads(logs, [block.ranks[0] for block in blocks])
+    if found is None:
         return None
-    means = {rank: float(np.mean(logs)) for rank, logs in by_rank.items()}
-    within = sum(float(((np.array(logs) - means[rank]) ** 2).sum()) for rank, logs in by_rank.items())
-    slow, fast = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-    error = math.sqrt(within / degrees * (1 / len(by_rank[slow]) + 1 / len(by_rank[fast])))
-    num_pairs = len(list(combinations(by_rank, 2)))
-    apart = means[slow] - means[fast]
-    half = float(stdtrit(degrees, 1 - UNEVEN_SIGNIFICANCE / 2 / num_pairs)) * error
+    apart, half = float(found.apart[0]), float(found.half[0])
     ends = [math.expm1(each) for each in (apart, apart - half, apart + half)]
-    return Spread(slow, fast, Estimate(ends[0], ends[1], ends[2], num_blocks), num_blocks)
+    by = Estimate(ends[0], ends[1], ends[2], len(blocks))
+    return Spread(int(found.slow[0]), int(found.fast[0]), by, len(blocks))
 
 
 def _alone_words(record: TrialRecord, spread: Spread) -> str:

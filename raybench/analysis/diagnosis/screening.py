@@ -1,7 +1,7 @@
 """Which kinds of findings on steadiness and evenness are surely not there, of many trials at once.
 
-Their conditions say what is found. Here the numbers on which they decide are worked out for all trials whose
-rounds are alike together, so that a condition is asked only where it may be met.
+Their conditions say what is found. Here the numbers on which they decide are worked out, by the same
+functions, for all trials whose rounds are alike together: a condition is asked only where it may be met.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from raybench.analysis.diagnosis.case import OfTrial
-from raybench.analysis.diagnosis.evenness import UNEVEN_LEAST, UNEVEN_SIGNIFICANCE, UnevenDevices
+from raybench.analysis.diagnosis.evenness import UNEVEN_LEAST, UnevenDevices
 from raybench.analysis.diagnosis.steadiness import DRIFT_SIGNIFICANCE, Drift, OutlierRounds
+from raybench.analysis.estimates.device_spread import device_spreads
 from raybench.analysis.estimates.many import Floats, measured
 from raybench.analysis.estimates.stacked import Stacked, stacked
-from raybench.analysis.estimates.trends import OUTLIER_LEAST, OUTLIER_SCORE, mann_kendall_of_score
+from raybench.analysis.estimates.trends import mann_kendall, outlying
 from raybench.records.record import TrialRecord
 
 AT_ONCE = 5000  # trials
@@ -40,50 +40,35 @@ def without_findings(records: Iterable[TrialRecord]) -> dict[str, list[type[OfTr
     return found
 
 
-def _log_steps(rows: Stacked) -> Floats | None:
-    """Logarithms of the rounds' step times."""
+def _steps(rows: Stacked) -> Floats | None:
+    """The step times of the rounds."""
     values = rows.series("synced")
     values = rows.series("plain") if values is None else values
-    return None if values is None else np.log(measured(values))
+    return None if values is None else measured(values)
 
 
 def _outlying(rows: Stacked) -> Mask:
-    logs = _log_steps(rows)
-    if logs is None:
-        return np.zeros(len(rows), dtype=np.bool_)
-    off = np.abs(logs - np.median(logs, axis=1, keepdims=True))
-    spread = np.median(off, axis=1, keepdims=True) / 0.6745
-    least = np.maximum(OUTLIER_SCORE * spread, OUTLIER_LEAST) * (1 - BORDER)
-    return np.asarray((off > least).any(axis=1))
+    values = _steps(rows)
+    return _none(rows) if values is None else np.asarray(outlying(values, BORDER).any(axis=1))
 
 
 def _drifting(rows: Stacked) -> Mask:
-    logs = _log_steps(rows)
-    if logs is None:
-        return np.zeros(len(rows), dtype=np.bool_)
-    n = logs.shape[1]
-    scores = np.zeros(len(rows))
-    for place in range(n - 1):
-        scores += np.sign(logs[:, place + 1 :] - logs[:, place, None]).sum(axis=1)
-    return np.asarray(mann_kendall_of_score(scores, n) < DRIFT_SIGNIFICANCE)
+    values = _steps(rows)
+    return _none(rows) if values is None else mann_kendall(np.log(values)) < DRIFT_SIGNIFICANCE
 
 
 def _uneven(rows: Stacked) -> Mask:
     """Where the slowest device is 2% slower than the fastest one, and certainly slower."""
     values, devices = rows.alone("plain")
-    ranks, turns = np.unique(np.asarray(devices, dtype=np.int64), return_inverse=True)
-    degrees = len(devices) - len(ranks)
-    if len(ranks) < 2 or degrees < 2:
-        return np.zeros(len(rows), dtype=np.bool_)
-    logs, counts = np.log(measured(values)), np.bincount(turns)
-    means = np.column_stack([logs[:, turns == rank].mean(axis=1) for rank in range(len(ranks))])
-    within = ((logs - means[:, turns]) ** 2).sum(axis=1)
-    slow, fast = means.argmax(axis=1), means.argmin(axis=1)
-    apart = means.max(axis=1) - means.min(axis=1)
-    error = np.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
-    num_pairs = len(ranks) * (len(ranks) - 1) / 2
-    half = stdtrit(degrees, 1 - UNEVEN_SIGNIFICANCE / 2 / num_pairs) * error
-    return np.asarray((np.expm1(apart) >= UNEVEN_LEAST * (1 - BORDER)) & (apart - half >= -BORDER))
+    found = device_spreads(np.log(measured(values)), devices)
+    if found is None:
+        return _none(rows)
+    is_much = np.expm1(found.apart) >= UNEVEN_LEAST * (1 - BORDER)
+    return np.asarray(is_much & (found.apart - found.half >= -BORDER))
+
+
+def _none(rows: Stacked) -> Mask:
+    return np.zeros(len(rows), dtype=np.bool_)
 
 
 _SCREENED: tuple[tuple[type[OfTrial], Callable[[Stacked], Mask]], ...] = (

@@ -13,7 +13,7 @@ from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep
 from raybench.analysis.estimates.rounds import step_series
 from raybench.analysis.estimates.statistics import TRIM
 from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
-from raybench.analysis.estimates.trends import mann_kendall, outlier_rounds, theil_sen
+from raybench.analysis.estimates.trends import mann_kendall, outlying, theil_sen
 
 DRIFT_SIGNIFICANCE = 0.01
 DRIFT_LEAST = 0.02  # relative, from the first round to the last
@@ -83,7 +83,7 @@ class OutlierRounds(OfTrial):
         values = step_series(case.steps)
         if values is None:
             return None
-        outliers = outlier_rounds(values)
+        outliers = np.flatnonzero(outlying(values))
         if not len(outliers):
             return None
         furthest = outliers[np.argmax(np.abs(np.log(values[outliers] / np.nanmedian(values))))]
@@ -135,7 +135,7 @@ class Drift(OfTrial):
         measured = np.isfinite(values)
         at_s = np.array([each.at_s for each in case.steps.rounds])[measured]
         logs, over_s = np.log(values[measured]), float(at_s[-1] - at_s[0])
-        significance = mann_kendall(logs)
+        significance = float(mann_kendall(logs))
         change = math.expm1(theil_sen(at_s, logs) * over_s)
         if significance >= DRIFT_SIGNIFICANCE or abs(change) < DRIFT_LEAST:
             return None
