@@ -52,6 +52,7 @@ class StudyResults(MeasuredStudy):
     best_label: str
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
+    default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
@@ -128,6 +129,7 @@ def analyse(
         best_label=difference_words(base.study, best.record.config) if best else "",
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
+        default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         model_buckets=model_buckets(base),
         recommendation=recommendation(base, best, confirmed, verified),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.choice import default_failure
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
@@ -247,10 +246,10 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
-    lost = default_failure(results.study, results.records, results.target_world_size)
     why = "not yet confirmed against the default"
-    if lost is not None:
-        why = f"not confirmed against the default, which has no numbers itself ({lost.state})"
+    if results.default_failure is not None:
+        state = results.default_failure.state
+        why = f"not confirmed against the default, which has no numbers itself ({state})"
     return [f"{among}, {interval(rate)} samples/s, {why}"]
 
 
