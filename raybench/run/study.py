@@ -37,7 +37,9 @@ def _stages(session: Session) -> None:
     else:
         measure_all(session, session.plan.trials())
     confirm(session, winners(session))
-    if session.plan.study.search.method == "optuna" and session.has_measured:  # else it was, or there was no time
+    if (
+        session.plan.study.search.method == "optuna" and session.has_measured
+    ):  # else it was, or there was no time
         take_apart_worst(session)
     if measure_again(session):
         confirm(session, winners(session))  # a grid's best may be another one now

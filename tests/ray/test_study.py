@@ -99,5 +99,7 @@ def test_resume_measures_nothing_twice(smoke: tuple[Command, Path]) -> None:
     known = {json.loads(line)["trial_id"] for line in before.splitlines()}
     assert not {record["trial_id"] for record in new} & known
     if "not reached" not in command.output:  # a disturbed machine: not enough time, or measurements disagree
-        assert all(record["request"]["again"] or record["request"]["role"] == "confirmation" for record in new)
+        assert all(
+            record["request"]["again"] or record["request"]["role"] == "confirmation" for record in new
+        )
     assert "2 devices:" in again.output

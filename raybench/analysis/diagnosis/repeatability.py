@@ -51,7 +51,8 @@ class MeasurementsDisagree(OfStudy):
             else "; the intervals are too wide to tell whether by chance"
         )
         return Evidence(
-            f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: {factor(apart.ratio)} that{how}",
+            f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: "
+            f"{factor(apart.ratio)} that{how}",
             {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
         )
 

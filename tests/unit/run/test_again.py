@@ -113,7 +113,9 @@ def test_without_time_it_stays_as_it_is(monkeypatch, seconds, is_repeated):
 
 
 @pytest.mark.parametrize("seconds", range(55, 105, 5))
-def test_a_finished_study_that_is_resumed_settles_what_disagrees_and_measures_nothing_else(monkeypatch, seconds):
+def test_a_finished_study_that_is_resumed_settles_what_disagrees_and_measures_nothing_else(
+    monkeypatch, seconds
+):
     """The suggestion that was not taken apart for want of time is no reason to measure anew."""
     plan, clock = planned(time_budget_seconds=1000), DisturbedClock(monkeypatch)
     first, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
