@@ -8,6 +8,7 @@ which one trial tells.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
 
 from raybench.analysis.same_setting import change_key
 from raybench.analysis.whatif.buckets import BucketCap, assign
@@ -18,7 +19,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
 # What the order of the gradients depends on, beside the model.
-_ORDERING = ("static_graph", "find_unused_parameters", "compile", "activation_checkpointing")
+_ORDERING = attrgetter("static_graph", "find_unused_parameters", "compile", "activation_checkpointing")
 _CAP = "bucket_cap_mb"
 
 Sizes = tuple[int, ...]  # of the buckets, in bytes, in the order in which they are sent
@@ -132,7 +133,8 @@ def _has_buckets(setting: Setting, world_size: int) -> bool:
 
 
 def _ordering(setting: Setting) -> Hashable:
-    return tuple(getattr(setting, name) for name in _ORDERING)
+    found: Hashable = _ORDERING(setting)
+    return found
 
 
 def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:

@@ -49,7 +49,7 @@ def whole_key(config: Configuration) -> Hashable:
 
 def change_key(config: Configuration) -> Hashable:
     """Equal for configurations of one workload and size of which neither ``differs`` from the other."""
-    return config.setting, _hashable(config.environment), config.placement
+    return config.setting, frozenset(config.environment.items()), config.placement
 
 
 def same_setting(one: Configuration, other: Configuration) -> bool:

@@ -32,7 +32,7 @@ Values = dict[str, Any]  # of fields of a ``TrialSummary``
 VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialSummary:
     """One row of ``summary.csv``; None where unknown or inapplicable. Units stand in the names.
 
@@ -106,13 +106,14 @@ class TrialSummary:
     def row(self) -> dict[str, KnobValue]:
         """The values by column, in the order of docs/contract.md."""
         row: dict[str, KnobValue] = {}
-        for name, value in vars(self).items():
-            if name == "varying":
-                continue
-            row[name] = value
+        for name in _COLUMNS:
+            row[name] = getattr(self, name)
             if name == VARYING_AFTER:
                 row |= self.varying
         return row
+
+
+_COLUMNS = tuple(each.name for each in fields(TrialSummary) if each.name != "varying")
 
 
 def summarize(

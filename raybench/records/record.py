@@ -113,9 +113,10 @@ class TrialRecord(Frozen):
         if result is None or request.kind != "steps":
             return ""
         needed: tuple[Variant, ...] = ("synced", "versus") if request.versus else ("synced",)
-        if request.versus is None and sum(each.block("plain") is not None for each in result.rounds) > 1:
+        there = [{block.variant for block in each.blocks} for each in result.rounds]
+        if request.versus is None and sum("plain" in each for each in there) > 1:
             needed = ()
-        full = sum(all(each.block(name) for name in needed) for each in result.rounds)
+        full = sum(each.issuperset(needed) for each in there)
         if full >= LEAST_ROUNDS:
             return ""
         return f"result.rounds: at least {LEAST_ROUNDS} with {' and '.join(needed)} (received {full})"

@@ -16,9 +16,9 @@ from raybench.report.plots.search import draw_search
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
-from raybench.report.sections import MOST_ROWS, Place
+from raybench.report.sections import Place
 from raybench.report.tables.attribution import attribution_table
-from raybench.report.tables.base import Table
+from raybench.report.tables.base import MOST_ROWS, Table
 from raybench.report.tables.buckets import model_buckets_table
 from raybench.report.tables.configurations import configurations_table
 from raybench.report.tables.cost import cost_table

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import html
 import io
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
 from raybench.records.csv_text import guarded
@@ -46,17 +47,23 @@ def markdown_cell(text: str) -> str:
 
 def summary_csv(summaries: Sequence[TrialSummary]) -> str:
     """``summary.csv``: the columns of docs/contract.md, empty where unknown or inapplicable."""
-    return rows_csv([summary.row() for summary in summaries])
+    return rows_csv(summary.row() for summary in summaries)
 
 
-def rows_csv(rows: Sequence[Mapping[str, KnobValue]]) -> str:
+def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
     """Rows that have the same columns, the names of these first; empty cells where unknown."""
-    text = io.StringIO()
-    if rows:
-        names = list(rows[0])
+    text, every = io.StringIO(), iter(rows)
+    if first := next(every, None):
+        names = list(first)
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_csv_cell(row[name]) for name in names] for row in rows)
+        writer.writerows(
+            [
+                f"{value:.9g}" if type(value) is float else _csv_cell(value)  # most are
+                for value in map(row.__getitem__, names)
+            ]
+            for row in itertools.chain([first], every)
+        )
     return text.getvalue()
 
 
@@ -124,7 +131,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 def _csv_cell(value: KnobValue) -> str:
     if value is None:
         return ""
-    if isinstance(value, float):  # most are
+    if isinstance(value, float):
         return f"{value:.9g}"
     if isinstance(value, bool):
         return str(value).lower()

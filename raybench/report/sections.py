@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.report.plots.drawn import DrawnPlot
-from raybench.report.tables.base import Table, first_rows, without_constant
-
-MOST_ROWS = 200  # of a table in a document; a search may have 100,000
+from raybench.report.tables.base import MOST_ROWS, Table, first_rows, without_constant
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,9 @@ class Beside:
         alone: dict[Hashable, dict[int, Timed]] = {}
         replays: dict[Hashable, dict[int, Replay]] = {}
         for record in records:
-            if record.steps is None:
+            if record.steps is None or record.request.kind != "steps":
                 continue
+            asked = record.request.variants
             of_batches = alone.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
             variants: tuple[tuple[Variant, int], ...] = (
@@ -87,10 +88,12 @@ class Beside:
                 ("base", record.config.global_batch_size),
             )
             for variant, samples in variants:
-                if samples not in of_batches and (values := series(record.steps, variant)) is not None:
+                if variant not in asked or samples in of_batches:
+                    continue
+                if (values := series(record.steps, variant)) is not None:
                     of_batches[samples] = Timed(level(values), record)
-            number, values = len(record.steps.bucket_bytes), series(record.steps, "replay")
-            if number and values is not None:
+            number = len(record.steps.bucket_bytes) if "replay" in asked else 0
+            if number and (values := series(record.steps, "replay")) is not None:
                 of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
                 of_bytes.setdefault(number, Replay(level(values), record, number))
         return Beside(alone, {key: tuple(each.values()) for key, each in replays.items()})

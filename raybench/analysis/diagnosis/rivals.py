@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raybench.analysis.estimates.many import Floats
 from raybench.analysis.estimates.simultaneous import degrees_of, widening
@@ -80,11 +81,13 @@ def _asked(record: TrialRecord) -> dict[str, Hashable]:
     return {**vars(config.setting), **variables, **beside}
 
 
-def _codes(asked: Sequence[dict[str, Hashable]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _codes(asked: Sequence[dict[str, Hashable]]) -> NDArray[np.unsignedinteger]:
     """Equal numbers for equal values, shape ``(settings, what may differ)``."""
     names = sorted({name for each in asked for name in each})
     columns = []
     for name in names:
         numbers: dict[Hashable, int] = {}
         columns.append([numbers.setdefault(each.get(name), len(numbers)) for each in asked])
-    return np.array(columns, dtype=np.int64).reshape(len(names), len(asked)).T
+    most = max((max(column, default=0) for column in columns), default=0)
+    small = np.min_scalar_type(most)  # they are compared with every setting's
+    return np.ascontiguousarray(np.array(columns, dtype=small).reshape(len(names), len(asked)).T)

@@ -11,6 +11,7 @@ from raybench.records.record import TrialRecord
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
+MOST_ROWS = 200  # of a table in a document; a search may have 100,000
 NONE = "–"  # what was not, or cannot be, measured
 
 

@@ -6,11 +6,18 @@ from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, n
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import Column, Table, empty_table, first_rows_words, known, make_table
+from raybench.report.tables.base import (
+    MOST_ROWS,
+    Column,
+    Table,
+    empty_table,
+    first_rows_words,
+    known,
+    make_table,
+)
 from raybench.report.wording import UNPAIRED, count, percent, times
 
 TITLE = "Configurations"
-MOST_ROWS = 200  # in a document
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [
     Column("configuration", lambda each: each.label),
     Column("status", lambda each: str(each.status) if each.status else "no baseline"),

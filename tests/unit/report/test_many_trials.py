@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis import analyse, attribution
+from raybench.analysis.diagnosis import which
 from raybench.machine.environment import capture
 from raybench.records import reading
 from raybench.records.record import TrialRecord
@@ -98,3 +99,32 @@ def test_documents_hold_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) 
     table = make_tables(analyse(spec, records)).trials
     assert len(table.rows) == 20
     assert "The first 20 of 50 trials; all are in summary.csv." in table.caption
+
+
+def test_of_very_many_the_most_and_the_least_efficient_are_diagnosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, records = suggestions(50)
+    every = analyse(spec, records)
+    monkeypatch.setattr(which, "MOST", 40)
+    monkeypatch.setattr(which, "AT_EITHER_END", 5)
+    some = analyse(spec, records)
+    ordered = sorted(every.measured, key=lambda each: every.scalings[each.trial_id].efficiency.value)  # type: ignore[union-attr]
+    named = {each.trial_id for each in (*ordered[:5], *ordered[-5:], every.headline) if each}
+    of_all = [each for each in every.findings if each.trial_id in named]
+    assert of_all
+    assert [each for each in some.findings if each.trial_id] == of_all
+    assert some.diagnosis == every.diagnosis
+    assert "the 5 most and the 5 least efficient" in which.not_diagnosed_words(50)
+
+
+def test_of_very_many_effects_the_largest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, records = suggestions(50)
+    every = analyse(spec, records).attribution
+    monkeypatch.setattr(attribution, "MANY", 40)
+    monkeypatch.setattr(attribution, "MOST_TOGETHER", 10)
+    some = analyse(spec, records).attribution
+    assert every is not None
+    assert some is not None
+    assert some.singles == every.singles
+    ratios = [each.efficiency_ratio for each in every.together[:10]]  # of some trials the rounds are the same
+    assert [each.efficiency_ratio for each in some.together] == ratios
+    assert some.num_left_out == len(every.together) - 10
