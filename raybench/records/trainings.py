@@ -134,3 +134,17 @@ class TrainingResult(Frozen):
     weights_difference: Ratio | None = None  # largest between two ranks, at the end
     model: str | None = None  # where the trained model is, below the results directory
     missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
+
+    @model_validator(mode="after")
+    def _one_of_each_rank(self) -> Self:
+        ranks = len(self.epochs[0].samples)
+        of_ranks = {
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "device_memory_bytes": self.device_memory_bytes,
+            "device_utilization": self.device_utilization,
+            **{f"epochs.{place}.samples": each.samples for place, each in enumerate(self.epochs)},
+        }
+        for name, values in of_ranks.items():
+            if values and len(values) != ranks:
+                raise ValueError(f"{name}: one of each of {ranks} ranks (received {len(values)})")
+        return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -59,7 +60,7 @@ def trained_records() -> tuple[Asked, list[TrialRecord]]:
 
 def swept_records() -> tuple[Asked, list[TrialRecord]]:
     """A sweep of two messages on two and four devices."""
-    fields = {"world_sizes": (2, 4), "message_bytes": (KIB, 1024 * KIB)}
+    fields: dict[str, Any] = {"world_sizes": (2, 4), "message_bytes": (KIB, 1024 * KIB)}
     return planned(**fields).sweep, [short(record) for record in swept(**fields)[0]]
 
 

@@ -127,6 +127,9 @@ TOO_MUCH = (
     ("trained", ("result", "global_batch_size"), 0),
     ("trained", ("result", "setup_s"), 1e300),
     ("trained", ("result", "device_memory_bytes"), [10**30]),
+    ("trained", ("result", "device_memory_bytes"), [2**30]),  # found: the other rank's was looked for
+    ("trained", ("result", "device_utilization"), [0.5]),
+    ("trained", ("result", "epochs", 1, "samples"), [500]),
     ("swept", ("result", "rounds", 0, "blocks", 0, "message_bytes"), 10**30),
     ("swept", ("result", "rounds", 0, "blocks", 0, "num_operations"), 0),
     ("swept", ("result", "rounds", 0, "blocks", 0, "time_s", 0), 0.0),
