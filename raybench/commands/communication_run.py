@@ -16,8 +16,8 @@ from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.report import write_and_print
-from raybench.commands.results import open_results
-from raybench.commands.scaling_request import needs_of
+from raybench.commands.results import as_it_began, open_results
+from raybench.commands.scaling_request import needs_of, places_named
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
@@ -62,9 +62,11 @@ def _planned(options: SweepOptions, cluster: Cluster, sweep: Sweep, tell: Callab
     needs = needs_of(resources)
     if resources.oversubscribe:
         cluster.refuse_oversubscribing()
-    sizes = () if sweep.world_sizes == "all" else sweep.world_sizes
-    cluster.await_places(max(sizes, default=1), needs, resources.wait_seconds, tell)
-    plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), cluster.resources(needs))
+    cluster.await_places(places_named(sweep), needs, resources.wait_seconds, tell)
+    there = cluster.resources(needs)
+    if options.resume and not cluster.is_local:
+        there = as_it_began(options.output, there, tell)
+    plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), there)
     now = of_nodes(cluster.environments(needs))
     with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
         return measure_and_report(

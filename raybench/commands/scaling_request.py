@@ -17,6 +17,7 @@ from raybench.records.record import State
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
+from raybench.spec.sweep import Sweep
 from raybench.spec.workloads import FactorySpec
 
 
@@ -84,8 +85,11 @@ def needs_of(resources: ResourcesSpec) -> WorkerNeeds:
     return WorkerNeeds(resources.device, resources.cpus_per_worker)
 
 
-def places_named(study: Study) -> int:
-    """The workers that the study names: of its largest world size, and of its lists of ranks."""
-    sizes = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
-    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
-    return max([1, *sizes, *named])
+def places_named(asked: Study | Sweep) -> int:
+    """The workers that a study or sweep names: of its largest world size, and of its lists of ranks."""
+    if isinstance(asked, Sweep):
+        world_sizes, named = asked.world_sizes, list[int]()
+    else:
+        world_sizes = asked.scaling.world_sizes
+        named = [max(ranks) + 1 for ranks in asked.scaling.placement if not isinstance(ranks, str)]
+    return max([1, *(() if world_sizes == "all" else world_sizes), *named])

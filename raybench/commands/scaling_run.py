@@ -19,7 +19,7 @@ from raybench.commands.gauges import StudyGauges
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import not_reached_words, write_and_print
-from raybench.commands.results import DEFAULT_FOLDER, open_results
+from raybench.commands.results import DEFAULT_FOLDER, as_it_began, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
 from raybench.errors import RequestError
@@ -64,6 +64,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
         there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
         nodes = counted(resources.num_nodes, "node")
         tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
+        if options.resume:
+            resources = as_it_began(options.output, resources, tell)
     plan = make_plan(study, resources)
     grid, words = searched_or_grid(plan)
     # what was begun as a search goes on as one

@@ -28,6 +28,7 @@ from raybench.spec.workloads import WorkloadSpec
 
 LOOK_AGAIN_S = 1.0  # for nodes that come late
 GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that are gone
+GIVEN_BACK_LOOK_S = 0.2
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
@@ -75,6 +76,8 @@ class Cluster:
         self._working_dir, self._workload, self._name = working_dir, workload, name
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
+        self._waited_in_vain = False  # for nodes
+        self._used_by_others = 0  # places, when none of our own were used
         self._tell: Callable[[str], None] = lambda words: None
         self._connected = False
         self._dashboard = ""
@@ -140,12 +143,13 @@ class Cluster:
     ) -> None:
         """Wait until ``wanted`` workers fit, for nodes that come late or back; no longer than ``limit_s``.
 
-        Whoever goes on says what is missing. Without ``tell`` it is said where the dashboard was.
+        Once in vain is enough: what is left of a study goes on without them. Whoever goes on says what is
+        missing. Without ``tell`` it is said where the dashboard was.
         """
         if self.is_local:
             return
         tell = tell or self._tell
-        until, told = monotonic() + limit_s, False
+        until, told = monotonic() + (0.0 if self._waited_in_vain else limit_s), False
         while (there := sum(self.places(needs).values())) < wanted and monotonic() < until:
             if not told:
                 places = f"{wanted} places for workers of {needs}: {there} there now"
@@ -153,6 +157,7 @@ class Cluster:
                 told = True
             signals.check()
             sleep(LOOK_AGAIN_S)
+        self._waited_in_vain = self._waited_in_vain or there < wanted
 
     def await_free(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
         """Wait until ``wanted`` workers can start beside what others run on a cluster that was joined.
@@ -177,6 +182,25 @@ class Cluster:
                 told = True
             signals.check()
             sleep(LOOK_AGAIN_S)
+
+    def free_places(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> dict[str, int]:
+        """The workers that fit on each node beside what others run, at least ``wanted``.
+
+        For when none of our own run: what they had is waited for, a moment long. Raises as ``await_free``.
+        """
+        if self.is_local:
+            return self.places(needs)
+        until = monotonic() + GIVEN_BACK_S
+        while True:
+            self.await_free(wanted, needs, limit_s)
+            places = sum(self.places(needs).values())
+            free = {node.node_id: node.places(needs) for node in self._free()}
+            number = sum(free.values())
+            is_all_back = number >= places - self._used_by_others
+            if number >= wanted and (is_all_back or monotonic() >= until):
+                self._used_by_others = places - number
+                return free
+            sleep(GIVEN_BACK_LOOK_S)
 
     def _refuse_silent(self, needs: WorkerNeeds) -> None:
         """Raise ``GroupLostError`` for nodes that do not answer.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from raybench.errors import GroupLostError, NoRoomError
+from raybench.errors import GroupLostError
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -27,10 +27,9 @@ class WorkerGroupRunner:
         storage: Path,
         name: str = NAME,  # of the study, where Ray's dashboard shows it
         results: Path | None = None,  # the results directory, where rank 0 can write
-        wait_s: float = 0.0,  # for nodes that are gone and may come back
+        wait_s: float = 0.0,  # for nodes that are gone and may come back, for places that others use
     ) -> None:
         self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
-        self._busy_wait_s = wait_s
         self._storage, self.results, self._name = storage, results, name
         self._group: WorkerGroup | None = None
         self._started = 0
@@ -52,12 +51,8 @@ class WorkerGroupRunner:
         self._cluster.connect()
         asked = monotonic()
         self._cluster.await_places(world_size, self._needs, self._wait_s)
-        try:
-            self._cluster.refuse_unplaceable(world_size, self._needs)
-        except NoRoomError:
-            self._wait_s = 0.0  # once is enough: what is left of the study goes on without them
-            raise
-        self._cluster.await_free(world_size, self._needs, self._busy_wait_s)
+        self._cluster.refuse_unplaceable(world_size, self._needs)
+        self._cluster.await_free(world_size, self._needs, self._wait_s)
         waited_s = monotonic() - asked
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it

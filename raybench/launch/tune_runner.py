@@ -70,7 +70,7 @@ class TuneRunner:
         return self._cluster.resources(self._needs)
 
     def capacity(self, kind: str, world_size: int) -> int:
-        """As many as there are places for; of steps, as many as there are nodes for."""
+        """As many as there are free places for; of steps, as many as there are nodes for."""
         if self._tuning is None:
             self._cluster.connect()
             self.places = Places(self._cluster.places(self._needs))
@@ -92,9 +92,9 @@ class TuneRunner:
 
         Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
         """
-        if not self._trials:  # else some of the places are ours; nodes may have come or gone
-            self._cluster.await_free(request.config.world_size, self._needs, self._wait_s)
-            self.places = Places(self._cluster.places(self._needs))
+        if not self._trials:  # else some of the places are ours; nodes, and what others use, may have changed
+            world_size = request.config.world_size
+            self.places = Places(self._cluster.free_places(world_size, self._needs, self._wait_s))
         self._number += 1
         submitted = Submitted(request, on_progress)
         task = Task(self._number, request, (), str(self.results) if self.results else None)

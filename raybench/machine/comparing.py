@@ -49,6 +49,20 @@ def differences(before: Environment, now: Environment) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def differences_on_resume(before: Environment, now: Environment) -> list[str]:
+    """The same where nodes may be missing: those that are left are held against the most alike before."""
+    old, new = list(before.every_node), now.every_node
+    if len(new) >= len(old):
+        return differences(before, now)
+    lines = []
+    for node in new:
+        found = [_differences(each, node) for each in old]
+        nearest = min(range(len(old)), key=lambda index: len(found[index]))
+        lines += found[nearest]
+        del old[nearest]
+    return list(dict.fromkeys(lines))
+
+
 def _kind(environment: Environment) -> str:
     described = comparable(environment)
     described.pop("memory_bytes")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from filelock import FileLock
 
 from raybench.errors import StoreError
-from raybench.machine.comparing import differences, unlike_before
+from raybench.machine.comparing import differences_on_resume, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.reading import (
@@ -241,7 +241,7 @@ class ResultsDirectory(StoredResults):
             if before.get(name) != now.get(name) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
         machine_before = self.environment()
-        lines += differences(machine_before, environment)
+        lines += differences_on_resume(machine_before, environment)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
         for line in unlike_before(machine_before, environment):

@@ -120,7 +120,7 @@ class UnderWay:
     def _start_group(self, request: StudyRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
         environment, began_s = request.config.environment, self._budget.now_s
-        least = _least_size(request)
+        least = self._least_size(request)
         self._on_group(self._group_size, None)
         group = self._group.start(environment, least)
         is_new = group.number not in self._start_of
@@ -135,18 +135,22 @@ class UnderWay:
         if asked is not None:
             self._start_of[number] = asked
 
+    def _least_size(self, request: StudyRequest) -> int:
+        """The workers of the smallest group that can serve ``request``: with every rank that it names.
+
+        Few that are spread stand on the nodes of all: on fewer nodes it would be another trial.
+        """
+        placement, world_size = request.config.placement, request.config.world_size
+        if placement == "spread" and world_size > 1:
+            return self._group_size
+        return world_size if isinstance(placement, str) else max(placement) + 1
+
 
 def _count(begun: Begun, lost: GroupLostError) -> None:
     """Raise ``lost`` where it is one too many in a row, or the cluster was waited for in vain."""
     begun.num_lost += 1
     if begun.num_lost >= MAX_LOST_STARTS or isinstance(lost, ClusterBusyError):
         raise lost
-
-
-def _least_size(request: StudyRequest) -> int:
-    """The workers of the smallest group that can serve ``request``: with every rank that it names."""
-    placement = request.config.placement
-    return request.config.world_size if isinstance(placement, str) else max(placement) + 1
 
 
 def _start_asked(request: StudyRequest) -> int | None:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raybench.testing import local_nodes
 from raybench.testing.local_nodes import LocalNodes
+from tests.cluster.conftest import run_on
 from tests.cluster.test_two_nodes import STUDY, WORKLOAD
 from tests.conftest import ROOT
 
@@ -50,6 +52,9 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(tmp_path: Path, los
             pytest.fail(f"still runs:\n{output.read_text()}")
         finally:
             study.kill()
+        resumed = (
+            run_on(nodes, tmp_path, "scaling", "--resume", "--output", "out") if lost == "power" else None
+        )
     assert code == 0, output.read_text()
     assert trials.read_text().startswith(before)  # nothing recorded is lost
     records = [json.loads(line) for line in trials.read_text().splitlines()]
@@ -61,4 +66,19 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(tmp_path: Path, los
     words = " ".join(output.read_text().split())
     assert "not measured, since nodes are gone: 2 devices, batch 32" in words
     assert "waiting up to 3 s for 2 places" in words
-    assert (tmp_path / "out" / "report" / "report.html").exists()
+    late = (tmp_path / "out" / "report" / "diagnosis.md").read_text()
+    assert "not reached" in late  # by which a script finds it: the exit code is 0
+    if resumed is not None:
+        _goes_on_with_one_node(tmp_path / "out", resumed, once)
+
+
+def _goes_on_with_one_node(folder: Path, resumed: tuple[int, str], once: list[dict[str, Any]]) -> None:
+    """What is known is not measured again, what still does not fit is named again."""
+    code, output = resumed
+    words = " ".join(output.split())
+    assert code == 0, output
+    assert "goes on with 1 of 2 nodes: what does not fit on them is left out" in words
+    assert "not measured, since nodes are gone: 2 devices, batch 32" in words
+    records = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    known = [record["trial_id"] for record in records if not record["request"].get("again")]
+    assert known == [record["trial_id"] for record in once]

@@ -14,8 +14,9 @@ from rich.console import Console
 from raybench.commands import scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
+from raybench.commands.results import as_it_began
 from raybench.commands.scaling_request import Options
-from raybench.machine.environment import capture
+from raybench.machine.environment import capture, of_nodes
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
@@ -140,3 +141,18 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
         ResultsDirectory.create(tmp_path / "results", asked, here).close()
     assert ("measured as a grid" in typed(resume=True)) == (begun_as == "grid")
     assert set(kept) == {begun_as}
+
+
+@pytest.mark.parametrize("placement", ["pack", "spread"])
+def test_what_began_on_more_nodes_is_planned_as_it_began(placement: str, tmp_path: Path) -> None:
+    scaling = {"world_sizes": "all", "placement": [placement]}
+    spec, here, heard = study(scaling=scaling), capture(), list[str]()
+    began = Resources("cpu", 4, "a CPU", num_nodes=2)
+    nodes = of_nodes([here, here.model_copy(update={"hostname": "another"})])
+    ResultsDirectory.create(tmp_path / "out", make_plan(spec, began).study, nodes).close()
+    left = as_it_began(tmp_path / "out", Resources("cpu", 2, "a CPU"), heard.append)
+    assert (left.num_devices, left.num_nodes) == (4, 2)
+    assert heard == ["goes on with 1 of 2 nodes: what does not fit on them is left out"]
+    with ResultsDirectory.resume(tmp_path / "out") as store:
+        store.check_same(make_plan(spec, left).study, here)
+    assert as_it_began(tmp_path / "out", began, heard.append) == began

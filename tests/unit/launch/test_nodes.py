@@ -115,6 +115,23 @@ def test_places_that_are_given_back_at_once_are_not_spoken_of(monkeypatch: pytes
     assert told == []
 
 
+def test_free_places_are_counted_when_our_own_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told, clock = busy_cluster(monkeypatch, 1000)
+    needs = WorkerNeeds("cpu", 1)
+    idle = [a_node(3, 0), a_node(2, 0, 2)]
+    monkeypatch.setattr(cluster, "_alive", lambda: idle)
+
+    def free() -> list[Node]:  # others have one place of each node; ours of the second is there after 2 s
+        return [a_node(2, 0), a_node(1 if clock.now >= since + 2 else 0, 0, 2)]
+
+    monkeypatch.setattr(cluster, "_free", free)
+    for longest_s in (5.0, 2.0):  # what others use is not known the first time
+        since = clock.now
+        assert [*cluster.free_places(1, needs, 60.0).values()] == [2, 1]
+        assert clock.now - since == pytest.approx(longest_s, abs=0.5)
+    assert told == []
+
+
 def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, told, clock = busy_cluster(monkeypatch, 1000)
     asked = list[float]()

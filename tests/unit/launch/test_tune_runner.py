@@ -47,10 +47,11 @@ class Tuning:
         return self.alive
 
 
-def await_seven(wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
+def seven_free(wanted: int, needs: WorkerNeeds, limit_s: float) -> dict[str, int]:
     """Of eight places others use one."""
     if wanted > 7:
         raise ClusterBusyError("the cluster was busy")
+    return {"a": 3, "b": 4}
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def runner(tmp_path: Path, clock: Clock) -> TuneRunner:
         connect=lambda: None,
         places=lambda needs: {"a": 4, "b": 4},
         refuse_unplaceable=lambda world_size, needs: None,
-        await_free=await_seven,
+        free_places=seven_free,
     )
     runner = TuneRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
     runner.places = Places({"a": 4, "b": 4})
@@ -151,6 +152,16 @@ def test_a_trial_waits_for_its_own_places_and_not_for_the_largest_groups(runner:
     runner.start(8, {})
     with pytest.raises(ClusterBusyError):
         runner.submit(request(world_size=8), lambda progress: None)
+
+
+def test_trials_are_begun_on_the_places_that_others_leave_free(runner: TuneRunner) -> None:
+    given = [runner.submit(request(world_size=size), lambda progress: None) for size in (4, 4)]
+    assert len(given) == 2
+    first, second = (trial.places.take(4, alone=False) for trial in runner._trials.values())
+    assert first is not None
+    assert first.nodes == ("b",) * 4  # of its eight places the cluster has seven
+    assert second is None  # and waits for the first one
+    assert runner.capacity("training", 4) == 1
 
 
 def test_what_tune_shows_of_a_trial() -> None:

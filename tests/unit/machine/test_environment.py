@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 
 import raybench
-from raybench.machine.comparing import differences, unlike_before, unlike_nodes
+from raybench.machine.comparing import differences, differences_on_resume, unlike_before, unlike_nodes
 from raybench.machine.environment import Environment, capture, of_nodes
 from raybench.machine.gpus import Gpu
 from raybench.machine.variables import LONGEST_VALUE, PREFIXES
@@ -233,3 +233,13 @@ def test_a_cluster_goes_on_with_the_same_kinds_of_nodes_in_any_order():
     assert differences(of_nodes([slow, fast]), of_nodes([fast, slow])) == []
     assert differences(of_nodes([slow, fast]), slow) == ["nodes: 2 before, 1 now"]
     assert differences(of_nodes([slow, fast]), of_nodes([slow, slow])) == ["cores: 8 before, 4 now"]
+
+
+def test_a_run_goes_on_with_fewer_nodes_of_those_kinds() -> None:
+    slow, fast = an_environment(hostname="a"), an_environment(hostname="b", cores=8)
+    before = of_nodes([slow, fast, fast])
+    assert differences_on_resume(before, fast) == []
+    assert differences_on_resume(before, of_nodes([fast, slow])) == []
+    assert differences_on_resume(before, of_nodes([slow, slow])) == ["cores: 8 before, 4 now"]
+    more = of_nodes([slow, fast, fast, fast])
+    assert differences_on_resume(before, more) == ["nodes: 3 before, 4 now"]

@@ -90,3 +90,11 @@ def test_a_search_ends_and_the_curves_go_on() -> None:
     sizes = {record.config.world_size for record in store.records if record.request.role == "scaling"}
     assert sizes == {1, 2}
     assert "the rest of the search" in executed.notes[0]
+
+
+def test_what_was_to_be_spread_over_all_nodes_is_left_out_on_fewer() -> None:
+    sizes = {"world_sizes": [1, 2], "placement": ["spread"]}
+    spec = study(knobs={"batch_size": [32]}, search={"method": "grid"}, scaling=sizes)
+    executed, store, _ = run(make_plan(spec, Resources("cpu", 4, "a CPU", num_nodes=2)), Losing(0))
+    assert [record.config.world_size for record in store.records] == [1]
+    assert any("since nodes are gone: 2 devices" in note for note in executed.notes)
