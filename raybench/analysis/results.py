@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
+from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
@@ -19,6 +20,7 @@ from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.diagnosis.verifications import Verification, in_same_rounds, verifications
 from raybench.analysis.disagreements import Disagreement, disagreements
+from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -49,6 +51,7 @@ class StudyResults(MeasuredStudy):
     summaries: tuple[TrialSummary, ...]  # of the probes too
     best: Best | None
     best_label: str
+    best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
@@ -119,17 +122,19 @@ def analyse(
     diagnosis = diagnose_study(base, confirmed, around or Around(), apart)
     verified = verifications(base, diagnosis.first, confirmed)
     attributed = attribution(base, in_same_rounds(base, confirmed))
+    best_gain = unconfirmed_gain(base, best, confirmed, attributed)
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
         summaries=summaries,
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",
+        best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
         disagreements=apart,
         model_buckets=model_buckets(base),
-        recommendation=recommendation(base, best, confirmed, verified),
+        recommendation=recommendation(base, best, confirmed, verified, best_gain),
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
         verifications=verified,

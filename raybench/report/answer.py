@@ -10,6 +10,7 @@ from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
+from raybench.analysis.recommendation import Basis
 from raybench.report.crossover_words import crossover_words
 from raybench.report.cure_words import cure_words, larger_batch_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
@@ -241,8 +242,14 @@ def _best(results: StudyResults) -> list[str]:
     among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
     if best.is_default:
         return [among]
-    rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
-    return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
+    if results.best_gain is None:
+        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        return [f"{among}, {interval(rate)} samples/s, not yet confirmed against the default"]
+    gain = f"{among}, {percent(results.best_gain.gain, sign=True)} samples/s over the default"
+    use = results.recommendation
+    nothing = "nothing measured is surely faster than the default; "
+    unsure = nothing if use is not None and use.basis is Basis.NOT_SURE else ""
+    return [f"{unsure}{gain} by two trials apart, not yet confirmed"]
 
 
 def _training(results: StudyResults) -> list[str]:
