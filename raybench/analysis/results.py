@@ -11,7 +11,7 @@ from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
-from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
+from raybench.analysis.cost import CostPoint, Work, costs, works
 from raybench.analysis.cure import Cure, cure
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
@@ -38,6 +38,7 @@ from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
+from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
@@ -71,8 +72,8 @@ class StudyResults(MeasuredStudy):
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
-    costs: tuple[CostPoint, ...]
-    extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
+    costs: tuple[CostPoint, ...]  # epochs and runs as they were trained, where they were
+    trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
@@ -149,8 +150,8 @@ def analyse(
         restart_s=restart_time(base.headline) if base.headline else None,
         profiled=profiled(base),
         work=work,
-        costs=costs(base, work),
-        extra_device_time=extra_device_time(base),
+        costs=with_trained(base, costs(base, work), training, work),
+        trained_times=trained_times(base, training),
         outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,

@@ -17,6 +17,7 @@ from raybench.report.failures_words import failures_words, missing_target, nothi
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.parity_words import changed_words, parity_words
 from raybench.report.tables.verification import measured_words, verdict_cell
+from raybench.report.trained_words import trained_words
 from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
@@ -52,7 +53,9 @@ def answer_of(results: StudyResults) -> str:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
     cured = [each.words for each in _cure_clauses(results)]
     steps = [*cured, *missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *_apart(results), *trained])
+    return "; ".join(
+        [*weights, *steps, *_best(results), *_apart(results), *_trained_apart(results), *trained]
+    )
 
 
 def _apart(results: StudyResults) -> list[str]:
@@ -67,6 +70,16 @@ def _apart(results: StudyResults) -> list[str]:
     return [
         f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
         f"as told here, and {interval(other.rate)} {other.where}{more}"
+    ]
+
+
+def _trained_apart(results: StudyResults) -> list[str]:
+    """Epochs of the headline that took another time than its steps say."""
+    of_headline = (each for each in results.trained_times if each.record is results.headline)
+    return [
+        f"{trained_words(results, each)}: what a run takes and costs is told as trained"
+        for each in of_headline
+        if each.differs
     ]
 
 
@@ -96,6 +109,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     clauses += [
         Clause("Not sure", words.removeprefix("measurements disagree: ")) for words in _apart(results)
     ]
+    clauses += [Clause("Not sure", words) for words in _trained_apart(results)]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []
