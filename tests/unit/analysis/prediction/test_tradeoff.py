@@ -10,10 +10,13 @@ from raybench.analysis.cost import works
 from raybench.analysis.estimates.statistics import Estimate, of_log
 from raybench.analysis.objectives import on_front
 from raybench.analysis.prediction.forecast import forecast, shapes_of
+from raybench.analysis.prediction.of_study import group_of_study
 from raybench.analysis.prediction.tradeoff import Outlook, outlook, probability_of_at_most
 from raybench.analysis.prices import Prices
 from raybench.analysis.published import load_figures
+from raybench.report.outlook_words import outlook_sentences
 from tests.unit.analysis.prediction.tables import HEADER, groups
+from tests.unit.studies import exactly, planted
 
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
@@ -147,3 +150,23 @@ def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10), Prices(1.5))
     assert all(each.refused for each in found.forecast.predicted)
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
+
+
+def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
+    """As f = 95% [0, 100] in predict beside 48% [10, 98] in the report of the same directory."""
+    results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    group = group_of_study(results)
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4,), 4)), works(), Prices())
+    by_batch = {each.batch_size: each for each in found.serial_fractions}
+    assert sorted(by_batch) == [8, 128]
+    assert results.waterfall is not None
+    of_report, of_predict = results.waterfall.serial_fraction, by_batch[128].fraction
+    assert of_report is not None
+    assert (of_predict.value, of_predict.low, of_predict.high) == pytest.approx(
+        (of_report.value, of_report.low, of_report.high)
+    )
+    assert of_predict.value == pytest.approx(0.25)
+    (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
+    assert "none: slower than one at batch 8 by the speed-up on 2 devices" in line
+    assert "at batch 128 by the speed-up on 2 devices, more than 1 device returns less than 50%" in line
