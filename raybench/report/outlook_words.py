@@ -27,6 +27,7 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
     return [
         *([f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []),
         *_limits(outlook),
+        *(_one_answer(outlook) if costs else ()),
         *([worth_words(each, outlook) for each in few(outlook.worth)] if costs else []),
         *_refusals(outlook),
         *bring_words(outlook),
@@ -56,6 +57,20 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
         status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
         over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
         yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
+
+
+def _one_answer(outlook: Outlook) -> Iterator[str]:
+    """Over all batches: the fastest way and the cheapest."""
+    if len(outlook.worth) < 2:
+        return
+    fastest = min(outlook.ways, key=lambda way: way.run.time_s.value)
+    cheapest = min(outlook.ways, key=lambda way: way.spent.value)
+    head, best = f"of all batches, for a run{_without_restarts(outlook)}", way_words(fastest, outlook)
+    if cheapest is fastest:
+        yield f"{head}: fastest and cheapest is {best}: {_spent(fastest)}"
+        return
+    other = f"{way_words(cheapest, outlook)}: {_spent(cheapest)}"
+    yield f"{head}: fastest is {best}: {_spent(fastest)}; cheapest is {other}"
 
 
 def worth_words(worth: Worth, outlook: Outlook) -> str:

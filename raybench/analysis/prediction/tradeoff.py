@@ -25,7 +25,7 @@ class Way:
 
     expected: Expected
     costs: tuple[Cost, ...]
-    on_front: bool = False  # of time and cost: no other way is better in both, beyond the intervals
+    on_front: bool = False  # of time and cost: no other way dominates it (``on_front``)
 
     @property
     def run(self) -> Cost:
