@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from raybench.analysis.curves import BatchPoint
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.analysis.diagnosis.verifications import Verification
+    from raybench.analysis.disagreements import Reading
     from raybench.analysis.results import StudyResults
     from raybench.spec.study import Study
 
@@ -68,9 +69,19 @@ def _apart(results: StudyResults) -> list[str]:
     other = first.others[0]
     more = f"; {len(sure) - 1} more settings so" if len(sure) > 1 else ""
     return [
-        f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
-        f"as told here, and {interval(other.rate)} {other.where}{more}"
+        f"measurements disagree: {where} had {interval(first.speaks.rate)} samples/s"
+        f"{_speedup_there(results, first.speaks)} {first.speaks.where}, as told here, and "
+        f"{interval(other.rate)}{_speedup_there(results, other)} {other.where}{more}"
     ]
+
+
+def _speedup_there(results: StudyResults, reading: Reading) -> str:
+    """Of the setting's own trial: what it would have the study answer."""
+    record = reading.record
+    if record.config.world_size == 1 or reading.config is not record.config:
+        return ""
+    found = results.scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
+    return f" ({times(found.speedup)})" if found and found.speedup else ""
 
 
 def _trained_apart(results: StudyResults) -> list[str]:

@@ -1,5 +1,6 @@
 """One figure for one thing: what was measured more than once, and what is said where it was not alike."""
 
+import re
 from typing import Any
 
 import pytest
@@ -145,6 +146,10 @@ def test_what_nothing_bears_out_is_a_warning_in_the_first_lines():
     words = next(each.words for each in answer_box(results) if each.question == "Not sure")
     assert "fp32 on 2 devices had" in words
     assert "as told here" in words
+    told, other = words.split(", as told here, and ")  # each with what it would say of the scaling
+    assert re.search(r"samples/s \(\d\.\d+x \[.*\]\) on the curve", told)
+    if "in the search" in other:
+        assert re.search(r"\(\d\.\d+x \[.*\]\) in the search", other)
 
 
 def test_measurements_that_agree_are_not_spoken_of():
