@@ -13,6 +13,7 @@ from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, works
 from raybench.analysis.cure import Cure, cure
+from raybench.analysis.device_advice import DeviceAdvice, device_advice
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.failures import not_reached
@@ -73,6 +74,7 @@ class StudyResults(MeasuredStudy):
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
     costs: tuple[CostPoint, ...]  # epochs and runs as they were trained, where they were
+    device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
@@ -124,6 +126,7 @@ def analyse(
     verified = verifications(base, diagnosis.first, confirmed)
     attributed = attribution(base, in_same_rounds(base, confirmed))
     best_gain = unconfirmed_gain(base, best, confirmed, attributed)
+    use = recommendation(base, best, confirmed, verified, best_gain)
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
@@ -135,7 +138,7 @@ def analyse(
         confirmations=confirmed,
         disagreements=apart,
         model_buckets=model_buckets(base),
-        recommendation=recommendation(base, best, confirmed, verified, best_gain),
+        recommendation=use,
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
         verifications=verified,
@@ -151,6 +154,7 @@ def analyse(
         profiled=profiled(base),
         work=work,
         costs=with_trained(base, costs(base, work), training, work),
+        device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
         outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),

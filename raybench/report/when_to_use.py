@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.cost import extra_device_time
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.records.record import TrialRecord
 from raybench.report.wording import passages_words, percent, plain_times, rounded_batch, times
 
 
@@ -15,11 +13,11 @@ def when_to_use(results: StudyResults) -> str:
 
     It is of the recommended setting; where one device was not measured with that, of the headline's.
     """
-    record, missing = _subject(results)
-    more = extra_device_time(results, record)
-    speedup = results.scaling(record).speedup if record else None
-    if record is None or speedup is None or more is None:
+    advice, missing = results.device_advice, _missing(results)
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if advice is None or speedup is None:
         return missing
+    record, more = advice.record, advice.extra_device_time
     many, here = devices_words(record.config.world_size), f"({results.label(record)})"
     trained = next((each for each in results.trained_times if each.record is record), None)
     if trained is not None and trained.differs and trained.speedup is not None:
@@ -38,15 +36,16 @@ def when_to_use(results: StudyResults) -> str:
     return f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts.{batches}"
 
 
-def _subject(results: StudyResults) -> tuple[TrialRecord | None, str]:
-    """The trial to speak of, and what is missing of the one that is recommended."""
-    use = results.recommendation
-    if use is None or use.is_default or use.basis is Basis.NO_CHOICE:
-        return results.headline, ""
-    record = results.speaker_of(use.config)
-    if record is not None and extra_device_time(results, record) is not None:
-        return record, ""
-    return results.headline, f"One device was not measured with the setting to use ({use.label}). "
+def _missing(results: StudyResults) -> str:
+    """That there is nothing to compare the recommended setting with, where it is not the default's."""
+    use, advice = results.recommendation, results.device_advice
+    if use is None or use.is_default or use.basis is Basis.NO_CHOICE or use.config.world_size == 1:
+        return ""
+    if advice is not None and advice.record is not results.headline:
+        return ""
+    if results.headline is not None and results.headline.config.setting == use.config.setting:
+        return ""
+    return f"One device was not measured with the setting to use ({use.label}). "
 
 
 def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
