@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import one_of_each
 from raybench.records.record import TrialRecord
+
+LEAST_FRACTION = 2e-6  # less is no serial fraction
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,18 @@ def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
 def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
     """Amdahl (1967), AFIPS 30: 1 / (f + (1 - f) / n)."""
     return 1 / (serial_fraction + (1 - serial_fraction) / world_size)
+
+
+def devices_until(fraction: float, least_return: float) -> int | None:
+    """Devices beyond which each further one returns less than ``least_return`` of one device's throughput.
+
+    The speed-up's derivative (1 - f) / (f n + 1 - f)^2 is ``least_return`` at
+    n = (sqrt((1 - f) / least_return) - (1 - f)) / f. None where f is 0: every device returns a whole one.
+    """
+    if fraction <= LEAST_FRACTION:
+        return None
+    parallel = max(1 - fraction, 0.0)
+    return max(1, math.floor((math.sqrt(parallel / least_return) - parallel) / fraction))
 
 
 def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.efficiency import Scaling, one_device
 from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
 from raybench.analysis.estimates.statistics import Estimate, inverse, sum_of
+from raybench.analysis.labels import label
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import Prices, prices_of
 from raybench.analysis.same_setting import same_question
@@ -35,19 +36,25 @@ class Cost:
     device_s: Estimate  # time x devices
     money: Estimate | None
     energy_joules: float | None  # of all devices, as their counters say: without interval
+    is_trained: bool = False  # the time is that of epochs that were trained, else of steps
 
 
 @dataclass(frozen=True)
 class CostPoint:
-    """One trial's costs, and how they compare with one device's."""
+    """One trial's costs, and how they compare with one device's.
+
+    ``world_size`` is the record's, or 1: of one device that was measured in the rounds of several only.
+    """
 
     record: TrialRecord
+    world_size: int
     label: str
     costs: tuple[Cost, ...]  # one for each piece of work
     speedup: Estimate | None  # over one device
     cost_ratio: Estimate | None  # device time over one device's
     saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
     saved_money: Estimate | None
+    trained_ratio: Estimate | None = None  # ``cost_ratio`` of epochs that were trained
 
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
@@ -63,26 +70,48 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
 
 
 def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
-    """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word."""
-    records = {record.trial_id: record for record in results.complete}
-    ids = dict.fromkeys(point.trial_id for curve in results.curves for point in curve.points)
-    return tuple(
-        _point(results, records[trial_id], pieces)
-        for trial_id in ids
-        if not records[trial_id].config.oversubscribed
-    )
+    """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word.
 
-
-def extra_device_time(results: MeasuredStudy) -> Estimate | None:
-    """Device time of a sample on the headline's devices over one device's, less one: 0.25 is 25% more.
-
-    None where the headline has no speed-up over one device, or has more workers than cores.
+    One device that has no trial of its own stands there as it was in the rounds of the most devices.
     """
-    headline, found = results.headline, results.headline_scaling
-    if headline is None or found is None or headline.config.oversubscribed:
+    records = {record.trial_id: record for record in results.complete}
+    found, seen = list[CostPoint](), set[str]()
+    for curve in results.curves:
+        there = [records[point.trial_id] for point in curve.points]
+        if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
+            found += _one_beside(results, there[-1], pieces)
+        for record in there:
+            if record.trial_id not in seen and not record.config.oversubscribed:
+                found.append(_point(results, record, pieces))
+            seen.add(record.trial_id)
+    return tuple(found)
+
+
+def _one_beside(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
+    """One device in the rounds of a trial on several; nothing where it was not measured in them."""
+    one = one_device(record, results.scaling(record))
+    if one is None or one.baseline is None or not one.baseline.paired:
+        return []
+    prices, rate = prices_of(results.study), one.throughput_samples_per_s
+    config = record.config.model_copy(
+        update={"setting": record.config.setting.at(1), "world_size": 1, "placement": "pack"}
+    )
+    every = tuple(
+        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), 1, 1, prices) for work in pieces
+    )
+    return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
+
+
+def extra_device_time(results: MeasuredStudy, record: TrialRecord | None) -> Estimate | None:
+    """Device time of a sample on the record's devices over one device's, less one: 0.25 is 25% more.
+
+    None where it has no speed-up over one device, or has more workers than cores.
+    """
+    if record is None or record.config.oversubscribed:
         return None
-    speedup = _over_one_device(found, headline.config.world_size)
-    return less(_device_time_ratio(speedup, headline.config.world_size), 1.0) if speedup else None
+    size = record.config.world_size
+    speedup = _over_one_device(results.scaling(record), size)
+    return less(_device_time_ratio(speedup, size), 1.0) if speedup else None
 
 
 def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
@@ -144,6 +173,7 @@ def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) 
         saved_money = saved_paid_s.scaled(runs * one_price) if one_price else None
     return CostPoint(
         record=record,
+        world_size=size,
         label=results.label(record),
         costs=every,
         speedup=speedup,
@@ -160,6 +190,8 @@ def cost_of(
     nodes: int,
     prices: Prices,
     joules_per_sample: float | None = None,
+    *,
+    is_trained: bool = False,
 ) -> Cost:
     """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
     price = prices.of_second(devices, nodes)
@@ -169,6 +201,7 @@ def cost_of(
         device_s=time_s.scaled(devices),
         money=time_s.scaled(price) if price is not None else None,
         energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
+        is_trained=is_trained,
     )
 
 

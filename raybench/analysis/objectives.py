@@ -76,13 +76,15 @@ def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective
 
 
 def on_front(options: Sequence[tuple[Estimate, ...]]) -> list[bool]:
-    """Whether each option may be on the front of what is smallest in all respects, given how sure each is.
+    """Whether each option is on the front of what is smallest in all respects, given how sure each is.
 
-    It is unless another option is better in every respect, its whole interval: what noise can turn around is
-    no dominance.
+    It is unless another option dominates it: as good in every respect by its value, and better in one at
+    least beyond the intervals. What noise alone can turn around is no dominance.
     """
 
     def beats(one: tuple[Estimate, ...], other: tuple[Estimate, ...]) -> bool:
-        return all(mine.high < theirs.low for mine, theirs in zip(one, other, strict=True))
+        pairs = list(zip(one, other, strict=True))
+        as_good = all(mine.value <= theirs.value for mine, theirs in pairs)
+        return as_good and any(mine.high < theirs.low for mine, theirs in pairs)
 
     return [not any(beats(other, each) for other in options) for each in options]

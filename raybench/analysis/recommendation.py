@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from raybench.analysis.best_gain import confirmation_of
 from raybench.analysis.choice import Best, is_default
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.diagnosis.verifications import Verification, Verified
@@ -18,7 +19,6 @@ from raybench.analysis.estimates.efficiency import Gain, Verdict
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.same_setting import same_setting
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
@@ -40,7 +40,9 @@ class Basis(StrEnum):
     CONFIRMED = "confirmed"  # measured again against the default, and better
     VERIFIED = "verified"  # a change that the diagnosis proposes, measured against the default, and better
     CHOSEN = "chosen"  # by objectives that are not of speed
-    UNCONFIRMED = "unconfirmed"  # the best, not measured again
+    UNCONFIRMED = "unconfirmed"  # the best, not measured again, and better by its whole interval
+    NOT_SURE = "not sure"  # the best, not measured again, may be no better: the default
+    ALONE = "alone"  # the best, where the default itself was not measured
     DEFAULT_IS_BEST = "the default is the best"
     NO_GAIN = "no gain"  # the best, measured again, is not better: the default
     NO_CHOICE = "no choice"  # there was nothing to choose among
@@ -90,7 +92,7 @@ class Recommendation:
     basis: Basis
     label: str  # what differs from the default
     is_default: bool
-    gain: Gain | None  # of the best, or the change, over the default, where it was measured against it
+    gain: Gain | None  # of the best, or the change, over the default; unconfirmed: by two trials apart
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
     default_global_batch_size: int | None  # of the default, where the recommended one differs
@@ -103,9 +105,13 @@ def recommendation(
     best: Best | None,
     confirmed: Sequence[Confirmation],
     verified: Sequence[Verification] = (),
+    apart: Gain | None = None,
 ) -> Recommendation | None:
-    """What to use; None where no step was measured, or with more workers than cores only."""
-    found = _chosen(base, best, confirmed)
+    """What to use; None where no step was measured, or with more workers than cores only.
+
+    ``apart``: what the best brings over the default where no confirmation says it (``unconfirmed_gain``).
+    """
+    found = _chosen(base, best, confirmed, apart)
     if found is None or found[0].config.oversubscribed:
         return None
     record, basis, gain = _verified(base, found, verified) or found
@@ -154,7 +160,9 @@ def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification
     headline, (_, basis, gain) = base.headline, found
     if headline is None or not is_default(base.study, headline.config):
         return None
-    if basis in (Basis.CHOSEN, Basis.UNCONFIRMED) or not OF_SPEED.issuperset(base.study.search.objectives):
+    if basis in (Basis.CHOSEN, Basis.UNCONFIRMED, Basis.ALONE):
+        return None
+    if not OF_SPEED.issuperset(base.study.search.objectives):
         return None
     better = [
         (each.record, each.gain)
@@ -169,16 +177,23 @@ def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification
     return record, Basis.VERIFIED, most
 
 
-def _chosen(base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation]) -> Found | None:
+def _chosen(
+    base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation], apart: Gain | None
+) -> Found | None:
     if best is None:
         return None if base.headline is None else (base.headline, Basis.NO_CHOICE, None)
     if best.is_default:
         return best.record, Basis.DEFAULT_IS_BEST, None
-    again = next((each for each in confirmed if same_setting(each.record.config, best.record.config)), None)
-    if again is None:
-        return best.record, Basis.UNCONFIRMED, None
-    if not OF_SPEED.issuperset(base.study.search.objectives):
-        return best.record, Basis.CHOSEN, again.gain
-    if again.gain.verdict is Verdict.BETTER:
+    again, of_speed = confirmation_of(best, confirmed), OF_SPEED.issuperset(base.study.search.objectives)
+    if not of_speed:
+        return best.record, Basis.CHOSEN, again.gain if again else apart
+    if again is not None and again.gain.verdict is not Verdict.BETTER:
+        return base.headline or best.record, Basis.NO_GAIN, again.gain
+    if again is not None:
         return best.record, Basis.CONFIRMED, again.gain
-    return base.headline or best.record, Basis.NO_GAIN, again.gain
+    headline = base.headline
+    if apart is None or headline is None or not is_default(base.study, headline.config):
+        return best.record, Basis.ALONE, None
+    if apart.verdict is Verdict.BETTER:
+        return best.record, Basis.UNCONFIRMED, apart
+    return headline, Basis.NOT_SURE, apart

@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields, replace
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
+from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
 from raybench.analysis.confirmations import Confirmation, confirmations
-from raybench.analysis.cost import CostPoint, Work, costs, extra_device_time, works
+from raybench.analysis.cost import CostPoint, Work, costs, works
 from raybench.analysis.cure import Cure, cure
+from raybench.analysis.device_advice import DeviceAdvice, device_advice
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.diagnosis.failures import NotReached
@@ -20,6 +22,7 @@ from raybench.analysis.diagnosis.study import diagnose_study
 from raybench.analysis.diagnosis.verifications import Verification, in_same_rounds, verifications
 from raybench.analysis.diagnosis.whole import WholeStudy
 from raybench.analysis.disagreements import Disagreement, disagreements
+from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
@@ -37,6 +40,7 @@ from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
+from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
@@ -50,6 +54,7 @@ class StudyResults(MeasuredStudy):
     summaries: tuple[TrialSummary, ...]  # of the probes too
     best: Best | None
     best_label: str
+    best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
@@ -70,8 +75,9 @@ class StudyResults(MeasuredStudy):
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
-    costs: tuple[CostPoint, ...]
-    extra_device_time: Estimate | None  # of the headline's samples over one device's, relative
+    costs: tuple[CostPoint, ...]  # epochs and runs as they were trained, where they were
+    device_advice: DeviceAdvice | None  # what is compared with one device
+    trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
@@ -121,18 +127,21 @@ def analyse(
     diagnosis = diagnose_study(base, confirmed, around or Around(), apart)
     verified = verifications(base, diagnosis.first, confirmed)
     attributed = attribution(base, in_same_rounds(base, confirmed))
+    best_gain = unconfirmed_gain(base, best, confirmed, attributed)
+    use = recommendation(base, best, confirmed, verified, best_gain)
     phases = phase_table(base.headline, base.records) if base.headline else None
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(base)},
         summaries=summaries,
         best=best,
         best_label=difference_words(base.study, best.record.config) if best else "",
+        best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         model_buckets=model_buckets(base),
-        recommendation=recommendation(base, best, confirmed, verified),
+        recommendation=use,
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
         verifications=verified,
@@ -147,8 +156,9 @@ def analyse(
         restart_s=restart_time(base.headline) if base.headline else None,
         profiled=profiled(base),
         work=work,
-        costs=costs(base, work),
-        extra_device_time=extra_device_time(base),
+        costs=with_trained(base, costs(base, work), training, work),
+        device_advice=device_advice(base, use),
+        trained_times=trained_times(base, training),
         outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,

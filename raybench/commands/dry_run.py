@@ -12,6 +12,7 @@ from raybench.plan.estimate import TimeEstimate, estimate
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
 from raybench.spec.counted import counted
+from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
 
 
@@ -32,12 +33,12 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
     yield from _batch_lines(plan)
     for request in plan.training():
-        rate = study.optimizer.learning_rate * request.training.learning_rate_factor(
+        factor = request.training.learning_rate_factor(
             request.config.global_batch_size, request.reference_batch
         )
         yield (
             f"training: {request.trial_id}  {trial_words(study, request)}, "
-            f"global batch {request.config.global_batch_size:,}, learning rate {rate:g}"
+            f"global batch {request.config.global_batch_size:,}, {_rate_words(study, factor)}"
         )
     yield from _more_trainings_lines(plan)
     if verify:
@@ -55,14 +56,21 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
 def _batch_lines(plan: Plan) -> Iterator[str]:
     """The learning rate of the steps, and the default's global batch at every world size."""
     study, default = plan.study, plan.default()
-    own = (
-        ", unless the factory has an optimizer of its own" if isinstance(study.workload, FactorySpec) else ""
-    )
-    yield f"optimizer: {study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}{own}"
+    own = "the factory's own, else " if isinstance(study.workload, FactorySpec) else ""
+    yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
     batches = {each.config.world_size: each.config.global_batch_size for each in plan.curve(default)}
     if study.search.method == "optuna" and not study.knobs.has_max:  # else each trial says it
         named = ", ".join(f"{batch:,} on {devices_words(size)}" for size, batch in sorted(batches.items()))
         yield f"global batch of the default: {named}"
+
+
+def _rate_words(study: Study, factor: float) -> str:
+    """At which rate is trained; a factory's optimizer is known only where it runs."""
+    rate = f"{study.optimizer.learning_rate * factor:g}"
+    if not isinstance(study.workload, FactorySpec):
+        return f"learning rate {rate}"
+    times = "" if factor == 1 else f"{factor:g} times "
+    return f"learning rate {times}that of the factory's optimizer, without one {rate}"
 
 
 def _time_words(plan: Plan, *, own_processes: bool) -> str:

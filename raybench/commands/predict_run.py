@@ -27,6 +27,7 @@ from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.measured import MeasuredStudy
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
 
     with ResultsDirectory.open_readonly(path) as store:
         results = measured_study(store.study(), list(store.latest().values()))
-        environment, notes = store.environment(), tuple(store.warnings)
+        environment, notes = store.environment(), (*store.warnings, *_trained_notes(results))
     group = group_of_study(results, setting)
     if group is None and setting and group_of_study(results) is not None:
         words = ",".join(f"{name}={value}" for name, value in setting.items())
@@ -151,6 +152,17 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         devices=tuple(record.config.device for record in results.tried),
         device_names=tuple(record.device_name for record in results.tried if record.device_name),
     )
+
+
+def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
+    """Trained epochs that took another time than their steps say, by which every time here is told."""
+    from raybench.analysis.trained_costs import trained_times
+    from raybench.analysis.training import analyse_training
+    from raybench.report.trained_words import trained_words
+
+    for each in trained_times(results, analyse_training(results)):
+        if each.differs:
+            yield f"times here are of steps, but {trained_words(results, each)}"
 
 
 def _check(options: PredictOptions) -> None:

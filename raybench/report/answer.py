@@ -10,12 +10,14 @@ from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
+from raybench.analysis.recommendation import Basis
 from raybench.report.crossover_words import crossover_words
 from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.parity_words import changed_words, parity_words
 from raybench.report.tables.verification import measured_words, verdict_cell
+from raybench.report.trained_words import trained_words
 from raybench.report.wording import (
     PART_WORDS,
     epochs_words,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from raybench.analysis.curves import BatchPoint
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.analysis.diagnosis.verifications import Verification
+    from raybench.analysis.disagreements import Reading
     from raybench.analysis.results import StudyResults
     from raybench.spec.study import Study
 
@@ -50,13 +53,13 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    apart = [f"measurements disagree: {words}" for words in _apart(results)]
+    doubts = [*(f"measurements disagree: {words}" for words in _apart(results)), *_trained_apart(results)]
     if results.cure is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
         together = [short_cure_words(results.cure), *missing_target(results), *lost]
-        return "; ".join([*weights, *together, *_confirmations(results), *apart])
+        return "; ".join([*weights, *together, *_confirmations(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *apart, *trained])
+    return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
 
 
 def _apart(results: StudyResults) -> list[str]:
@@ -70,8 +73,28 @@ def _apart(results: StudyResults) -> list[str]:
     doubt = "" if first.is_certain else ", too unsure to tell whether that is chance"
     more = f"; so with {counted(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
     return [
-        f"{where} had {interval(first.speaks.rate)} samples/s {first.speaks.where}, "
-        f"as told here, and {interval(other.rate)} {other.where}{doubt}{more}"
+        f"{where} had {interval(first.speaks.rate)} samples/s"
+        f"{_speedup_there(results, first.speaks)} {first.speaks.where}, as told here, and "
+        f"{interval(other.rate)}{_speedup_there(results, other)} {other.where}{doubt}{more}"
+    ]
+
+
+def _speedup_there(results: StudyResults, reading: Reading) -> str:
+    """Of the setting's own trial: what it would have the study answer."""
+    record = reading.record
+    if record.config.world_size == 1 or reading.config is not record.config:
+        return ""
+    found = results.scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
+    return f" ({times(found.speedup)})" if found and found.speedup else ""
+
+
+def _trained_apart(results: StudyResults) -> list[str]:
+    """Epochs of the headline that took another time than its steps say."""
+    of_headline = (each for each in results.trained_times if each.record is results.headline)
+    return [
+        f"{trained_words(results, each)}: what a run takes and costs is told as trained"
+        for each in of_headline
+        if each.differs
     ]
 
 
@@ -98,7 +121,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
     clauses += [Clause("Measured gain", words) for words in _best(results)]
-    clauses += [Clause("Not sure", words) for words in _apart(results)]
+    clauses += [Clause("Not sure", words) for words in (*_apart(results), *_trained_apart(results))]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []
@@ -245,12 +268,18 @@ def _best(results: StudyResults) -> list[str]:
     among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
     if best.is_default:
         return [among]
-    rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
-    why = "not yet confirmed against the default"
-    if results.default_failure is not None:
-        state = results.default_failure.state
-        why = f"not confirmed against the default, which has no numbers itself ({state})"
-    return [f"{among}, {interval(rate)} samples/s, {why}"]
+    if results.best_gain is None:
+        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        why = "not yet confirmed against the default"
+        if results.default_failure is not None:
+            state = results.default_failure.state
+            why = f"not confirmed against the default, which has no numbers itself ({state})"
+        return [f"{among}, {interval(rate)} samples/s, {why}"]
+    gain = f"{among}, {percent(results.best_gain.gain, sign=True)} samples/s over the default"
+    use = results.recommendation
+    nothing = "nothing measured is surely faster than the default; "
+    unsure = nothing if use is not None and use.basis is Basis.NOT_SURE else ""
+    return [f"{unsure}{gain} by two trials apart, not yet confirmed"]
 
 
 def _confirmations(results: StudyResults) -> list[str]:

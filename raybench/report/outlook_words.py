@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.labels import devices_words
 from raybench.analysis.prediction.measured_scaling import MeasuredScaling
-from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, Way, Worth
+from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, SerialFraction, Way, Worth
 from raybench.report.wording import (
     duration_unit,
     figures,
-    percent,
     plain_interval,
     plain_percent,
     plain_times,
+    serial_fraction_words,
 )
 
+Each = TypeVar("Each")
 MOST_BATCHES = 3  # of which a sentence tells something
 
 
@@ -25,7 +27,8 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
     return [
         *([f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []),
         *_limits(outlook),
-        *([worth_words(each, outlook) for each in _few(outlook.worth)] if costs else []),
+        *(_one_answer(outlook) if costs else ()),
+        *([worth_words(each, outlook) for each in few(outlook.worth)] if costs else []),
         *_refusals(outlook),
         *bring_words(outlook),
     ]
@@ -54,6 +57,20 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
         status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
         over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
         yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
+
+
+def _one_answer(outlook: Outlook) -> Iterator[str]:
+    """Over all batches: the fastest way and the cheapest."""
+    if len(outlook.worth) < 2:
+        return
+    fastest = min(outlook.ways, key=lambda way: way.run.time_s.value)
+    cheapest = min(outlook.ways, key=lambda way: way.spent.value)
+    head, best = f"of all batches, for a run{_without_restarts(outlook)}", way_words(fastest, outlook)
+    if cheapest is fastest:
+        yield f"{head}: fastest and cheapest is {best}: {_spent(fastest)}"
+        return
+    other = f"{way_words(cheapest, outlook)}: {_spent(cheapest)}"
+    yield f"{head}: fastest is {best}: {_spent(fastest)}; cheapest is {other}"
 
 
 def worth_words(worth: Worth, outlook: Outlook) -> str:
@@ -86,11 +103,11 @@ def way_words(way: Way, outlook: Outlook) -> str:
     return f"{devices_words(shape.world_size)}{nodes} at {of_all}batch {expected.batch_size:,} ({kind})"
 
 
-def _few(worth: Sequence[Worth]) -> list[Worth]:
+def few(batches: Sequence[Each]) -> list[Each]:
     """The smallest batch, the largest, and one between, where there are many."""
-    if len(worth) <= MOST_BATCHES:
-        return list(worth)
-    return [worth[0], worth[len(worth) // 2], worth[-1]]
+    if len(batches) <= MOST_BATCHES:
+        return list(batches)
+    return [batches[0], batches[len(batches) // 2], batches[-1]]
 
 
 def _limits(outlook: Outlook) -> Iterator[str]:
@@ -144,14 +161,28 @@ def duration(seconds: float) -> str:
 
 
 def _amdahl(outlook: Outlook) -> Iterator[str]:
-    amdahl, most = outlook.forecast.amdahl, outlook.amdahl_devices
-    if amdahl is None:
-        return
-    words = f"Amdahl's law: f = {percent(amdahl.serial_fraction)}"
-    if most is None:
-        yield f"{words}; every device brings a whole one"
-        return
-    yield f"{words}; more than {devices_words(most)} return less than {LEAST_RETURN:.0%} of one each"
+    """Amdahl's f of each batch, by the definition of the report."""
+    told = [_fraction_words(each, outlook) for each in few(outlook.serial_fractions)]
+    if told:
+        yield f"Amdahl's law: f = {'; '.join(told)}"
+
+
+def _fraction_words(found: SerialFraction, outlook: Outlook) -> str:
+    value = found.fraction
+    is_share = 0 <= value.value <= 1
+    words = plain_percent(value) if is_share and value.low >= value.high else serial_fraction_words(value)
+    if found.batch_size is not None and found.world_size is not None:
+        of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+        words += (
+            f" at {of_all}batch {found.batch_size:,} by the speed-up on {devices_words(found.world_size)}"
+        )
+    if not is_share:
+        return words
+    if found.devices is None:
+        return f"{words}, every device brings a whole one"
+    verb = "returns" if found.devices == 1 else "return"
+    most = devices_words(found.devices)
+    return f"{words}, more than {most} {verb} less than {LEAST_RETURN:.0%} of one each"
 
 
 def _refusals(outlook: Outlook) -> Iterator[str]:

@@ -13,7 +13,7 @@ from raybench.report.answer import answer_of
 from raybench.report.rich_tables import width_on
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
-from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.tables.trials import in_order, label_as_told
 from raybench.report.tables.verification import verification_lines
 from raybench.report.wording import bound_words, count, figures, percent, relative_words
 from raybench.spec.counted import counted
@@ -97,7 +97,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     def setting(record: TrialRecord) -> str:
         if record.steps is None:
             return f"{results.label(record)}: {record.state}"
-        return label_and_mark(results, record)
+        return label_as_told(results, record)
 
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:

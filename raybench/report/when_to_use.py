@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 from raybench.analysis.labels import devices_words
+from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.report.wording import passages_words, percent, rounded_batch, times
+from raybench.report.wording import passages_words, percent, plain_times, rounded_batch, times
 
 
 def when_to_use(results: StudyResults) -> str:
-    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice."""
-    headline, scaling, more = results.headline, results.headline_scaling, results.extra_device_time
-    if headline is None or scaling is None or scaling.speedup is None or more is None:
-        return ""
-    many, speedup = devices_words(headline.config.world_size), scaling.speedup
-    here = f"({results.headline_label})"
+    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
+
+    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    """
+    advice, missing = results.device_advice, _missing(results)
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if advice is None or speedup is None:
+        return missing
+    record, more = advice.record, advice.extra_device_time
+    many, here = devices_words(record.config.world_size), f"({results.label(record)})"
+    trained = next((each for each in results.trained_times if each.record is record), None)
+    if trained is not None and trained.differs and trained.speedup is not None:
+        return (
+            f"Whether to use {many} or one {here} cannot be told: {plain_times(trained.speedup)} as fast in "
+            f"the epochs trained, {times(speedup)} by steps."
+        )
+    batches = _batch_words(results, many, is_headline=record is results.headline)
     if speedup.low <= 1:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
         words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
-        return f"{words}{percent(more, sign=True)} device time." + _batch_words(results, many)
-    words = f"Use {many} {here} where time counts: {times(speedup)} as fast, at "
+        return f"{missing}{words}{percent(more, sign=True)} device time.{batches}"
+    words = f"{missing}Use {many} {here} where time counts: {times(speedup)} as fast, at "
     if more.low <= 0:
         return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
-    cheap = f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts."
-    return cheap + _batch_words(results, many)
+    return f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts.{batches}"
 
 
-def _batch_words(results: StudyResults, many: str) -> str:
+def _missing(results: StudyResults) -> str:
+    """That there is nothing to compare the recommended setting with, where it is not the default's."""
+    use, advice = results.recommendation, results.device_advice
+    if use is None or use.is_default or use.basis is Basis.NO_CHOICE or use.config.world_size == 1:
+        return ""
+    if advice is not None and advice.record is not results.headline:
+        return ""
+    if results.headline is not None and results.headline.config.setting == use.config.setting:
+        return ""
+    return f"One device was not measured with the setting to use ({use.label}). "
+
+
+def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
     curve = next((each for each in results.batch_curves if each.crossover is not None), None)
     if curve is None or curve.crossover is None:
         return ""
     passage = curve.crossover
-    setting, several = "" if curve.is_headline else f" ({curve.label})", passages_words(passage)
+    setting, several = (
+        "" if curve.is_headline and is_headline else f" ({curve.label})",
+        passages_words(passage),
+    )
     if several:
         return f" Over the batch{setting} {several}."
     if not passage.is_slower:

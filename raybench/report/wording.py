@@ -165,6 +165,14 @@ def lasting(estimate: Estimate) -> str:
     return interval(estimate.scaled(factor), f" {unit}")
 
 
+def plain_lasting(estimate: Estimate) -> str:
+    """A run's time in s, in the unit that suits it, with its interval where there is one."""
+    if estimate.low < estimate.high:
+        return lasting(estimate)
+    unit, unit_s = duration_unit(abs(estimate.value))
+    return f"{figures(estimate.value / unit_s)} {unit}"
+
+
 def time_unit(seconds: float) -> tuple[str, float]:
     """The unit in which a time is said, and how many of them a second has."""
     if seconds >= 1:

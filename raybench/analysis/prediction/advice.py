@@ -47,6 +47,11 @@ def _best(
         return ""
     of_all, batch = candidates[best].global_batch_size, candidates[best].batch_size
     at = f"batch {batch}" if of_all is None else f"global batch {of_all}"
+    if reach.refusal(question):
+        return (
+            f"measure {in_words(candidates[best].shape)} at {at}: "
+            f"{question.shape.world_size} devices can then be predicted, to about ±{after[best]:.0%}"
+        )
     return (
         f"measure {in_words(candidates[best].shape)} at {at}: the interval at "
         f"{question.shape.world_size} devices shrinks from ±{before:.0%} to ±{after[best]:.0%}"

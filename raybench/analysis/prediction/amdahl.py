@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from raybench.analysis.batch_lines import amdahl_speedup
+from raybench.analysis.batch_lines import amdahl_speedup, devices_until
 from raybench.analysis.estimates.statistics import Estimate, t_quantile
 from raybench.analysis.prediction.points import MeasuredPoint, Question
 
@@ -61,16 +61,8 @@ class AmdahlFit:
         return line.one_device_s / amdahl_speedup(line.serial_fraction, n) * (1 if self.is_strong else n)
 
     def devices_until(self, least_return: float) -> int | None:
-        """Devices beyond which each further one returns less than ``least_return`` of one device's
-        throughput.
-
-        The speed-up's derivative (1 - f) / (f n + 1 - f)^2 is ``least_return`` at
-        n = (sqrt((1 - f) / least_return) - (1 - f)) / f. None where f is 0: every device returns a whole one.
-        """
-        f = self.serial_fraction.value
-        if f <= 2 * LEAST_FRACTION:
-            return None
-        return max(1, math.floor((math.sqrt((1 - f) / least_return) - (1 - f)) / f))
+        """``batch_lines.devices_until`` by the fraction of all points together."""
+        return devices_until(self.serial_fraction.value, least_return)
 
 
 def fit_amdahl(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.batch_lines import devices_until, serial_fraction
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.objectives import on_front
@@ -24,7 +25,7 @@ class Way:
 
     expected: Expected
     costs: tuple[Cost, ...]
-    on_front: bool = False  # of time and cost: no other way is better in both, beyond the intervals
+    on_front: bool = False  # of time and cost: no other way dominates it (``on_front``)
 
     @property
     def run(self) -> Cost:
@@ -69,6 +70,16 @@ class Worth:
 
 
 @dataclass(frozen=True)
+class SerialFraction:
+    """Amdahl's f of a batch by its speed-up over one device, as reports have it; else by a fit."""
+
+    batch_size: int | None  # None: of all batches together, by a fit
+    world_size: int | None
+    fraction: Estimate
+    devices: int | None  # more than these return less than half of one each; None: every one a whole one
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A forecast with all that it costs."""
 
@@ -80,7 +91,7 @@ class Outlook:
     within: Limited | None = None  # the cheapest in a time, in s
     at_most: Limited | None = None  # the fastest for an amount of money
     scalings: tuple[MeasuredScaling, ...] = ()  # of what was measured
-    amdahl_devices: int | None = None  # more than these return less than half of one each, by Amdahl's law
+    serial_fractions: tuple[SerialFraction, ...] = ()  # by batch
 
 
 def outlook(
@@ -98,6 +109,7 @@ def outlook(
     batches = dict.fromkeys(way.expected.batch_size for way in ways)
     worth = [_worth([way for way in ways if way.expected.batch_size == batch]) for batch in batches]
     paid = [way for way in ways if way.run.money is not None]
+    scalings = measured_scalings(forecast.group)
     return Outlook(
         forecast=forecast,
         prices=prices,
@@ -106,9 +118,27 @@ def outlook(
         worth=tuple(worth),
         within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
         at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
-        scalings=measured_scalings(forecast.group),
-        amdahl_devices=forecast.amdahl.devices_until(LEAST_RETURN) if forecast.amdahl else None,
+        scalings=scalings,
+        serial_fractions=tuple(_serial_fractions(forecast, scalings)),
     )
+
+
+def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
+    largest: dict[int, MeasuredScaling] = {}
+    for each in scalings:
+        known = largest.get(each.batch_size)
+        if known is None or each.shape.world_size > known.shape.world_size:
+            largest[each.batch_size] = each
+    two_sizes = len(forecast.group.world_sizes) == 2
+    over_one = [each for each in largest.values() if two_sizes and each.baseline_world_size == 1]
+    over_one = [each for each in over_one if each.shape.world_size > 1]
+    for each in over_one:
+        if each.speedup is not None:
+            size, found = each.shape.world_size, serial_fraction(each.speedup, each.shape.world_size)
+            yield SerialFraction(each.batch_size, size, found, devices_until(found.value, LEAST_RETURN))
+    fit = forecast.amdahl
+    if not over_one and fit is not None:
+        yield SerialFraction(None, None, fit.serial_fraction, fit.devices_until(LEAST_RETURN))
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:

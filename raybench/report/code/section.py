@@ -78,7 +78,11 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         Basis.CONFIRMED: f"The winner, {results.best_label}, measured again against the default{gain}.",
         Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, measured against the default{gain}.",
         Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
-        Basis.UNCONFIRMED: f"The best, {results.best_label}, not measured again against the default.",
+        Basis.UNCONFIRMED: f"The best, {results.best_label}, faster than the default by two trials "
+        f"apart{gain}, not measured again against it.",
+        Basis.NOT_SURE: "This is the default's code: nothing measured is surely faster. The best, "
+        f"{results.best_label}, was not measured again against it{gain}.",
+        Basis.ALONE: f"The best, {results.best_label}; the default was not measured beside it.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
         Basis.NO_GAIN: f"This is {whose} code: {results.best_label}, measured again, is no gain{gain}.",
         Basis.NO_CHOICE: "There was nothing to choose among: this is the code of what was measured.",

@@ -92,7 +92,8 @@ class BatchScalingPlot:
     throughput: tuple[Line, ...]
     speedup: tuple[Line, ...]
     ideal: tuple[float, ...]  # of each line, samples/s for each device
-    serial_fraction: tuple[float, ...]  # of each line at its largest world size: Amdahl's f
+    # of each line at its largest world size: Amdahl's f; None where no share of a step gives the speed-up
+    serial_fraction: tuple[float | None, ...]
     num_left_out: int
     rounds: tuple[int, int]
 
@@ -121,7 +122,7 @@ def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
         throughput=throughput,
         speedup=speedup,
         ideal=tuple(line.points[0].throughput_samples_per_s.value for line in shown),
-        serial_fraction=tuple(fraction.value for fraction in last if fraction is not None),
+        serial_fraction=tuple(each.value if each is not None and each.value <= 1 else None for each in last),
         num_left_out=len(every) - len(shown),
         rounds=fewest_and_most(throughput),
     )
@@ -136,6 +137,8 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
         color = COLORS[index % len(COLORS)]
         left.plot(sizes, sizes * per_device, color=color, linestyle=(0, (1, 2)), linewidth=1.1)
     for index, fraction in enumerate(plot.serial_fraction):
+        if fraction is None:
+            continue
         curve = [amdahl_speedup(fraction, size) for size in dense]
         right.plot(dense, curve, color=COLORS[index % len(COLORS)], linewidth=3.5, alpha=0.25)
     right.plot(dense, dense, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
@@ -153,6 +156,7 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
     note = f" · {plot.num_left_out} batches more in the tables" if plot.num_left_out else ""
     kind = "global batch" if plot.strong else "batch per device"
     words = f"Each {kind}: mean and 95% interval, {n_words(plot.rounds)}{note}"
-    write_title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size")
+    slower = " (none below 1)" if None in plot.serial_fraction else ""
+    write_title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size{slower}")
     legend_below(figure, left)
     return figure

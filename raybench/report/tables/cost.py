@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
+from raybench.analysis.curves import Curve
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import NONE, Column, Table, devices, known, make_table
+from raybench.report.tables.base import NONE, Column, Table, known, make_table
+from raybench.report.trained_words import trained_words
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import figures, interval, lasting, times
+from raybench.report.wording import figures, plain_interval, plain_lasting, plain_times
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,11 @@ class _Row:
 
     point: CostPoint
     cost: Cost
+
+    @property
+    def cost_ratio(self) -> Estimate | None:
+        """Device time over one device's: of epochs trained, or of steps."""
+        return self.point.trained_ratio if self.cost.is_trained else self.point.cost_ratio
 
     @property
     def saved_s(self) -> Estimate | None:
@@ -36,9 +43,10 @@ def cost_table(results: StudyResults) -> Table:
     asked = results.study.cost
     prices = prices_words(asked.price_per_device_hour, asked.price_per_node_hour)
     caption = (
-        f"{when_to_use(results)} {prices}Steps alone, without start-up and evaluation"
-        f"{_restart_words(results)}; a run is {run.name} (cost.runs = {runs}). The default and the fastest "
-        "setting; mean with 95% interval, the ratio and the savings by blocks of the same rounds."
+        f"{when_to_use(results)} {prices}{_trained_words(results)} without start-up and evaluation"
+        f"{_restart_words(results)}; {_missing_words(results)}a run is {run.name} (cost.runs = {runs}). "
+        "The default and the best setting; mean with 95% interval, the ratio and the savings by blocks of "
+        "the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
 
@@ -67,24 +75,25 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
     runs, priced = results.study.cost.runs, any(point.costs[0].money for point in results.costs)
     metered = any(cost.energy_joules for point in results.costs for cost in point.costs)
     money: list[Column[_Row]] = [
-        Column("cost", lambda row: known(row.cost.money, interval), right=True),
+        Column("cost", lambda row: known(row.cost.money, plain_interval), right=True),
     ]
     energy: list[Column[_Row]] = [
         Column("energy, kJ", lambda row: _kilojoules(row.cost.energy_joules), right=True),
     ]
     saved_money: list[Column[_Row]] = [
-        Column(f"{runs} runs save, money", lambda row: known(row.saved_money, interval), right=True),
+        Column(f"{runs} runs save, money", lambda row: known(row.saved_money, plain_interval), right=True),
     ]
     return [
         Column("for", lambda row: row.cost.work.name),
-        Column("devices", lambda row: devices(row.point.record), right=True),
+        Column("devices", lambda row: str(row.point.world_size), right=True),
         Column("setting", lambda row: row.point.label),
-        Column("time", lambda row: lasting(row.cost.time_s), right=True),
-        Column("device-time", lambda row: lasting(row.cost.device_s), right=True),
+        *([Column[_Row]("by", _by)] if any(row.cost.is_trained for row in _rows(results)) else ()),
+        Column("time", lambda row: plain_lasting(row.cost.time_s), right=True),
+        Column("device-time", lambda row: plain_lasting(row.cost.device_s), right=True),
         *(money if priced else ()),
         *(energy if metered else ()),
-        Column("device-time / one's", lambda row: known(row.point.cost_ratio, times), right=True),
-        Column(f"{runs} runs save", lambda row: known(row.saved_s, lasting), right=True),
+        Column("device-time / one's", lambda row: known(row.cost_ratio, plain_times), right=True),
+        Column(f"{runs} runs save", lambda row: known(row.saved_s, plain_lasting), right=True),
         *(saved_money if priced else ()),
     ]
 
@@ -103,9 +112,41 @@ def _rows(results: StudyResults) -> list[_Row]:
 
 
 def _shown_trials(results: StudyResults) -> set[str]:
-    """The trials of the default's curve and of the fastest one: of all, the table would be long."""
+    """The trials of the default's curve and of the best one: of all, the table would be long."""
+    return {point.trial_id for curve in _shown_curves(results) for point in curve.points}
+
+
+def _shown_curves(results: StudyResults) -> list[Curve]:
+    """The default's, and that of the best suggestion; without one on a curve, of the fastest setting."""
+    if not results.curves:
+        return []
+    best = results.speaker(results.best.record).trial_id if results.best else None
+    of_best = (curve for curve in results.curves if any(point.trial_id == best for point in curve.points))
     fastest = max(results.curves, key=lambda curve: curve.points[-1].throughput_samples_per_s.value)
-    return {point.trial_id for curve in (results.curves[0], fastest) for point in curve.points}
+    return [results.curves[0], next(of_best, fastest)]
+
+
+def _missing_words(results: StudyResults) -> str:
+    """Which of them has nothing to be compared with."""
+    alone = {point.label for point in results.costs if not point.cost_ratio and point.world_size > 1}
+    names = [each.label for each in _shown_curves(results) if each.label in alone]
+    return f"one device of {' and of '.join(dict.fromkeys(names))} was not measured; " if names else ""
+
+
+def _trained_words(results: StudyResults) -> str:
+    """Which figure speaks where epochs were trained, and by how much steps differ."""
+    if not any(row.cost.is_trained for row in _rows(results)):
+        return "Steps alone,"
+    differ = [trained_words(results, each) for each in results.trained_times if each.differs]
+    apart = f" Trained and by steps is not the same: {'; '.join(differ)}." if differ else ""
+    return (
+        "What was trained is told as trained: n counts seeds, fewer than three have no interval."
+        f"{apart} Epochs trained, else steps alone,"
+    )
+
+
+def _by(row: _Row) -> str:
+    return "epochs trained" if row.cost.is_trained else "steps"
 
 
 def _kilojoules(joules: float | None) -> str:

@@ -61,15 +61,16 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     def step_time(row: Expected) -> str:
         return known(row.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)), "refused")
 
-    def number(seconds: float | None) -> str:
-        return known(seconds, lambda value: figures(value / unit_s))
+    def law(row: Expected, seconds: float | None) -> str:
+        """What is refused is not answered by a simpler law either."""
+        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value / unit_s))
 
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
         Column(batch, lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
-        Column("naive", lambda row: number(row.naive_step_time_s), right=True),
-        Column("Amdahl", lambda row: number(row.amdahl_step_time_s), right=True),
+        Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
+        Column("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         *([Column("cost", cost, right=True)] if priced else []),
         *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
@@ -127,8 +128,8 @@ def tradeoff_table(
     others = _left_out([way for way in outlook.ways if way not in shown])
     others += " ~: predicted." if most_rows else ""
     caption = (
-        f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}; no other way is "
-        f"better in both, beyond the intervals; a time without one counts as exact.{others}"
+        f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}: no other way is "
+        f"as good in both and better in one beyond the intervals; a time without one counts as exact.{others}"
     )
     return make_table(title, caption, columns, shown)
 

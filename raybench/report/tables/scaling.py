@@ -10,7 +10,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.report.tables.base import Column, Table, devices, known, make_table
-from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.tables.trials import in_order, label_as_told
 from raybench.report.wording import (
     count,
     interval,
@@ -31,7 +31,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
 
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
-        Column("setting", lambda record: label_and_mark(results, record)),
+        Column("setting", lambda record: label_as_told(results, record)),
         Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
         Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),

@@ -75,3 +75,13 @@ def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
 def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
     """The record's setting; a star where there were more workers than cores."""
     return results.label(record) + (" *" if record.config.oversubscribed else "")
+
+
+def label_as_told(results: StudyResults, record: TrialRecord) -> str:
+    """The same with where its figures are from, where they are not of its own trial: of one device."""
+    words, told = label_and_mark(results, record), results.told[record.trial_id]
+    if told is results.scalings[record.trial_id]:
+        return words
+    curves = (each for each in results.curves if any(one.trial_id == record.trial_id for one in each.points))
+    largest = next((each.points[-1].world_size for each in curves), 1)
+    return f"{words} (in the rounds of {largest})"

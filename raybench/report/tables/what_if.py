@@ -61,15 +61,15 @@ def choice_words(chosen: BucketChoice) -> str:
     head = f"what if, on {devices_words(chosen.found.record.config.world_size)}"
     if not chosen.is_own:
         return f"{head}: {best.words} would be {percent(best.gain)} faster than the default."
-    if first.setting != chosen.found.record.config.setting:
-        return (
-            f"{head}: {first.words} would be {percent(first.gain)} faster than the default, not for certain."
-        )
-    asked = [each.setting.bucket_cap_mb for each in chosen.found.points if each is not first]
+    own = chosen.found.record.config.setting
+    asked = [each.setting.bucket_cap_mb for each in chosen.found.points if each.setting != own]
     if not asked:
         return f"{head}: no buckets but the default's are asked for."
     caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)
     none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
+    if first.setting != own:  # a further trial may have them the other way round
+        nearest = f"{first.words}: {percent(first.gain, sign=True)}"
+        return f"{head}: {none} predicted to be surely faster than the default ({nearest})."
     return f"{head}: {none} predicted to be faster than the default."
 
 

@@ -30,7 +30,7 @@ def found(gain: float, *, confirm: bool = True, spec: Any = SPEC) -> Recommendat
 
 
 def test_the_winner_where_it_is_confirmed_and_else_the_default() -> None:
-    confirmed, unproven, lucky = found(0.25), found(0.25, confirm=False), found(0.0)
+    confirmed, unproven, lucky = found(0.25), found(0.4, confirm=False), found(0.0)
     assert confirmed is not None
     assert unproven is not None
     assert lucky is not None
@@ -38,9 +38,21 @@ def test_the_winner_where_it_is_confirmed_and_else_the_default() -> None:
     assert confirmed.gain is not None
     assert confirmed.gain.gain.value == pytest.approx(0.25)
     assert (unproven.basis, unproven.config.setting) == (Basis.UNCONFIRMED, WINNER)
+    assert unproven.gain is not None
+    assert unproven.gain.gain.low > 0
     assert lucky.basis is Basis.NO_GAIN
     assert lucky.is_default
     assert lucky.config.setting.bucket_cap_mb == "default"
+
+
+def test_a_best_that_nothing_confirmed_and_that_may_be_no_better_is_not_recommended() -> None:
+    """As a search of a newcomer's: 1.01x [0.27, 3.74] by two trials apart, and its code was handed out."""
+    unsure = found(0.0, confirm=False)
+    assert unsure is not None
+    assert (unsure.basis, unsure.is_default) == (Basis.NOT_SURE, True)
+    assert unsure.config.setting.bucket_cap_mb == "default"
+    assert unsure.gain is not None
+    assert unsure.gain.gain.low <= 0 <= unsure.gain.gain.high
 
 
 def test_without_a_choice_what_was_measured() -> None:

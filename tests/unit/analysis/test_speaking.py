@@ -1,5 +1,6 @@
 """One figure for one thing: what was measured more than once, and what is said where it was not alike."""
 
+import re
 from typing import Any
 
 import pytest
@@ -145,6 +146,18 @@ def test_what_nothing_bears_out_is_a_warning_in_the_first_lines():
     words = next(each.words for each in answer_box(results) if each.question == "Not sure")
     assert "fp32 on 2 devices had" in words
     assert "as told here" in words
+    told, other = words.split(", as told here, and ")  # each with what it would say of the scaling
+    assert re.search(r"samples/s \(\d\.\d+x \[.*\]\) on the curve", told)
+    if "in the search" in other:
+        assert re.search(r"\(\d\.\d+x \[.*\]\) in the search", other)
+
+
+def test_a_row_of_one_device_says_in_whose_rounds_its_figure_was_measured():
+    results = analysed(*searched(), *curves(slow_one=1.3), confirmed())
+    alone = [row for row in scaling_table(results).rows if row[0] == "1"]
+    assert alone
+    assert all(row[1].endswith(" (in the rounds of 2)") for row in alone)
+    assert not any("in the rounds of" in row[1] for row in scaling_table(results).rows if row[0] == "2")
 
 
 def test_measurements_that_agree_are_not_spoken_of():
@@ -177,7 +190,7 @@ def test_throughput_and_speed_up_of_a_curve_tell_the_same():
         one, two = (point.estimate.value for point in line.points)
         assert two / one / 2 == pytest.approx(efficiencies.points[-1].estimate.value), line.label
     assert plot.ideal[0][1] == plot.throughput[0].points[0].estimate.value
-    rows = [row for row in scaling_table(results).rows if row[1] == "fp32"]
+    rows = [row for row in scaling_table(results).rows if row[1].startswith("fp32")]
     rates = [float(row[3].split()[0].replace(",", "")) for row in rows]
     assert rates[1] / rates[0] == pytest.approx(float(rows[1][4].split("x")[0]), rel=0.01)
     drawn = terminal_table(results, 100)

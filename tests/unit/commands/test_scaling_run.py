@@ -99,7 +99,10 @@ def test_a_dry_run_names_learning_rate_and_global_batch_of_what_would_run() -> N
     assert "1 device, batch 32, global batch 32, learning rate 0.002" in trained
     assert "2 devices, batch 32, global batch 64, learning rate 0.004" in trained
     factory = dry(workload={"factory": "my_model:build"})
-    assert "learning rate 0.01, unless the factory has an optimizer of its own" in factory
+    assert "optimizer: the factory's own, else sgd, learning rate 0.01" in factory
+    real = {"factory": "my_model:build", "input": "real"}
+    own = dry(workload=real, optimizer=sgd, training={"epochs": 1})
+    assert "global batch 32, learning rate that of the factory's optimizer, without one 0.002" in own
 
 
 @pytest.mark.parametrize("begun_as", ["grid", "optuna"])

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from raybench import study as command_line
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.whatif.changes import Change
 from raybench.analysis.whatif.predictions import what_if
 from raybench.analysis.whatif.study import BucketChoice
@@ -144,6 +145,17 @@ def test_what_was_not_asked_is_not_denied() -> None:
     slower = replace(slower, step_time_s=own.step_time_s.scaled(2))
     words = choice_words(BucketChoice(replace(found, points=(own, slower))))
     assert words == "what if, on 2 devices: 1 MiB is not predicted to be faster than the default."
+    unsure = replace(
+        slower,
+        step_time_s=own.step_time_s.scaled(0.99),
+        gain=Estimate(0.01, -0.14, 0.19, 10),
+        words="1 MiB buckets",
+    )
+    words = choice_words(BucketChoice(replace(found, points=(own, unsure))))
+    assert words == (
+        "what if, on 2 devices: 1 MiB is not predicted to be surely faster than the default "
+        "(1 MiB buckets: +1% [-14, 19])."
+    )
 
 
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:

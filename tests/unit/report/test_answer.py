@@ -13,6 +13,7 @@ from raybench.analysis.curves import BatchCurve, BatchPoint
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_box, answer_of
+from raybench.report.code.section import use_it
 from raybench.report.when_to_use import when_to_use
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
@@ -49,7 +50,20 @@ def test_a_whole_search() -> None:
 def test_no_confirmation_yet() -> None:
     answer = answer_of(analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER, confirm=False)))
     assert "best of 12: " in answer
-    assert "not yet confirmed against the default" in answer
+    assert "] samples/s over the default by two trials apart, not yet confirmed" in answer
+    assert "nothing measured is surely faster" not in answer
+
+
+def test_a_best_that_may_be_no_gain_is_not_called_one() -> None:
+    runner = FakeRunner(FakeHardware(speed={}).costs, Noise(block=0.05), seed=3)
+    same = Setting(batch_size=512, bucket_cap_mb=25)
+    results = analyse(DEFAULT, searched(DEFAULT, (1, 2), same, runner, confirm=False))
+    words = next(each.words for each in answer_box(results) if each.question == "Measured gain")
+    assert words.startswith("nothing measured is surely faster than the default; best of 12: ")
+    assert re.search(r"[-+]\d+% \[-\d+, \d+\] samples/s over the default by two trials apart", words)
+    section = use_it(results, {})
+    assert section is not None
+    assert section.sentences[0].startswith("This is the default's code: nothing measured is surely faster.")
 
 
 def test_no_significant_gain() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.when_to_use import when_to_use
+from raybench.testing import StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, planted
 
 
@@ -20,3 +21,12 @@ def test_where_several_devices_are_slower_one_is_to_be_used() -> None:
 def test_several_devices_cost_device_time_where_they_are_faster() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
     assert "1.60x [1.60, 1.60] as fast, at +25% [25, 25] device time" in when_to_use(found)
+
+
+def test_it_speaks_of_the_setting_that_is_recommended() -> None:
+    """As fp32 was advised where bf16 had been confirmed at more than twice its samples/s."""
+    slow, fast = StepCosts(plain_s=0.010, exposed_s=0.002), StepCosts(plain_s=0.004, exposed_s=0.002)
+    found = planted({("fp32",): slow, ("bf16",): fast}, "precision")
+    assert found.recommendation is not None
+    assert not found.recommendation.is_default
+    assert when_to_use(found).startswith("Use 2 devices (bf16) where time counts: 1.33x")

@@ -10,10 +10,15 @@ from raybench.analysis.cost import works
 from raybench.analysis.estimates.statistics import Estimate, of_log
 from raybench.analysis.objectives import on_front
 from raybench.analysis.prediction.forecast import forecast, shapes_of
+from raybench.analysis.prediction.of_study import group_of_study
 from raybench.analysis.prediction.tradeoff import Outlook, outlook, probability_of_at_most
 from raybench.analysis.prices import Prices
 from raybench.analysis.published import load_figures
+from raybench.report.outlook_words import outlook_sentences
+from raybench.report.tables.base import NONE
+from raybench.report.tables.prediction import prediction_table
 from tests.unit.analysis.prediction.tables import HEADER, groups
+from tests.unit.studies import exactly, planted
 
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
@@ -45,7 +50,12 @@ def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> N
     unsure = measured_outlook(tmp_path, Prices(1.0), relative=0.05)
     assert [way.on_front for way in unsure.ways] == [True, True, True, False]
     overlapping = measured_outlook(tmp_path, Prices(1.0), relative=0.25)
-    assert all(way.on_front for way in overlapping.ways)
+    assert [way.on_front for way in overlapping.ways] == [
+        True,
+        True,
+        True,
+        False,
+    ]  # slower, and surely dearer
 
 
 def test_a_front_of_estimates() -> None:
@@ -55,7 +65,11 @@ def test_a_front_of_estimates() -> None:
     ]
     assert on_front(sure) == [True, False]
     touching = [sure[0], (Estimate(2, 1.0, 3.0, 9), Estimate(5, 4.9, 5.1, 9))]
-    assert on_front(touching) == [True, True]
+    assert on_front(touching) == [True, False]  # no faster by its value, and surely dearer
+    alike = [sure[0], (Estimate(1.1, 0.9, 1.3, 9), Estimate(4.1, 3.9, 4.3, 9))]
+    assert on_front(alike) == [True, True]  # noise can turn both around
+    either = [sure[0], (Estimate(0.9, 0.7, 1.2, 9), Estimate(5, 4.9, 5.1, 9))]
+    assert on_front(either) == [True, True]
 
 
 def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
@@ -147,3 +161,39 @@ def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10), Prices(1.5))
     assert all(each.refused for each in found.forecast.predicted)
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
+
+
+def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
+    """As f = 95% [0, 100] in predict beside 48% [10, 98] in the report of the same directory."""
+    results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    group = group_of_study(results)
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4,), 4)), works(), Prices())
+    by_batch = {each.batch_size: each for each in found.serial_fractions}
+    assert sorted(by_batch) == [8, 128]
+    assert results.waterfall is not None
+    of_report, of_predict = results.waterfall.serial_fraction, by_batch[128].fraction
+    assert of_report is not None
+    assert (of_predict.value, of_predict.low, of_predict.high) == pytest.approx(
+        (of_report.value, of_report.low, of_report.high)
+    )
+    assert of_predict.value == pytest.approx(0.25)
+    (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
+    assert "none: slower than one at batch 8 by the speed-up on 2 devices" in line
+    assert "at batch 128 by the speed-up on 2 devices, more than 1 device returns less than 50%" in line
+
+
+def test_what_is_refused_has_no_figures_and_one_line_answers_over_all_batches() -> None:
+    """As three lines "refused" with full columns, an interval of ±1921%, and an answer for each batch."""
+    group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4, 8), 4)), works(), Prices(1.2))
+    for row in prediction_table(found).rows:
+        assert row[2:5] == ("refused", NONE, NONE)
+    lines = outlook_sentences(found, costs=True)
+    (answer,) = [line for line in lines if line.startswith("of all batches, for a run")]
+    assert "fastest is 2 devices at batch 128 (measured)" in answer
+    assert "cheapest is 1 device at batch" in answer
+    (helps,) = [line for line in lines if line.startswith("helps most")]
+    assert "can then be predicted, to about ±" in helps
+    assert "shrinks" not in helps

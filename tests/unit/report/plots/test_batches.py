@@ -7,8 +7,9 @@ import pytest
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
-from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batches
+from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.wording import rounded_batch
+from tests.unit.studies import exactly, planted
 
 
 def test_batch_values(results: StudyResults) -> None:
@@ -30,7 +31,23 @@ def test_every_batch_has_a_line_from_one_device_and_its_own_ideal(results: Study
         assert line.points[0].estimate.value == ideal
     for line, fraction in zip(plot.speedup, plot.serial_fraction, strict=True):
         assert line.points[0].estimate.value == 1
+        if line.points[1].estimate.value < 1:  # no share of a step gives it: the law has no curve there
+            assert fraction is None
+            continue
+        assert fraction is not None
         assert amdahl_speedup(fraction, 2) == pytest.approx(line.points[1].estimate.value)
+
+
+def test_amdahl_has_no_curve_through_a_speed_up_below_one() -> None:
+    found = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    plot = batch_scaling_plot(found)
+    assert plot is not None
+    small, large = plot.serial_fraction
+    assert small is None
+    assert large == pytest.approx(0.25)
+    _, right = draw_batch_scaling(plot).axes
+    broad = [line for line in right.lines if line.get_linewidth() == 3.5]
+    assert len(broad) == 1
 
 
 def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: StudyResults) -> None:

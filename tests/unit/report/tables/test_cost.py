@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybench.analysis import analyse
+from raybench.records.record import TrialRecord
+from raybench.report.answer import answer_box
 from raybench.report.tables.cost import cost_table
+from raybench.report.when_to_use import when_to_use
 from raybench.testing import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
 
@@ -41,3 +46,49 @@ def test_energy_is_shown_where_it_was_measured() -> None:
     again = analyse(found.study, metered)
     assert "energy, kJ" in [column.heading for column in cost_table(again).columns]
     assert "energy, kJ" not in [column.heading for column in cost_table(found).columns]
+
+
+def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_differ_are_named() -> None:
+    """As 3.84 s [2.83, 5.21] for the run of three epochs that had just been trained in 5.60 s."""
+    spec = study(
+        workload={"name": "vision", "input": "real"},
+        knobs={"batch_size": [32]},
+        training={"epochs": 3},
+        cost={"price_per_device_hour": 1.2},
+    )
+    learning = FakeLearning(num_train=5_000)
+    runs = trained(spec, (1, 2), learning)
+    slow = [_slower(each, 3.0 if each.config.world_size == 2 else 1.0) for each in runs]
+    results = analyse(spec, [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *slow])
+    run = [row for row in cost_table(results).rows if row[0] == "a run of 3 epochs"]
+    assert [(row[1], row[3]) for row in run] == [("1", "epochs trained"), ("2", "epochs trained")]
+    point = next(each for each in results.costs if each.world_size == 2)
+    (by_seed,) = [each for each in slow if each.config.world_size == 2]
+    assert by_seed.training is not None
+    taken_s = sum(epoch.train_s for epoch in by_seed.training.epochs)
+    assert point.costs[-1].time_s.value == pytest.approx(taken_s)
+    assert point.costs[-1].device_s.value == pytest.approx(2 * taken_s)
+    assert not point.costs[0].is_trained  # a million samples are of steps
+    (found,) = [each for each in results.trained_times if each.record.config.world_size == 2]
+    assert found.differs
+    words = " ".join(clause.words for clause in answer_box(results) if clause.question == "Not sure")
+    assert "as trained (1 seed), " in words
+    assert "what a run takes and costs is told as trained" in words
+    assert "cannot be told" in when_to_use(results)
+
+
+def _slower(record: TrialRecord, factor: float) -> TrialRecord:
+    """Its epochs took so many times as long."""
+    assert record.training is not None
+    epochs = tuple(
+        each.model_copy(update={"train_s": each.train_s * factor}) for each in record.training.epochs
+    )
+    return record.model_copy(update={"result": record.training.model_copy(update={"epochs": epochs})})
+
+
+def test_one_device_that_was_measured_beside_several_only_has_its_row() -> None:
+    """As a winner whose one device the time budget left out: its ratio had nothing beside it."""
+    spec = study(knobs={"batch_size": [32]})
+    table = cost_table(analyse(spec, grid(spec, (2,), FakeRunner(noise=QUIET))[0]))
+    place = [column.heading for column in table.columns].index("devices")
+    assert [row[place] for row in table.rows] == ["1", "2"]

@@ -1,0 +1,133 @@
+"""What epochs took that were trained, beside what the steps of the same setting say of them.
+
+Trained epochs speak for the time and the cost of epochs and runs: they hold all that a training has beside
+its steps, but for evaluation. Steps have more repetitions and an interval; where the two differ beyond it,
+that is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raybench.analysis.cost import Cost, CostPoint, Work, cost_of
+from raybench.analysis.estimates.bounded import POSITIVE
+from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.epochs import epochs_time
+from raybench.analysis.estimates.statistics import Estimate, inverse, unpaired_ratio
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.prices import Prices, prices_of
+from raybench.analysis.trained_group import TrainedGroup, over_seeds
+from raybench.analysis.training import Comparison, TrainingResults
+from raybench.records.record import TrialRecord
+
+
+@dataclass(frozen=True)
+class TrainedTime:
+    """Epochs of one setting on a number of devices: trained, and by its steps.
+
+    Fewer than three seeds have no interval; the trained times' n counts seeds.
+    """
+
+    record: TrialRecord  # that has the steps
+    epoch_s: Estimate  # training, without evaluation
+    by_steps_s: Estimate
+    speedup: Estimate | None  # of the epochs trained, over one device's
+    speedup_by_steps: Estimate | None
+    differs: bool  # one of the two, beyond the intervals and by ``search.minimum_gain``
+
+
+def trained_times(base: MeasuredStudy, training: TrainingResults | None) -> tuple[TrainedTime, ...]:
+    """Of each trained setting that has a trial of steps; none where an epoch's samples are not known."""
+    samples = base.epoch_samples
+    if training is None or not samples:
+        return ()
+    least, found = math.log1p(base.study.search.minimum_gain), []
+    for group in training.groups:
+        record = base.speaker_of(group.config)
+        if record is None or record.config.oversubscribed:
+            continue
+        steps, comparison = base.told[record.trial_id], training.comparison(group)
+        by_steps_s = epochs_time(record, samples, 1, steps.throughput_samples_per_s)
+        speedup = comparison.epoch_speedup if comparison else None
+        beside = _over_one(steps)
+        pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, beside)] if speedup and beside else [])]
+        ratios = [unpaired_ratio(one, other) for one, other in pairs]
+        differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
+        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, beside, differs))
+    return tuple(found)
+
+
+def _over_one(steps: Scaling) -> Estimate | None:
+    is_over_one = steps.baseline is not None and steps.baseline.world_size == 1
+    return steps.speedup if is_over_one else None
+
+
+def with_trained(
+    base: MeasuredStudy, points: Sequence[CostPoint], training: TrainingResults | None, pieces: Sequence[Work]
+) -> tuple[CostPoint, ...]:
+    """``points`` with the epochs and runs that were trained in the place of those by steps."""
+    return tuple(_point(base, each, training, pieces) for each in points) if training else tuple(points)
+
+
+def _point(
+    base: MeasuredStudy, point: CostPoint, training: TrainingResults, pieces: Sequence[Work]
+) -> CostPoint:
+    own = base.speaker(point.record)
+    if point.world_size != own.config.world_size:
+        return point
+    group = next((each for each in training.groups if base.speaker_of(each.config) is own), None)
+    if group is None:
+        return point
+    prices, nodes = prices_of(base.study), point.record.nodes or 1
+    every = tuple(
+        _cost(cost, work, group, point.world_size, nodes, prices)
+        for cost, work in zip(point.costs, pieces, strict=True)
+    )
+    comparison = training.comparison(group)
+    speedup = comparison.epoch_speedup if comparison else None
+    run = next(work for work in pieces if work.is_run)
+    saved_s = saved_money = None
+    if comparison is not None and run.epochs:
+        runs, paid = base.study.cost.runs, [prices.of_second(1, 1), prices.of_second(point.world_size, nodes)]
+        saved_s = _saved(comparison, run, 1.0, 1.0, runs)
+        if paid[0] is not None and paid[1] is not None:
+            saved_money = _saved(comparison, run, paid[0], paid[1], runs)
+    return replace(
+        point,
+        costs=every,
+        saved_s=saved_s if run.epochs else point.saved_s,
+        saved_money=saved_money if run.epochs else point.saved_money,
+        trained_ratio=inverse(speedup).scaled(point.world_size) if speedup else None,
+    )
+
+
+def _cost(cost: Cost, work: Work, group: TrainedGroup, devices: int, nodes: int, prices: Prices) -> Cost:
+    """Of a run as long as the training the sum of its epochs, else so many of its mean ones."""
+    if not work.epochs:
+        return cost
+    time_s = over_seeds([_time(group, place, work) for place in range(len(group.runs))], POSITIVE)
+    assert time_s is not None
+    told = cost_of(work, time_s, devices, nodes, prices, is_trained=True)
+    return replace(told, energy_joules=cost.energy_joules)
+
+
+def _time(group: TrainedGroup, place: int, work: Work) -> float:
+    run = group.runs[place]
+    if work.is_run and len(run.epochs) == work.epochs:
+        return sum(epoch.train_s for epoch in run.epochs)
+    return run.epoch_time_s * work.epochs
+
+
+def _saved(comparison: Comparison, run: Work, one_price: float, price: float, runs: float) -> Estimate | None:
+    """What ``runs`` cost one device more than several, paired by seed; prices of a second."""
+    group, one = comparison.group, comparison.base
+    ones = {each.seed: place for place, each in enumerate(one.runs)}
+    differences = [
+        _time(one, ones[each.seed], run) * one_price - _time(group, place, run) * price
+        for place, each in enumerate(group.runs)
+        if each.seed in ones
+    ]
+    found = over_seeds(differences)
+    return found.scaled(runs) if found else None
