@@ -119,7 +119,7 @@ def test_fewer_than_three_sizes_are_refused() -> None:
     assert answer.efficiency is None
     assert answer.refused == "measured at 2 world size(s) (1, 2): a prediction needs 3"
     assert answer.advice.startswith(
-        "measure 4 devices on one node at batch 32: the interval at 8 devices shrinks"
+        "measure 4 devices on one node at batch 32: 8 devices can then be predicted, to about ±"
     )
     assert answer.naive_step_time_s == pytest.approx(0.11)
 
