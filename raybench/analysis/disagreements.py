@@ -26,6 +26,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.placement import Placement
 
+LOADED = 0.10  # of the cores of a host, by other processes
 FAR_APART = 0.25  # relative: figures that a reader takes for two, however wide their intervals
 
 
@@ -70,8 +71,19 @@ class Disagreement:
 
     @property
     def is_settled(self) -> bool:
-        """Whether another measurement bears the one that speaks out."""
-        return self.agrees is not None
+        """Whether another measurement bears the one that speaks out: not where that is slow under load."""
+        return self.agrees is not None and not self.under_load
+
+    @property
+    def under_load(self) -> bool:
+        """Whether others took much of the cores while the one that speaks was measured, and it is the slower.
+
+        One that agrees with it may have been measured under the same load.
+        """
+        load = self.speaks.load
+        if load is None or not self.is_certain or self.ratio.value <= 1:
+            return False
+        return load[0] >= LOADED * load[1]
 
     @property
     def size(self) -> float:

@@ -139,14 +139,22 @@ def _cure_clauses(results: StudyResults) -> list[Clause]:
 
 
 def _to_change(results: StudyResults) -> list[str]:
-    """What the first findings propose, each proposal once; of a study that loses little, nothing."""
+    """What was measured and confirmed, then what the first findings propose, each proposal once.
+
+    A cause that may explain nothing proposes something only where nothing else does; of a study that loses
+    little, nothing.
+    """
     headline, scaling = results.headline, results.headline_scaling
-    causes = [each for each in results.diagnosis if each.explains is not None]
+    gained = _gained(results)
+    doubted = [f"first measure it again: {each.next_step}" for each in results.diagnosis if each.comes_first]
+    every = [each for each in results.diagnosis if each.explains is not None]
+    sure = [each for each in every if each.explains is not None and each.explains.low > 0]
+    causes = sure if sure or gained or doubted else every
     tests = [verification_of(each, results.verifications) for each in causes]
     left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     named = [one for one in left if one[0].change is not None] or left
-    steps = list(dict.fromkeys(_change_words(each, test) for each, test in named))
+    steps = list(dict.fromkeys([*doubted, *gained, *(_change_words(each, test) for each, test in named)]))
     if steps:
         return ["; ".join(_without_repeats(steps[:MOST_CHANGES]))]
     if headline is None or headline.config.world_size == 1:
@@ -159,6 +167,13 @@ def _to_change(results: StudyResults) -> list[str]:
     if scaling is None or scaling.efficiency is None:
         return ["not known: without an efficiency no loss can be told"]
     return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _gained(results: StudyResults) -> list[str]:
+    """Winners whose gain in samples/s a confirmation bears out, the largest first."""
+    better = [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
+    better.sort(key=lambda each: -each.gain.gain.value)
+    return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
 
 
 def _without_repeats(steps: Sequence[str]) -> list[str]:

@@ -92,6 +92,7 @@ def _first_lines(results: StudyResults) -> list[str]:
     for number, each in enumerate(causes[:MOST_CAUSES], 1):
         share = each.explains.scaled(1 / step_s.value).as_share if each.explains else None
         told = f" ({percent(share)} of the step)" if share else ""
+        told = f" (up to {share.value:.0%} of the step)" if share and each.is_at_most else told
         lines.append(
             f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."
         )
@@ -175,7 +176,7 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
         if not test.ruled_out:
             return f"What to change. {advice_of(own, verified)}."
     number = counted(each.num_tried, "measured configuration")
-    return f"Nothing measured helps: none of {number} is faster and more efficient beyond the intervals."
+    return f"None of {number} is both faster and more efficient than this beyond the intervals."
 
 
 def _ranking_lines(attribution: Attribution | None) -> list[str]:

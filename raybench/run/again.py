@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis.disagreements import Disagreement, disagreements
-from raybench.analysis.estimates.repeated import times_before
+from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import trial_words
 from raybench.analysis.measured import measured_study
 from raybench.plan.trials import Trial
@@ -14,7 +14,6 @@ from raybench.records.requests import StepsRequest
 from raybench.run.session import Session
 from raybench.spec.counted import counted
 
-MOST_AGAIN = 2  # times that one trial of the curve is measured again
 MOST_AT_ONCE = 4  # settings, those furthest apart
 
 

@@ -192,7 +192,7 @@ def _jitter(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 
 def _uneven_batches(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    fields = {"workload": {"name": "text", "input": "real"}}
+    fields = {"workload": {"name": "text", "input": "real", "padding": "longest"}}
     return replace(_jitter(site, seconds, random), fields=site.fields | fields)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Kind, Severity
@@ -18,6 +18,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
 from raybench.analysis.same_setting import between_starts
+from raybench.analysis.whatif.buckets import BucketCap
 from raybench.machine.environment import Environment
 from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
@@ -71,10 +72,12 @@ class Beside:
 
     alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
+    records: tuple[TrialRecord, ...] = ()  # all of them
 
     @staticmethod
     def of(records: Iterable[TrialRecord]) -> Beside:
         """Of complete trials of steps; of several alike the first counts."""
+        records = tuple(records)
         alone: dict[Hashable, dict[int, Timed]] = {}
         replays: dict[Hashable, dict[int, Replay]] = {}
         for record in records:
@@ -96,7 +99,7 @@ class Beside:
             if number and (values := series(record.steps, "replay")) is not None:
                 of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
                 of_bytes.setdefault(number, Replay(level(values), record, number))
-        return Beside(alone, {key: tuple(each.values()) for key, each in replays.items()})
+        return Beside(alone, {key: tuple(each.values()) for key, each in replays.items()}, records)
 
 
 def _but_for_batch(config: Configuration) -> Hashable:
@@ -179,6 +182,19 @@ class Case:
         """The transfers of the same bytes alone, its own among them, one for each number of buckets."""
         return self.beside.replays.get(_sent(self.config, self.steps), ())
 
+    def larger_batches(self) -> Iterator[TrialRecord]:
+        """Complete trials that differ from it in a larger batch alone."""
+        own = _but_for_batch(self.config), self.config.setting.gradient_accumulation
+        for each in self.beside.records:
+            if each.steps is None or each.config.batch_size <= self.config.batch_size:
+                continue
+            if (_but_for_batch(each.config), each.config.setting.gradient_accumulation) == own:
+                yield each
+
+    def bucket_caps(self) -> set[BucketCap]:
+        """The sizes of buckets that were measured, whatever else those settings have."""
+        return {each.config.setting.bucket_cap_mb for each in self.beside.records if each.steps is not None}
+
     @property
     def lost_s(self) -> Estimate | None:
         """What the step takes beyond the ideal one, in s: T (1 - efficiency)."""
@@ -190,6 +206,14 @@ class Case:
         )
         return Estimate(value, low, high, efficiency.n, efficiency.starts)
 
+    def within_loss(self, part_s: Estimate) -> Estimate:
+        """A part of the step, no larger than all that may be lost; within that it stays as measured."""
+        lost_s = self.lost_s
+        if lost_s is None or part_s.value <= lost_s.high:
+            return part_s
+        most_s = max(lost_s.high, 0.0)
+        return replace(part_s, value=max(lost_s.value, 0.0), low=min(part_s.low, lost_s.low), high=most_s)
+
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
         return phase_times(self.record, self.waterfall)
@@ -197,10 +221,13 @@ class Case:
     def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
         """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0.
 
-        Certainly as one of all the parts that are looked at: a sound step is to be called so.
+        Certainly as one of all the parts that are looked at: a sound step is to be called so. A part of a
+        tenth of the step is told where its own interval is above 0, as then it stands in the answer as well.
         """
         if part_s is None or part_s.value < least_share * self.step_s:
             return False
+        if part_s.value >= MUCH * self.step_s:
+            return part_s.low > 0
         return simultaneous_difference(part_s, NUM_PARTS).low > 0
 
     def share(self, part_s: Estimate) -> Estimate:
@@ -216,6 +243,7 @@ class Case:
 class OfTrial(Kind):
     """A kind of finding on one complete trial of steps."""
 
+    one_device_has_it: ClassVar[bool] = False  # it takes time of one device alone as well
     case: Case
 
     @classmethod
@@ -227,6 +255,13 @@ class OfTrial(Kind):
     def trial_id(self) -> str:
         """The trial."""
         return self.case.record.trial_id
+
+    def finding(self) -> Finding:
+        """All that it says; what more devices lose is no more than they lose in all."""
+        found = super().finding()
+        if found.explains is None or self.one_device_has_it:
+            return found
+        return replace(found, explains=self.case.within_loss(found.explains))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.spec.counted import counted
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
+DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
+OTHER_CAPS_MB = (1.0, DEFAULT_CAP_MB)  # sizes of buckets that most models have in different numbers of them
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 
 
@@ -145,10 +147,26 @@ class CommunicationBound(ExposedTransfers):
                 "neither latency nor bandwidth has certainly more than half of it: a larger batch helps "
                 "against both"
             )
+        sweep = f"`raybench communication --world-sizes {self.case.config.world_size}`"
+        missing = self._other_sizes()
+        if not missing:
+            return NextStep(
+                "what was measured does not tell latency and bandwidth apart: a larger batch or accumulation "
+                f"helps against both; {sweep} tells which it is"
+            )
+        named = " and ".join(f"{each:g}" for each in missing)
         return NextStep(
-            "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of 1 "
-            f"and 25 too, or run `raybench communication --world-sizes {self.case.config.world_size}`"
+            "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of "
+            f"{named} too, or run {sweep}"
         )
+
+    def _other_sizes(self) -> list[float]:
+        """Sizes of buckets, in MB, that would tell more and were not measured."""
+        measured = {DEFAULT_CAP_MB if each == "default" else each for each in self.case.bucket_caps()}
+        gradients_mib = (self.case.steps.gradient_bytes or sum(self.case.steps.bucket_bytes)) / 2**20
+        if gradients_mib <= 2 * min(OTHER_CAPS_MB):  # as good as one bucket under every size
+            return []
+        return [each for each in OTHER_CAPS_MB if each not in measured]
 
 
 def _in_one_bucket(case: Case) -> float:

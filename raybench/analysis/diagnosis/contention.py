@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
+from raybench.analysis.diagnosis.programs import programs_of, programs_words, stoppable
 from raybench.analysis.diagnosis.words import ms, pct
 from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
 from raybench.records.measurements import Round, StepsResult
@@ -23,7 +24,8 @@ class OtherProcesses(OfTrial):
     """Other processes took cores that the trial's workers needed: Ray's own are among them.
 
     It explains at most so large a share of the step as they took of the cores, and no more than computing
-    side by side costs, where that was measured: alone a rank leaves the other ranks' cores to them.
+    side by side costs, where that was measured: alone a rank leaves the other ranks' cores to them. Where
+    that may be all theirs its interval is theirs; where it was not measured only the bound is known.
     """
 
     name = FindingName.OTHER_PROCESSES
@@ -65,30 +67,47 @@ class OtherProcesses(OfTrial):
         lost_s = trimmed_mean(self.lost_in_rounds).scaled(self.case.step_s)
         contention = self.case.parts.contention
         if contention is None:
-            return Estimate(lost_s.value, 0.0, lost_s.high, lost_s.n)
-        most_s = max(contention.high, 0.0)
-        value, low, high = (min(max(end, 0.0), most_s) for end in (lost_s.value, lost_s.low, lost_s.high))
-        return Estimate(
-            min(value, max(contention.value, 0.0)), min(low, max(contention.low, 0.0)), high, lost_s.n
-        )
+            of_all = self.case.lost_s
+            most_s = lost_s.value if of_all is None else min(lost_s.value, max(of_all.value, 0.0))
+            return Estimate(most_s, 0.0, most_s, lost_s.n)
+        # what is not more than 0 is no contention: there is nothing of it that they explain
+        side_by_side = replace(contention, value=max(contention.value, 0.0), low=max(contention.low, 0.0))
+        if lost_s.high >= contention.value:
+            return replace(side_by_side, high=max(contention.high, 0.0))
+        low, high = min(lost_s.low, side_by_side.low), min(lost_s.high, contention.high)
+        return Estimate(lost_s.value, max(low, 0.0), high, lost_s.n)
+
+    @property
+    def is_at_most(self) -> bool:
+        """They need not have taken cores from the workers: some of it may have been while these waited."""
+        return True
 
     def evidence(self) -> Evidence:
         """Who took how many cores."""
-        rounds, programs = len(self.lost_in_rounds), self.case.steps.other_programs
-        named = ", ".join(f"{name} {used:.2f}" for name, used in programs.items())
+        rounds = len(self.lost_in_rounds)
+        named = programs_words(programs_of(self.case.steps))
         return Evidence(
             f"{self.others:.2f} of {self.cores:.0f} cores went to other processes during the rounds "
             f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
-            f"{self.cores - self.spare:.0f}: steps of all of them are up to {self.lost:.0%} longer than "
-            "on an idle host",
+            f"{self.cores - self.spare:.0f}: they explain at most {self.lost:.0%} of a step of all of them",
             {"other_cores": self.others, "host_cores": self.cores, "lost_ratio": self.lost, "rounds": rounds},
         )
 
     def next_step(self) -> NextStep:
-        """A core for them."""
-        return NextStep(
-            "leave a core of each host free: fewer workers or loader processes; see what runs there (top)"
-        )
+        """The program that takes the most, stopped; fewer workers only where those are not what is asked."""
+        strangers = stoppable(self.case.steps)
+        if strangers:
+            name, used = next(iter(strangers.items()))
+            return NextStep(
+                f"{name} took {used:.2f} of {self.cores:.0f} cores during the rounds: stop it, or measure "
+                "when it is done"
+            )
+        if self.case.steps.other_programs:
+            return NextStep(
+                "nothing else to stop: most of it is Ray's own and the kernel's; a core for them is one that "
+                "no worker has"
+            )
+        return NextStep("see what else runs there (top): stop it, or measure when it is done")
 
 
 def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:

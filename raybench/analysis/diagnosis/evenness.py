@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -19,6 +21,8 @@ from raybench.records.record import TrialRecord
 
 UNEVEN_LEAST = 0.02  # relative
 STRAGGLER_LEAST = 0.02  # relative
+TAKEN_LEAST = 0.1  # of a core, by other processes: from here on they may be what slows a rank
+MOST_LOOKED_AT = 20  # other trials, for whether a device is slow in them too
 
 
 @dataclass(frozen=True)
@@ -168,11 +172,42 @@ class Straggler(OfTrial):
         spread = self.spread
         return spread if spread is not None and spread.is_certain and spread.slow == self.rank else None
 
+    @cached_property
+    def _doubt(self) -> str:
+        """Why it may not be the device though it is slow alone too; empty where nothing else explains it."""
+        others = self._cores_of_others()
+        if others >= TAKEN_LEAST:
+            return f"other processes took {others:.2f} cores of its host meanwhile"
+        same = self._in_other_trials()
+        if same is False:
+            return "in the study's other trials that tell it is not the slowest"
+        return "" if same else "no other trial of the study tells it"
+
+    def _cores_of_others(self) -> float:
+        """What other processes took of the rank's host, in cores: the median over the rounds."""
+        place = _place(self.case.record, self.rank)
+        told = [each.other_cores[place] for each in self.case.steps.rounds if place < len(each.other_cores)]
+        known = [each for each in told if each is not None]
+        return float(np.median(known)) if known else 0.0
+
+    def _in_other_trials(self) -> bool | None:
+        """Whether half of the other trials at least have the same slow device; None: none tells."""
+        others = (each for each in self.case.beside.records if each.trial_id != self.case.record.trial_id)
+        spreads = (_spread(each.steps) for each in islice(others, MOST_LOOKED_AT) if each.steps is not None)
+        told = [each for each in spreads if each is not None]
+        if not told:
+            return None
+        same = sum(each.is_certain and each.slow == self.rank for each in told)
+        return 2 * same >= len(told)
+
     def evidence(self) -> Evidence:
         """Which rank on which node, how much, and whether alone too."""
         record, alone = self.case.record, self._slow_alone
         if alone is not None:
-            cause = f"; {_alone_words(record, alone)}: it is the device itself"
+            told = (
+                f"perhaps the device itself, but {self._doubt}" if self._doubt else "it is the device itself"
+            )
+            cause = f"; {_alone_words(record, alone)}: {told}"
         elif self.spread is not None:
             cause = "; alone it is not certainly slower: it is what runs beside it"
         else:
@@ -192,7 +227,9 @@ class Straggler(OfTrial):
     def next_step(self) -> NextStep:
         """Where to look, or the trial without it."""
         where = _where(self.case.record, self.rank)
-        if self._slow_alone is not None:
+        if self._slow_alone is not None and self._doubt:
+            step = f"measure again with nothing else at work; if {where} stays slow, compare its clock"
+        elif self._slow_alone is not None:
             step = f"compare the clock, temperature and power limit of {where} with the others'"
         elif self.spread is not None:
             step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
@@ -201,10 +238,13 @@ class Straggler(OfTrial):
         return NextStep(f"{step}, or leave it out with scaling.placement")
 
 
+def _place(record: TrialRecord, rank: int) -> int:
+    return record.ranks.index(rank) if rank in record.ranks else rank
+
+
 def _where(record: TrialRecord, rank: int) -> str:
     """The rank, and its node where the trial had several."""
-    names = record.hostnames
-    place = record.ranks.index(rank) if rank in record.ranks else rank
+    names, place = record.hostnames, _place(record, rank)
     if (record.nodes or 1) > 1 and place < len(names):
         return f"rank {rank} on node {names[place]}"
     return f"rank {rank}"

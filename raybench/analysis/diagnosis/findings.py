@@ -82,6 +82,8 @@ class Finding:
     next_step: str
     values: dict[str, float]  # the evidence's numbers by name, units in the names
     explains: Estimate | None = None  # of the step, in s
+    comes_first: bool = False  # before what explains time: of what, is in doubt
+    is_at_most: bool = False  # ``explains`` is a bound: so much at most, perhaps none
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
     command: str = ""  # that takes the next step, as it is typed
@@ -131,6 +133,16 @@ class Kind(ABC):
         return None
 
     @property
+    def is_at_most(self) -> bool:
+        """Whether ``explains`` is a bound and no estimate."""
+        return False
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether it stands before what explains time, as the step that is explained is in doubt."""
+        return False
+
+    @property
     def frames(self) -> tuple[str, ...]:
         """Of a crash: where in the code it arose."""
         return ()
@@ -154,6 +166,8 @@ class Kind(ABC):
             next_step=step.words,
             values=evidence.values,
             explains=self.explains,
+            comes_first=self.comes_first,
+            is_at_most=self.is_at_most,
             change=step.change,
             predicted=step.predicted,
             command=step.command,
@@ -165,7 +179,10 @@ _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What makes the numbers useless first, then what explains the most time, then the rest by gravity."""
+    """What makes the numbers useless first, then what explains the most time, then the rest by gravity.
+
+    What may explain nothing stands behind all that surely explains some, however much it may be.
+    """
     return tuple(sorted(findings, key=_rank))
 
 
@@ -173,6 +190,8 @@ def _rank(finding: Finding) -> tuple[int, float, int]:
     gravity = _GRAVITY[finding.severity]
     if finding.severity is Severity.PROBLEM:
         return 0, 0.0, gravity
+    if finding.comes_first:
+        return 1, 0.0, gravity
     if finding.explains is not None:
-        return 1, -finding.explains.value, gravity
-    return 2, 0.0, gravity
+        return 2 if finding.explains.low > 0 else 3, -finding.explains.value, gravity
+    return 4, 0.0, gravity

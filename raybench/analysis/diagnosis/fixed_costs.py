@@ -29,6 +29,7 @@ class LaunchBound(PartOfStep):
     """GPUs wait for the process that launches their work."""
 
     name = FindingName.LAUNCH_BOUND
+    one_device_has_it = True
     busy: float  # share of the time
 
     @classmethod
@@ -59,6 +60,7 @@ class BatchTooSmall(PartOfStep):
     """A tenth of the step stays whatever the batch."""
 
     name = FindingName.BATCH_TOO_SMALL
+    one_device_has_it = True
     by_strong_scaling: bool  # else by the line through the batches measured
 
     @classmethod

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.estimates.efficiency import GOOD
+from raybench.analysis.estimates.efficiency import GOOD, scaling
 from raybench.analysis.estimates.statistics import Estimate
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
@@ -44,7 +44,8 @@ def larger_batch(case: Case) -> LargerBatch | None:
     """The smallest doubling of the batch with which efficiency is good for certain, else possibly.
 
     Where it never is, the smallest that reaches nine tenths of what the largest could reach.
-    None where the trial has no baseline or no batch would do: what is lost grows with the batch.
+    None where the trial has no baseline or no batch would do: what is lost grows with the batch. None too
+    where a larger batch was measured and is not what is predicted of it.
     """
     now, computed = case.scaling.efficiency, case.alone_s
     if now is None or case.config.world_size == 1 or not computed:
@@ -59,7 +60,21 @@ def larger_batch(case: Case) -> LargerBatch | None:
     chosen = next(iter(good or nearly), None)
     if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
         return None
-    return chosen
+    return None if _is_contradicted(case, chosen, now) else chosen
+
+
+def _is_contradicted(case: Case, chosen: LargerBatch, now: Estimate) -> bool:
+    """Whether a larger batch that was measured brings nothing, or less than is predicted of a smaller one."""
+    for record in case.larger_batches():
+        measured = scaling(record).efficiency
+        if measured is None:
+            continue
+        least = now.value * (1 + LEAST_GAIN)
+        if record.config.setting.batch_size >= chosen.batch_size:
+            least = max(least, chosen.efficiency.low)
+        if measured.value < least:
+            return True
+    return False
 
 
 def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:

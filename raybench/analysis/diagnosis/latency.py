@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.diagnosis.case import Case
+from raybench.analysis.diagnosis.case import Case, Replay
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import changes_words
 from raybench.spec.counted import counted
 
 
@@ -49,11 +50,19 @@ def _from_bucket_sizes(case: Case, number: int) -> Latency | None:
     mine, theirs, more = own.beside(furthest), furthest.beside(own), number - furthest.num_buckets
     half = (mine.half_width**2 + theirs.half_width**2) ** 0.5 / abs(more)
     value = (mine.value - theirs.value) / more
-    each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))
-    if each_s.high <= 0:
+    if value + half <= 0:
         return None
-    known_from = f"by the trial with {counted(furthest.num_buckets, 'bucket')}"
+    # no transfer has less latency than none
+    each_s = Estimate(max(value, 0.0), max(value - half, 0.0), value + half, min(mine.n, theirs.n))
+    known_from = f"by the trial with {counted(furthest.num_buckets, 'bucket')}{_how_else(own, furthest)}"
     return Latency(_share(each_s, number, mine), each_s, known_from)
+
+
+def _how_else(own: Replay, other: Replay) -> str:
+    """In which setting the other trial's gradients travel in other buckets, where it is not their size."""
+    changes = other.record.config.differences(own.record.config)
+    named = {name: value for name, value in changes.items() if name in ("precision", "bucket_cap_mb")}
+    return f": {changes_words(named)}" if named else ""
 
 
 def _share(each_s: Estimate, number: int, whole: Estimate) -> Estimate:

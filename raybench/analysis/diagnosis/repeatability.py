@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
+from raybench.analysis.diagnosis.programs import programs_words, stoppable
 from raybench.analysis.diagnosis.whole import OfStudy, WholeStudy
 from raybench.analysis.diagnosis.words import factor, load_words, rate
 from raybench.analysis.disagreements import Disagreement, Reading
+from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import devices_words, label
 
 MUCH = 0.10  # relative: from here on a finding is a warning
@@ -38,6 +40,12 @@ class MeasurementsDisagree(OfStudy):
         is_much = abs(self.apart.ratio.value - 1) >= MUCH and not self.apart.is_settled
         return Severity.WARNING if is_much else Severity.NOTE
 
+    @property
+    def comes_first(self) -> bool:
+        """Where it is the headline that was measured under load: what explains its step explains the load."""
+        is_headline = self.apart.speaks.record is self.whole.results.headline
+        return is_headline and self.apart.under_load and self.severity is Severity.WARNING
+
     def evidence(self) -> Evidence:
         """All of them, and how far they are apart."""
         apart, config = self.apart, self.apart.config
@@ -51,14 +59,16 @@ class MeasurementsDisagree(OfStudy):
             else "; the intervals are too wide to tell whether by chance"
         )
         return Evidence(
-            f"{where}: {_told(apart.speaks)}, but {', '.join([*others, *more])}: "
-            f"{factor(apart.ratio)} that{how}",
+            f"{where}: {'measured under load, ' if apart.under_load else ''}{_told(apart.speaks)}, "
+            f"but {', '.join([*others, *more])}: {factor(apart.ratio)} that{how}",
             {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
         )
 
     def next_step(self) -> NextStep:
         """Which figure counts, and what would bear it out."""
         speaks, agrees = self.apart.speaks, self.apart.agrees
+        if self.apart.under_load:
+            return self._again()
         if agrees is not None:
             return NextStep(
                 f"nothing: the figure {speaks.where} is the one that this report has, and what was measured "
@@ -72,6 +82,21 @@ class MeasurementsDisagree(OfStudy):
         return NextStep(
             f"the figure {speaks.where} is the one that this report has, and nothing bears it out; --resume "
             "measures it again, best with nothing else at work"
+        )
+
+    def _again(self) -> NextStep:
+        """What was measured under load, once more without it."""
+        record = self.apart.speaks.record
+        programs = stoppable(record.steps) if record.steps else {}
+        what = f" ({programs_words(programs)} of the cores)" if programs else ""
+        if times_before(record) >= MOST_AGAIN:
+            return NextStep(
+                f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
+                f"runs{what} and begin a new study"
+            )
+        return NextStep(
+            f"do not use this figure: stop what else runs{what}, then --resume measures it again",
+            command=self.whole.around.goes_on,
         )
 
 

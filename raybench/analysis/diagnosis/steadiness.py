@@ -10,11 +10,14 @@ import numpy as np
 
 from raybench.analysis.diagnosis.case import Case, OfTrial
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
+from raybench.analysis.diagnosis.programs import programs_words, stoppable
 from raybench.analysis.estimates.rounds import step_series
 from raybench.analysis.estimates.statistics import TRIM
 from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
 from raybench.analysis.estimates.trends import mann_kendall, outlying, theil_sen
+from raybench.spec.counted import counted
 
+MOST_TIMES = 10.0  # what the rounds were given: to ask for more of it is no advice
 DRIFT_SIGNIFICANCE = 0.01
 DRIFT_LEAST = 0.02  # relative, from the first round to the last
 
@@ -26,6 +29,7 @@ class NoisyMeasurement(OfTrial):
     name = FindingName.NOISY_MEASUREMENT
     reached: float  # half-widths, relative
     asked: float
+    max_seconds: float  # that the rounds were given
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
@@ -35,7 +39,9 @@ class NoisyMeasurement(OfTrial):
         reached, request = reached_half_width(case.steps.rounds), case.record.request
         assert request.kind == "steps"  # it has a measurement of steps
         asked = asked_half_width(request.measure, request.config.device)
-        return cls(case, reached, asked) if reached is not None and reached > asked else None
+        if reached is None or reached <= asked:
+            return None
+        return cls(case, reached, asked, request.measure.max_seconds)
 
     @property
     def severity(self) -> Severity:
@@ -62,7 +68,14 @@ class NoisyMeasurement(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """The time that it needs."""
+        """The time that it needs; where that is absurd, what makes the noise."""
+        if self.needed_s > MOST_TIMES * self.max_seconds:
+            programs = stoppable(self.case.steps)
+            named = f": {programs_words(programs)}" if programs else " (top)"
+            return NextStep(
+                "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
+                f"it is done{named}"
+            )
         return NextStep(
             "it shrinks with the square root of time: --set "
             f"measure.max_seconds={_rounded_up(self.needed_s)}, or a quieter machine"
@@ -76,6 +89,7 @@ class OutlierRounds(OfTrial):
     name = FindingName.OUTLIER_ROUNDS
     outliers: tuple[int, ...]
     worst: float  # the furthest of them over the median
+    num_slow: int  # of them
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
@@ -88,31 +102,47 @@ class OutlierRounds(OfTrial):
             return None
         furthest = outliers[np.argmax(np.abs(np.log(values[outliers] / np.nanmedian(values))))]
         worst = float(values[furthest] / np.nanmedian(values))
-        return cls(case, tuple(int(each) for each in outliers), worst)
+        num_slow = int(np.sum(values[outliers] > np.nanmedian(values)))
+        return cls(case, tuple(int(each) for each in outliers), worst, num_slow)
 
     @property
-    def _too_many(self) -> bool:
-        return len(self.outliers) > 2 * TRIM * len(self.case.steps.rounds)
+    def _trimmed(self) -> int:
+        """Rounds that the trimmed mean leaves out at each end."""
+        return int(TRIM * len(self.case.steps.rounds))
+
+    @property
+    def _kept(self) -> int:
+        """Rounds apart that it keeps: more on one side than it leaves out there."""
+        sides = self.num_slow, len(self.outliers) - self.num_slow
+        return sum(max(each - self._trimmed, 0) for each in sides)
 
     @property
     def severity(self) -> Severity:
-        """A warning from there on where the trimmed mean keeps some."""
-        return Severity.WARNING if self._too_many else Severity.NOTE
+        """A warning where they are more than the trimmed mean leaves out in all."""
+        return Severity.WARNING if len(self.outliers) > 2 * self._trimmed else Severity.NOTE
 
     def evidence(self) -> Evidence:
         """Which, and how far."""
         number, num_rounds = len(self.outliers), len(self.case.steps.rounds)
         named = f"{', '.join(map(str, self.outliers[:8]))}{', ...' if number > 8 else ''}"
+        lie = "lies" if number == 1 else "lie"
+        rounds = "round" if number == 1 else "rounds"
         return Evidence(
-            f"{number} of {num_rounds} rounds lie apart from the rest (rounds {named}); the furthest took "
-            f"{self.worst:.2f} times the median",
+            f"{number} of {num_rounds} rounds {lie} apart from the rest ({rounds} {named}); the furthest "
+            f"took {self.worst:.2f} times the median",
             {"rounds": num_rounds, "outliers": number, "worst_ratio": self.worst},
         )
 
     def next_step(self) -> NextStep:
-        """Nothing, unless they are many."""
-        if self._too_many:
+        """Nothing, unless they are many, or more on one side than the trimmed mean leaves out there."""
+        if self.severity is Severity.WARNING:
             return NextStep("something else used the machine: stop it and measure again")
+        if self._kept:
+            return NextStep(
+                f"the trimmed mean leaves out {counted(self._trimmed, 'round')} at each end, so "
+                f"{self._kept} of them {'is' if self._kept == 1 else 'are'} in the figure and its interval: "
+                "measure again if that is too wide"
+            )
         return NextStep("the trimmed mean leaves them out: nothing to do")
 
 

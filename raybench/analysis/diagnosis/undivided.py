@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep
+from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep, Replay
 from raybench.analysis.diagnosis.evenness import UnevenDevices
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.words import factor, ms, pct
 from raybench.analysis.estimates.statistics import Estimate
+
+NEARLY_ALL = 0.98  # of the loss: with less, other parts of it are known
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,11 @@ class NotDivided(PartOfStep):
         return Evidence("; ".join(words), values)
 
     def next_step(self) -> NextStep:
-        """The other variants."""
-        return NextStep("measure it with all variants, as a curve is")
+        """The study in which it is taken apart."""
+        if self.case.record.request.role == "search":
+            words = "a study with this setting as its default takes the step apart"
+            return NextStep(f"{words} (knobs of one value each)")
+        return NextStep("more time for its rounds (--time-budget, measure.max_seconds) takes the step apart")
 
 
 @dataclass(frozen=True)
@@ -100,13 +105,15 @@ def is_negative(case: Case) -> bool:
 
 def _loss(case: Case, lost: Estimate) -> tuple[list[str], dict[str, float]]:
     """The loss in words and numbers, with the bounds of its communication where they are known."""
-    facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost"]
+    told = " and not taken apart" if case.lost_s and lost.value < NEARLY_ALL * case.lost_s.value else ""
+    facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost{told}"]
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
-    replay_s = replayed(case)
-    if replay_s is not None:
-        least, most = communication_bounds(case, lost, replay_s)
+    replay = replayed(case)
+    if replay is not None:
+        replay_s, least, most = replay.time_s, *communication_bounds(case, lost, replay.time_s)
+        whose = "its" if replay.record.trial_id == case.record.trial_id else "another trial's"
         facts.append(
-            f"another trial's transfers alone, {ms(replay_s)}, say that communication is "
+            f"{whose} transfers alone, {ms(replay_s)}, say that communication is "
             f"{least / case.step_s:.0%} (what compute is too short to hide) to {most / case.step_s:.0%} of "
             "it (all of them, if they and compute do not slow each other down)"
         )
@@ -114,10 +121,10 @@ def _loss(case: Case, lost: Estimate) -> tuple[list[str], dict[str, float]]:
     return facts, values
 
 
-def replayed(case: Case) -> Estimate | None:
-    """The same transfers alone, measured in another trial: they take as long whatever the batch."""
+def replayed(case: Case) -> Replay | None:
+    """The same transfers alone, its own or another trial's: they take as long whatever the batch."""
     number = len(case.steps.bucket_bytes)
-    return next((each.time_s for each in case.replays if each.num_buckets == number), None)
+    return next((each for each in case.replays if each.num_buckets == number), None)
 
 
 def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:

@@ -42,14 +42,14 @@ class TakingTurns(PartOfStep):
 
 
 class UnevenBatches(TakingTurns):
-    """Batches that are longer on one rank than on another: of texts and of one's own data."""
+    """Batches that are longer on one rank than on another: of texts that are padded to the longest."""
 
     name = FindingName.UNEVEN_BATCHES
 
     @classmethod
     def is_of(cls, case: Case) -> bool:
-        """Where batches may be of uneven length."""
-        return _may_vary(case)
+        """Where batches are of uneven length."""
+        return _varies(case)
 
     def evidence(self) -> Evidence:
         """How long they wait."""
@@ -66,26 +66,32 @@ class UnevenBatches(TakingTurns):
 
 
 class Jitter(TakingTurns):
-    """Batches of one shape that are made uneven by the machine."""
+    """Batches that are not known to be uneven, made so by the machine."""
 
     name = FindingName.JITTER
 
     @classmethod
     def is_of(cls, case: Case) -> bool:
-        """Where all batches have one shape."""
-        return not _may_vary(case)
+        """Where all batches have one shape, or nothing tells."""
+        return not _varies(case)
 
     def evidence(self) -> Evidence:
         """How long they wait."""
+        workload = self.case.config.workload
+        if isinstance(workload, FactorySpec) and workload.input == "real":
+            return self._evidence(
+                ": the hosts do other work that comes and goes, or batches differ in length, which is not "
+                "told of a workload of one's own"
+            )
         return self._evidence(
             ", though all batches have one shape: the hosts do other work that comes and goes"
         )
 
     def next_step(self) -> NextStep:
         """A core for that work."""
-        return NextStep("a core of each host for what runs beside the workers; see what that is (top)")
+        return NextStep("see what else runs on the hosts (top): stop it, or measure when it is done")
 
 
-def _may_vary(case: Case) -> bool:
+def _varies(case: Case) -> bool:
     workload = case.config.workload
-    return isinstance(workload, FactorySpec) or (isinstance(workload, TextSpec) and workload.input == "real")
+    return isinstance(workload, TextSpec) and workload.input == "real" and workload.padding == "longest"

@@ -18,6 +18,7 @@ from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall, w
 from raybench.analysis.same_setting import Related, question_key
 from raybench.records.record import TrialRecord
 
+MOST_AGAIN = 2  # times that one trial of the curve is measured again, as measurements disagree
 AT_ONCE = 5000  # trials: enough that numpy is quick, few enough that their rounds are small in memory
 
 

@@ -25,8 +25,8 @@ def diagnosis_of(results: StudyResults) -> str:
 
 
 def test_findings_have_evidence_and_next_step() -> None:
-    noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.005, "max_seconds": 3})
-    runner = FakeRunner(noise=Noise(block=0.1))
+    noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.01, "max_seconds": 3})
+    runner = FakeRunner(noise=Noise(block=0.03))
     results = analyse(noisy, grid(noisy, [1, 2], runner)[0])
     text = diagnosis_of(results)
     assert "## Noisy measurement (warning)" in text

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.diagnosis import configurations
-from raybench.analysis.estimates.efficiency import Scaling, Status
-from raybench.analysis.estimates.statistics import Estimate, inverse
+from raybench.analysis.estimates.efficiency import Status
 from tests.unit.studies import exactly, planted
 
 
@@ -55,20 +53,14 @@ def test_of_the_nearest_settings_the_one_that_gains_most_comes_first() -> None:
     assert [each.changes for each in worst.nearest] == [{"batch_size": 128}]
 
 
-def test_a_status_is_that_of_the_interval_beside_it() -> None:
-    """Alone it is slower than one device for sure, as one of forty it is not."""
-    steps, speedup = Estimate(0.01, 0.0099, 0.0101, 10), Estimate(0.93, 0.88, 0.99, 10)
-    alone = Scaling(
-        step_time_s=steps,
-        throughput_samples_per_s=inverse(steps),
-        throughput_tokens_per_s=None,
-        baseline=None,
-        speedup=speedup,
-        efficiency=speedup.scaled(0.5),
-        status=Status.NEGATIVE,
-    )
-    assert configurations._one_of(alone, 1).status is Status.NEGATIVE
-    among = configurations._one_of(alone, 40)
-    assert among.speedup is not None
-    assert among.speedup.high > 1
-    assert among.status is Status.POOR
+def test_a_setting_has_one_status_and_interval_wherever_it_stands() -> None:
+    """Slower than one device by its own interval, among forty: the summary's word is the diagnosis's."""
+    costs = {(batch,): exactly(0.47) for batch in range(1, 40)}
+    costs[8,] = exactly(0.9)
+    found = planted(costs, "batch_size")
+    assert len(found.configurations) == len(costs)
+    in_summary = {each.trial_id: each.status for each in found.summaries}
+    for each in found.configurations:
+        assert each.scaling == found.scaling(each.record)
+        assert str(each.status) == in_summary[each.record.trial_id]
+    assert [str(each.status) for each in found.configurations][-1] == "negative"

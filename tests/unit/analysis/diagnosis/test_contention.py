@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import waterfall
+from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from raybench.testing import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
 
 
@@ -60,3 +64,62 @@ def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
     assert finding.name is FindingName.CONTENTION
     assert "2 workers of 4 threads share 4 cores" in finding.evidence
     assert finding.change == {"num_threads": 2}
+
+
+def of(
+    record: TrialRecord, others: float, programs: dict[str, float] | None = None
+) -> dict[FindingName, Finding]:
+    """The findings on the record where others took so many of two cores."""
+    assert record.steps is not None
+    rounds = [each.model_copy(update={"other_cores": (others,) * 2}) for each in record.steps.rounds]
+    told = {
+        "rounds": tuple(rounds),
+        "hosts": (0, 0),
+        "host_cores": (2, 2),
+        "other_programs": programs or {},
+    }
+    every = findings(record.model_copy(update={"result": record.steps.model_copy(update=told)}))
+    return {each.name: each for each in every}
+
+
+def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_sure() -> None:
+    """They took half of the cores, 25 ms of a step of 50; no more than 10 ms are lost."""
+    costs = StepCosts(plain_s=0.040, exposed_s=0.010)
+    record = measured(costs, QUIET, variants=("plain", "synced"))
+    named = of(record, 1.0)
+    explains = named[FindingName.OTHER_PROCESSES].explains
+    assert explains is not None
+    assert (explains.value, explains.low) == (pytest.approx(0.010), 0.0)
+    assert explains.high == pytest.approx(0.010)
+    assert named[FindingName.OTHER_PROCESSES].is_at_most
+    assert list(named)[:2] == [FindingName.NOT_DIVIDED, FindingName.OTHER_PROCESSES]
+
+
+def test_contention_that_may_be_all_theirs_has_the_interval_of_the_waterfall() -> None:
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.010), Noise(block=0.03, step=0.01))
+    explains = of(record, 1.4)[FindingName.OTHER_PROCESSES].explains
+    found = waterfall(record)
+    assert found is not None
+    assert explains == found.parts.contention
+
+
+def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -> None:
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.020), QUIET)
+    programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
+    finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
+    assert finding.next_step == (
+        "python took 0.71 of 2 cores during the rounds: stop it, or measure when it is done"
+    )
+    assert "memfd" not in finding.evidence
+    own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
+    assert "nothing else to stop" in own.next_step
+
+
+def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
+    """14% of a step [3, 26]: not certain as one of five, and yet what the answer names."""
+    record = measured(StepCosts(plain_s=0.054, exposed_s=0.009), QUIET)
+    assert record.steps is not None
+    case = Case.of(record, record.steps)
+    step_s = case.step_s
+    assert case.is_worth_telling(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
+    assert not case.is_worth_telling(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))

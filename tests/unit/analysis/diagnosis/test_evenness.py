@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from raybench.analysis.diagnosis.case import Case
+from raybench.analysis.diagnosis.case import Beside, Case
 from raybench.analysis.diagnosis.evenness import Straggler
 from raybench.records.record import TrialRecord
-from raybench.testing import QUIET, StepCosts
+from raybench.spec import Setting
+from raybench.testing import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
 
 NUM_TRIALS = 300
@@ -43,3 +46,36 @@ def test_ranks_that_are_alike_have_no_straggler(ranks: int) -> None:
         assert noisy.steps is not None
         claims += Straggler.condition(Case.of(noisy, noisy.steps)) is not None
     assert claims <= 0.05 * NUM_TRIALS
+
+
+def straggling(others: list[float], *, taken: float | None = None) -> str:
+    """What is said of rank 1, slow alone too, where it takes so much longer (in s) in the other trials."""
+    steady, slow = Noise(block=0.004, step=0.0), StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
+    record = measured(slow, steady)
+    assert record.steps is not None
+    if taken is not None:
+        rounds = [each.model_copy(update={"other_cores": (taken,) * 2}) for each in record.steps.rounds]
+        told = {"rounds": tuple(rounds), "hosts": (0, 0), "host_cores": (2, 2)}
+        record = record.model_copy(update={"result": record.steps.model_copy(update=told)})
+    beside = [
+        measured(
+            StepCosts(plain_s=0.01, offset_s=(0.0, offset_s)),
+            steady,
+            seed=seed,
+            setting=Setting(batch_size=seed),
+        )
+        for seed, offset_s in enumerate(others, 1)
+    ]
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *beside]))
+    finding = case.finding(Straggler)
+    assert finding is not None
+    return finding.evidence
+
+
+def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran() -> None:
+    assert straggling([0.0006, 0.0006]).endswith(": it is the device itself")
+    assert straggling([0.0, 0.0]).endswith("in the study's other trials that tell it is not the slowest")
+    assert straggling([]).endswith("perhaps the device itself, but no other trial of the study tells it")
+    loaded = straggling([0.0006, 0.0006], taken=0.54)
+    assert loaded.endswith("other processes took 0.54 cores of its host meanwhile")

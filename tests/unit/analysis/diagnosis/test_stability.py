@@ -51,11 +51,52 @@ def test_drift_is_found_with_its_size() -> None:
 
 def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
     asked = MeasureSpec(half_width=0.01, max_seconds=4)
-    record = measured(COSTS, Noise(block=0.1, step=0.0), measure=asked)
+    record = measured(COSTS, Noise(block=0.02, step=0.0), measure=asked)
     finding = found(record)[FindingName.NOISY_MEASUREMENT]
     assert finding.values["half_width_ratio"] > 0.01
     assert finding.values["needed_s"] > 4
     assert "measure.max_seconds=" in finding.next_step
+
+
+def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:
+    """A half-width of a tenth where 0.5% was asked: 400 times the time."""
+    asked = MeasureSpec(half_width=0.005, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.15, step=0.0), measure=asked)
+    finding = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.NOISY_MEASUREMENT]
+    assert finding.values["needed_s"] > 40
+    assert "max_seconds" not in finding.next_step
+    assert finding.next_step.endswith("chrome 0.01")  # and not Ray, without which there is no study
+
+
+def with_slow_rounds(places: tuple[int, ...]) -> TrialRecord:
+    """Ten steady rounds, of which some took twice as long."""
+    record = measured(COSTS, STEADY, measure=MeasureSpec(steps=10, min_rounds=10))
+    assert record.steps is not None
+    rounds = []
+    for place, each in enumerate(record.steps.rounds):
+        slow = 2.0 if place in places else 1.0
+        blocks = (
+            block.model_copy(
+                update={
+                    "step_time_s": tuple(slow * one for one in block.step_time_s),
+                    "slowest_s": slow * block.slowest_s,
+                }
+            )
+            for block in each.blocks
+        )
+        rounds.append(each.model_copy(update={"blocks": tuple(blocks)}))
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
+
+
+@pytest.mark.parametrize(("places", "kept"), [((3,), 0), ((2, 3), 1)])
+def test_outliers_are_left_out_only_as_many_as_are_trimmed_on_their_side(
+    places: tuple[int, ...], kept: int
+) -> None:
+    """Of ten rounds one is trimmed at each end: a second slow one is in the figure."""
+    finding = found(with_slow_rounds(places))[FindingName.OUTLIER_ROUNDS]
+    assert finding.values["outliers"] == len(places)
+    assert ("nothing to do" in finding.next_step) is (kept == 0)
+    assert ("1 of them is in the figure" in finding.next_step) is (kept == 1)
 
 
 def test_uneven_devices_are_named() -> None:
@@ -70,8 +111,10 @@ def test_uneven_devices_are_named() -> None:
 def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
     costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
     named = found(measured(costs, STEADY))
-    assert "alone, rank 1 takes" in named[FindingName.STRAGGLER].evidence
-    assert "the device itself" in named[FindingName.STRAGGLER].evidence
+    straggler = named[FindingName.STRAGGLER]
+    assert "alone, rank 1 takes" in straggler.evidence
+    assert "perhaps the device itself, but no other trial of the study tells it" in straggler.evidence
+    assert "measure again" in straggler.next_step
     assert FindingName.UNEVEN_DEVICES not in named
 
 
