@@ -33,7 +33,8 @@ def not_diagnosed_words(number: int) -> str:
         return ""
     return (
         f"Of {number:,} trials these are the findings of all that no search suggested, and of the "
-        f"{AT_EITHER_END} most and the {AT_EITHER_END} least efficient suggestions; the others were not looked at."
+        f"{AT_EITHER_END} most and the {AT_EITHER_END} least efficient suggestions; the others were not "
+        "looked at."
     )
 
 

@@ -110,3 +110,18 @@ def test_a_measured_larger_batch_that_brings_nothing_contradicts_the_prediction(
     assert larger_batch(alone) is not None
     beside = replace(alone, beside=Beside.of([small, large]))
     assert larger_batch(beside) is None
+
+
+def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
+    """Batch 64 is more efficient and has fewer samples/s: a sample takes longer on one device too."""
+    spec = study(knobs={"batch_size": [16, 64]}, measure={"half_width": 0.02})
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        plain_s = 0.004 if setting.batch_size == 16 else 0.032
+        return StepCosts(plain_s=plain_s, exposed_s=0.002)
+
+    small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
+    assert small.steps is not None
+    case = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
+    assert larger_batch(case) is not None
+    assert larger_batch(replace(case, beside=Beside.of([small, large]))) is None
