@@ -146,7 +146,7 @@ def _to_change(results: StudyResults) -> list[str]:
     """
     headline, scaling = results.headline, results.headline_scaling
     gained = _gained(results)
-    doubted = [f"first measure it again: {each.next_step}" for each in results.diagnosis if each.comes_first]
+    doubted = [each.next_step for each in results.diagnosis if each.comes_first]
     every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
     causes = sure if sure or gained or doubted else every

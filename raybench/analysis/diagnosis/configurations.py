@@ -1,19 +1,19 @@
 """Each configuration's status, where its time goes, and the nearest measured setting that is better.
 
-Many trials are compared, each measured minutes from the others, and the best are named: the intervals of
-their ratios are simultaneous, so that what is better by chance alone is named in 5% of studies at most. What
-each is by itself, its status too, is what it is everywhere else.
+Many trials are compared, each measured minutes from the others, and the best are named: intervals here are
+simultaneous, so that what is best by chance alone is named in 5% of studies at most. A status is a word about
+one setting, and the same wherever it stands: by its own interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.rivals import Rivals
 from raybench.analysis.estimates.efficiency import Scaling, Status
-from raybench.analysis.estimates.simultaneous import simultaneous_ratio
+from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
@@ -52,7 +52,7 @@ class DiagnosedConfiguration:
 
     record: TrialRecord
     label: str
-    scaling: Scaling  # as everywhere else: a setting has one interval and one status
+    scaling: Scaling  # intervals simultaneous over the configurations; the status is that of its own
     waterfall: Waterfall | None
     changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
     num_tried: int  # measured configurations beside it
@@ -134,7 +134,7 @@ def diagnose_configurations(
         DiagnosedConfiguration(
             record=record,
             label=results.label(record),
-            scaling=results.scaling(record),
+            scaling=_one_of(results.scaling(record), len(distinct)),
             waterfall=results.waterfalls[record.trial_id],
             changes=better[record.trial_id],
             num_tried=len(distinct) - 1,
@@ -182,8 +182,18 @@ def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | 
         settings=changes | other.config.setting.differences(record.config.setting),
         label=results.label(other),
         trial_id=other.trial_id,
-        efficiency=theirs.efficiency,
-        speedup=theirs.speedup,
+        efficiency=simultaneous(theirs.efficiency, number),
+        speedup=simultaneous(theirs.speedup, number),
         efficiency_ratio=ratio,
         throughput_ratio=faster,
+    )
+
+
+def _one_of(scaling: Scaling, number: int) -> Scaling:
+    """The same with intervals that hold for ``number`` of them at once."""
+    return replace(
+        scaling,
+        throughput_samples_per_s=simultaneous(scaling.throughput_samples_per_s, number),
+        speedup=scaling.speedup and simultaneous(scaling.speedup, number),
+        efficiency=scaling.efficiency and simultaneous(scaling.efficiency, number),
     )

@@ -17,6 +17,7 @@ from raybench.records.measurements import Round, StepsResult
 from raybench.records.record import TrialRecord
 
 WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
+MOST_OF_IT = 0.3  # of what others took: less of it is not worth stopping
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,18 @@ class OtherProcesses(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """The program that takes the most, stopped; fewer workers only where those are not what is asked."""
-        strangers = stoppable(self.case.steps)
-        if strangers:
-            name, used = next(iter(strangers.items()))
+        """The program that takes the most, stopped: fewer workers would be another question."""
+        steps = self.case.steps
+        name, used = next(iter(stoppable(steps).items()), ("", 0.0))
+        if used >= MOST_OF_IT * self.others:
             return NextStep(
                 f"{name} took {used:.2f} of {self.cores:.0f} cores during the rounds: stop it, or measure "
                 "when it is done"
             )
-        if self.case.steps.other_programs:
+        if sum(programs_of(steps).values()) - sum(stoppable(steps).values()) >= MOST_OF_IT * self.others:
             return NextStep(
-                "nothing else to stop: most of it is Ray's own and the kernel's; a core for them is one that "
-                "no worker has"
+                "nothing much to stop: Ray and the kernel take their share wherever it runs; a core for them "
+                "is one that no worker has"
             )
         return NextStep("see what else runs there (top): stop it, or measure when it is done")
 

@@ -82,12 +82,12 @@ class Finding:
     next_step: str
     values: dict[str, float]  # the evidence's numbers by name, units in the names
     explains: Estimate | None = None  # of the step, in s
-    comes_first: bool = False  # before what explains time: of what, is in doubt
-    is_at_most: bool = False  # ``explains`` is a bound: so much at most, perhaps none
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    comes_first: bool = False  # before what explains time, as the step that it explains is in doubt
+    is_at_most: bool = False  # ``explains`` is a bound: so much at most, perhaps none
 
 
 @dataclass(frozen=True)

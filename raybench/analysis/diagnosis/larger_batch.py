@@ -64,11 +64,17 @@ def larger_batch(case: Case) -> LargerBatch | None:
 
 
 def _is_contradicted(case: Case, chosen: LargerBatch, now: Estimate) -> bool:
-    """Whether a larger batch that was measured brings nothing, or less than is predicted of a smaller one."""
+    """Whether a larger batch that was measured brings nothing, or less than is predicted of a smaller one.
+
+    Nothing in efficiency, or in samples/s.
+    """
     for record in case.larger_batches():
-        measured = scaling(record).efficiency
+        found = scaling(record)
+        measured, rate = found.efficiency, found.throughput_samples_per_s
         if measured is None:
             continue
+        if rate.value <= case.scaling.throughput_samples_per_s.value:
+            return True
         least = now.value * (1 + LEAST_GAIN)
         if record.config.setting.batch_size >= chosen.batch_size:
             least = max(least, chosen.efficiency.low)

@@ -95,7 +95,8 @@ class MeasurementsDisagree(OfStudy):
                 f"runs{what} and begin a new study"
             )
         return NextStep(
-            f"do not use this figure: stop what else runs{what}, then --resume measures it again",
+            f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it "
+            "again",
             command=self.whole.around.goes_on,
         )
 

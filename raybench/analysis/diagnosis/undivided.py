@@ -34,8 +34,9 @@ class NotDivided(PartOfStep):
     def next_step(self) -> NextStep:
         """The study in which it is taken apart."""
         if self.case.record.request.role == "search":
-            words = "a study with this setting as its default takes the step apart"
-            return NextStep(f"{words} (knobs of one value each)")
+            return NextStep(
+                "a trial of the curve takes it apart: of the default and the winner --resume measures it"
+            )
         return NextStep("more time for its rounds (--time-budget, measure.max_seconds) takes the step apart")
 
 

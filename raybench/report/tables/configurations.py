@@ -33,10 +33,10 @@ def configurations_table(results: StudyResults) -> Table:
     if not configurations:
         return empty_table(TITLE)
     caption = (
-        f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with 95% "
-        f"interval. Exploratory: {UNPAIRED} "
+        f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
+        f"interval that holds for all {len(configurations)} at once. Exploratory: {UNPAIRED} "
         f"Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower "
-        "than one device, the whole interval. "
+        "than one device, its whole interval by itself. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
     )
     number, left_out = len(configurations), not_compared_words(len(configurations))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.collectives.messages import SweptPlace
-from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.diagnosis.case import Around, Beside, Case
+from raybench.analysis.diagnosis.communication import CommunicationBound
 from raybench.analysis.diagnosis.findings import Finding, FindingName
+from raybench.analysis.diagnosis.latency import latency_of
+from raybench.analysis.diagnosis.undivided import NotDivided
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
-from tests.unit.studies import measured, study
+from raybench.testing import QUIET, Noise, StepCosts
+from tests.unit.studies import SHORT, measured, study
 
 NAMES = (
     FindingName.COMMUNICATION_BOUND,
@@ -79,3 +84,52 @@ def test_a_fast_path_that_is_switched_off_is_named_where_it_would_be_taken(nodes
     finding = transfers(there, Around(environment=environment(NCCL_IB_DISABLE="1")), "cuda")
     assert (finding.name is FindingName.SLOW_PATH) is named
     assert (finding.change == {"NCCL_IB_DISABLE": "0"}) is named
+
+
+@pytest.mark.parametrize(("measured_mb", "asked"), [((), "1 and 25"), ((1,), "25"), ((1, 25), "")])
+def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...], asked: str) -> None:
+    """40 MiB of gradients, of which the other sizes were measured in a search: without transfers alone."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006, gradient_bytes=40 << 20)
+    record = measured(costs, QUIET, setting=Setting(bucket_cap_mb=5))
+    others = [
+        measured(costs, QUIET, setting=Setting(bucket_cap_mb=each), variants=SHORT, role="search")
+        for each in measured_mb
+    ]
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *others]))
+    finding = case.finding(CommunicationBound)
+    assert finding is not None
+    assert ("measure bucket_cap_mb" in finding.next_step) is bool(asked)
+    assert f"bucket_cap_mb of {asked} too" in finding.next_step or not asked
+    assert "raybench communication --world-sizes 2" in finding.next_step
+
+
+def test_a_latency_is_never_below_0() -> None:
+    """Two buckets take no longer than one, within the noise."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006, gradient_bytes=2 << 20)
+    one = measured(costs, Noise(block=0.05, step=0.0))
+    assert one.steps is not None
+    two = one.model_copy(
+        update={
+            "trial_id": "other",
+            "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
+        }
+    )
+    case = replace(Case.of(one, one.steps), beside=Beside.of([one, two]))
+    found = latency_of(case)
+    assert found is not None
+    assert found.each_s.low == 0.0
+    assert found.each_s.value >= 0.0
+
+
+def test_whose_transfers_bound_what_is_not_taken_apart() -> None:
+    record = measured(
+        StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006),
+        QUIET,
+        variants=("plain", "synced", "replay"),
+    )
+    assert record.steps is not None
+    finding = Case.of(record, record.steps).finding(NotDivided)
+    assert finding is not None
+    assert "its transfers alone" in finding.evidence
+    assert "as a curve is" not in finding.next_step

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from raybench.analysis.diagnosis import configurations
 from raybench.analysis.estimates.efficiency import Status
+from raybench.analysis.estimates.statistics import Estimate
 from tests.unit.studies import exactly, planted
 
 
@@ -53,14 +57,15 @@ def test_of_the_nearest_settings_the_one_that_gains_most_comes_first() -> None:
     assert [each.changes for each in worst.nearest] == [{"batch_size": 128}]
 
 
-def test_a_setting_has_one_status_and_interval_wherever_it_stands() -> None:
-    """Slower than one device by its own interval, among forty: the summary's word is the diagnosis's."""
-    costs = {(batch,): exactly(0.47) for batch in range(1, 40)}
-    costs[8,] = exactly(0.9)
-    found = planted(costs, "batch_size")
-    assert len(found.configurations) == len(costs)
+def test_a_setting_has_one_status_wherever_it_stands() -> None:
+    """Slower than one device for sure by itself; as one of forty its interval has 1 in it."""
+    found = planted({(8,): exactly(0.9), (16,): exactly(0.47)}, "batch_size")
+    record = found.configurations[-1].record
+    speedup = Estimate(0.93, 0.88, 0.99, 10)
+    own = replace(found.scaling(record), speedup=speedup, status=Status.NEGATIVE)
+    among = configurations._one_of(own, 40)
+    assert among.speedup is not None
+    assert among.speedup.high > 1
+    assert among.status is Status.NEGATIVE
     in_summary = {each.trial_id: each.status for each in found.summaries}
-    for each in found.configurations:
-        assert each.scaling == found.scaling(each.record)
-        assert str(each.status) == in_summary[each.record.trial_id]
-    assert [str(each.status) for each in found.configurations][-1] == "negative"
+    assert in_summary[record.trial_id] == str(found.configurations[-1].status) == "negative"

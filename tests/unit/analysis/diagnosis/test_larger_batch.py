@@ -11,8 +11,9 @@ from raybench.analysis.diagnosis.larger_batch import LargerBatch, larger_batch
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.waterfall import waterfall
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeRunner, Noise, truth
+from raybench.testing import FakeHardware, FakeRunner, Noise, StepCosts, truth
 from tests.unit.studies import config, grid, study
 
 HARDWARE = [
@@ -93,3 +94,34 @@ def test_an_efficiency_that_may_be_nothing_bounds_nothing(low: float) -> None:
     unsure = replace(found, efficiency=replace(found.efficiency, low=low))
     case = Case(first, first.steps, unsure, waterfall(first), Beside.of(records))
     assert larger_batch(case) is None
+
+
+def test_a_measured_larger_batch_that_brings_nothing_contradicts_the_prediction() -> None:
+    """What is predicted of batch 16 alone is not advised where batch 64 was measured, no more efficient."""
+    spec = study(knobs={"batch_size": [16, 64]}, measure={"half_width": 0.02})
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        plain_s = 0.0005 * setting.batch_size
+        return StepCosts(plain_s=plain_s, exposed_s=0.5 * plain_s)  # grows with the batch, as nobody predicts
+
+    small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
+    assert small.steps is not None
+    alone = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
+    assert larger_batch(alone) is not None
+    beside = replace(alone, beside=Beside.of([small, large]))
+    assert larger_batch(beside) is None
+
+
+def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
+    """Batch 64 is more efficient and has fewer samples/s: a sample takes longer on one device too."""
+    spec = study(knobs={"batch_size": [16, 64]}, measure={"half_width": 0.02})
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        plain_s = 0.004 if setting.batch_size == 16 else 0.032
+        return StepCosts(plain_s=plain_s, exposed_s=0.002)
+
+    small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
+    assert small.steps is not None
+    case = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
+    assert larger_batch(case) is not None
+    assert larger_batch(replace(case, beside=Beside.of([small, large]))) is None
