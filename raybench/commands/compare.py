@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE, SLOWER
 from raybench.commands.options import parse_path, parse_percent
 from raybench.commands.paths import shown_path
@@ -114,7 +115,7 @@ def compare_directories(
             files = write_comparison(output, studies, command)
         except OSError as error:
             raise RequestError(f"--output: {not_written(output, error)}") from None
-        console.print(f"Report:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
+        say_to_copy(console, f"Report:  {shown_path(files[0])}")
     if fail_if_slower is None:
         return DONE
     code, first = DONE, studies.first
@@ -131,7 +132,7 @@ def compare_directories(
                 f"{other.name} is slower than {first.name} by more than {share(fail_if_slower)}: "
                 f"{times(headline.speed)} ({headline.label}; {starts_words(headline, between_starts)})"
             )
-            console.print(words, soft_wrap=True, highlight=False, markup=False)
+            say(console, words)
     return code
 
 
@@ -142,6 +143,6 @@ def _side(directory: Path, name: str, console: Console) -> Side:
 
     with ResultsDirectory.open_readonly(directory) as store:
         for warning in store.warnings:
-            console.print(f"note: {warning}", soft_wrap=True, highlight=False, markup=False)
+            say(console, f"note: {warning}")
         results = analyse(store.study(), list(store.latest().values()))
         return Side(name, results, store.environment())

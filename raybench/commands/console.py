@@ -53,6 +53,16 @@ def make_console(file: Any = None) -> Console:
     return console
 
 
+def say(console: Console, words: str) -> None:
+    """A sentence: in a terminal its lines end between words, piped it is one line."""
+    console.print(words, soft_wrap=not console.is_terminal, highlight=False, markup=False)
+
+
+def say_to_copy(console: Console, line: str) -> None:
+    """A line with a path or a command that is copied: one line, however narrow the terminal."""
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
 class _Unpadded:
     """A stream, sys.stdout as it is then where none is given, into which tables go without their padding."""
 

@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from raybench.commands.console import say
 from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
@@ -63,7 +64,7 @@ class Display:
     def line(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:
-            self.console.print(text, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
+            say(self.console, text)
 
     def stage(self, text: str) -> None:
         """What the study is at."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
+from raybench.commands.console import say
 from raybench.commands.display import clock_words
 from raybench.plan.estimate import TimeEstimate, estimate
 from raybench.plan.trials import Plan
@@ -19,7 +20,7 @@ from raybench.spec.workloads import FactorySpec
 def print_plan(plan: Plan, console: Console, *, verify: bool = False, own_processes: bool = False) -> None:
     """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
     for line in plan_lines(plan, verify=verify, own_processes=own_processes):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(console, line)
 
 
 def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:

@@ -12,6 +12,7 @@ from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingM
 from raybench.analysis.prediction.of_table import groups_of_table
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
+from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
@@ -32,20 +33,20 @@ def report_file(
         raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling)]
     if quiet:
-        console.print(imported_answer(models), soft_wrap=True, highlight=False, markup=False)
+        say(console, imported_answer(models))
     else:
         print_imported(models, console)
     for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"note: {note}")
     if output is None:
         told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
-        console.print(f"note: {told}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"note: {told}")
         return DONE
     try:
         files = write_imported_report(output, file, models)
     except OSError as error:
         raise RequestError(f"--output: {not_written(output, error)}") from None
-    console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
+    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     return DONE
 
 

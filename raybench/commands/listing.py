@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from typing import Annotated, Literal
 
 import typer
@@ -15,7 +18,11 @@ def list_() -> None:
     names = studies()
     width = max(map(len, names), default=0)
     for name, path in names.items():
-        typer.echo(f"{name:{width}}  {question(path)}")
+        line = f"{name:{width}}  {question(path)}"
+        if sys.stdout.isatty():  # piped a study is a line
+            columns, indent = shutil.get_terminal_size().columns, " " * (width + 2)
+            line = textwrap.fill(line, max(columns, 2 * len(indent)), subsequent_indent=indent)
+        typer.echo(line)
 
 
 def show(

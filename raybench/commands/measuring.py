@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from raybench.commands.console import own_output
+from raybench.commands.console import own_output, say, say_to_copy
 from raybench.commands.display import Display
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
 from raybench.commands.last_words import last_words
@@ -89,14 +89,14 @@ def measure_and_report(
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
-            own.print(f"no report: {not_written(store.path, error)}", soft_wrap=True, markup=False)
+            say(own, f"no report: {not_written(store.path, error)}")
             code = ended = CANNOT_WRITE
         except RequestError as error:  # what it is made of was deleted, or damaged, meanwhile
             for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
-                own.print(line, soft_wrap=True, markup=False, highlight=False)
+                say(own, line)
             code = ended = CANNOT_WRITE
         if (goes_on or ended != DONE) and not told and store.is_there:
-            own.print(goes_on_by, soft_wrap=True, markup=False)
+            say_to_copy(own, goes_on_by)
     return ended or code
 
 
@@ -127,4 +127,4 @@ def teller(console: Console, *, quiet: bool) -> Callable[[str], None]:
     """Says what goes on before there is a display."""
     if quiet:
         return lambda words: None
-    return lambda words: console.print(words, soft_wrap=True, markup=False, highlight=False)
+    return lambda words: say(console, words)

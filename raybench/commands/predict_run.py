@@ -14,6 +14,7 @@ from raybench.analysis.prediction.forecast import doublings, forecast, shapes_of
 from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
+from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
 from raybench.commands.swept_links import swept_links
@@ -98,10 +99,10 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"note: {note}")
     if options.output is not None:
         path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))
-        console.print(f"Predictions: {shown_path(path)}", soft_wrap=True, highlight=False, markup=False)
+        say_to_copy(console, f"Predictions: {shown_path(path)}")
     return DONE
 
 

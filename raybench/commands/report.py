@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_path
@@ -115,23 +116,23 @@ def write_and_print(
     else:
         report = _of_study(store, links or {}, goes_on, quiet=quiet, said_last=bool(last))
     if quiet:
-        console.print(report.answer, soft_wrap=True, highlight=False, markup=False)
+        say(console, report.answer)
     else:
         report.print_summary(console)
     for note in (each for each in notes if each not in report.told):
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"note: {note}")
     if report.hint and not quiet:
-        console.print(f"\n{report.hint}", soft_wrap=True, highlight=False, markup=False)
+        say(console, f"\n{report.hint}")
     try:
         files = report.write(store.environment().model_dump(mode="json"))
     except OSError as error:
         from raybench.records.whole_files import not_written
 
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
-    console.print(f"\nReport:  {shown_path(files[0])}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"Results: {shown_path(store.path)}", soft_wrap=True, highlight=False, markup=False)
+    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
+    say_to_copy(console, f"Results: {shown_path(store.path)}")
     if last:
-        console.print(f"To go on: {last}", soft_wrap=True, markup=False)
+        say_to_copy(console, f"To go on: {last}")
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 

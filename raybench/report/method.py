@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.records.measurements import StepsResult, StopReason
+from raybench.records.measurements import StopReason
+from raybench.records.record import TrialRecord
 from raybench.report.wording import restart_words, share
 from raybench.spec.counted import counted
+from raybench.spec.study import Study
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -55,7 +58,7 @@ def method_words(results: StudyResults) -> list[str]:
         f"{len(measured)} of {counted(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,
         *_start_words(results),
-        _stop_words(results, measured),
+        _stop_words(results),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
         *_tf32_words(results),
         *_input_words(results),
@@ -108,17 +111,28 @@ def _input_words(results: StudyResults) -> list[str]:
     return [words]
 
 
-def _stop_words(results: StudyResults, measured: Sequence[StepsResult]) -> str:
-    """When the rounds ended, by what the first trial was asked."""
-    first = results.measured[0].request
-    assert first.kind == "steps"  # it is measured
-    half_width = asked_half_width(first.measure, first.config.device)
-    counts = {words: sum(each.stopped_by == stop for each in measured) for stop, words in STOP_WORDS.items()}
-    stops = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
+def _stop_words(results: StudyResults) -> str:
+    """When the rounds ended, by what each trial was asked and what ended it."""
+    requests = [each.request for each in results.measured if each.request.kind == "steps"]
+    asked = sorted({asked_half_width(each.measure, each.config.device) for each in requests})
+    ends = Counter(_end_words(each, results.study) for each in results.records if each.steps is not None)
+    stops = ", ".join(f"{words} in {count}" for words, count in ends.most_common())
+    half_widths = " or ".join(f"{each:.1%}" for each in asked)
+    of_each = ", as was asked of each trial," if len(asked) > 1 else ""
     return (
-        f"Rounds went on until the relative half-width was {half_width:.1%} or the trial's time was spent: "
-        f"{stops}."
+        f"Rounds went on until the relative half-width was {half_widths}{of_each} or the trial's time was "
+        f"spent: {stops}."
     )
+
+
+def _end_words(record: TrialRecord, study: Study) -> str:
+    """What ended a trial's rounds; of its time, whether the study or its budget had set that."""
+    assert record.steps is not None
+    assert record.request.kind == "steps"
+    stop = record.steps.stopped_by
+    if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
+        return "ended by what the time budget left the trial"
+    return STOP_WORDS[stop]
 
 
 def _range(numbers: Sequence[int]) -> str:
