@@ -288,7 +288,7 @@ NAMED = {
     "straggler": FindingName.STRAGGLER,
     "congested": FindingName.COMMUNICATION_BOUND,
     "wrapper": FindingName.COSTLY_WRAPPER,
-    "jitter": FindingName.UNEVEN_BATCHES,  # a factory's batches may be
+    "jitter": FindingName.JITTER,  # synthetic batches have one shape: it is not they
 }
 
 
