@@ -159,3 +159,10 @@ def test_what_began_on_more_nodes_is_planned_as_it_began(placement: str, tmp_pat
     with ResultsDirectory.resume(tmp_path / "out") as store:
         store.check_same(make_plan(spec, left).study, here)
     assert as_it_began(tmp_path / "out", began, heard.append) == began
+
+
+def test_a_budget_that_was_overrun_is_said_with_by_how_much_and_what_starting_took() -> None:
+    took = scaling_run.spent_words(40.0, 374.2, 96.8)
+    assert took == "took 6 min 14 s of the time budget of 40 s, 97 s of it to start workers"
+    assert scaling_run.spent_words(170.0, 196.0, 0.0) == "took 3 min 16 s of the time budget of 2 min 50 s"
+    assert scaling_run.spent_words(40.0, 38.0, 20.0) == "the time budget of 40 s is spent"
