@@ -32,7 +32,7 @@ from raybench.machine.environment import of_nodes
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
-from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
+from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.run.session import Session
 from raybench.run.study import run_study
 from raybench.spec.counted import counted
@@ -76,6 +76,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
+        if options.output is not None and not options.resume:
+            refuse_occupied(options.output)
         print_plan(plan, console, verify=options.verify, own_processes=options.runner == "tune")
         return DONE
     if plan.study.training is not None:
