@@ -39,6 +39,17 @@ def clock_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def exact_words(seconds: float) -> str:
+    """A span of time that was asked or measured, to the second: 40 s, 2 min 50 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60) if minutes >= 100 else (0, minutes)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
 class Display:
     """Writes through a console of its own, so that Ray's lines never tear it."""
 

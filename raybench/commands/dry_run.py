@@ -8,7 +8,7 @@ from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
-from raybench.commands.display import clock_words
+from raybench.commands.display import clock_words, exact_words
 from raybench.plan.estimate import TimeEstimate, estimate
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
@@ -51,7 +51,7 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     if study.time_budget_seconds:
         shorter = estimate(plan, own_processes=own_processes).most_s > study.time_budget_seconds
         cut = "; where that is not enough trials are shortened, then left out" if shorter else ""
-        yield f"time budget: {clock_words(study.time_budget_seconds)}{cut}"
+        yield f"time budget: {exact_words(study.time_budget_seconds)}{cut}"
 
 
 def _batch_lines(plan: Plan) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
-from raybench.commands.display import Display, clock_words
+from raybench.commands.display import Display, exact_words
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
@@ -32,7 +32,7 @@ from raybench.machine.environment import of_nodes
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
-from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory
+from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.run.session import Session
 from raybench.run.study import run_study
 from raybench.spec.counted import counted
@@ -76,6 +76,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
         _refuse_ranks(study)
     samples = check_workload(cluster, plan.study, needs)
     if options.dry_run:
+        if options.output is not None and not options.resume:
+            refuse_occupied(options.output)
         print_plan(plan, console, verify=options.verify, own_processes=options.runner == "tune")
         return DONE
     if plan.study.training is not None:
@@ -159,10 +161,20 @@ def _measure(
         run_and_end(runner, run)
     finally:
         storage.cleanup()
-    if not session.not_reached:
+    asked_s, took_s = plan.study.time_budget_seconds, time.time() - options.began
+    if asked_s is None or not (session.not_reached or took_s > asked_s):
         return session.notes
-    spent = f"the time budget of {clock_words(plan.study.time_budget_seconds or 0)} is spent"
+    spent = spent_words(asked_s, took_s, session.budget.starting_s)
     return [*session.notes, spent, *map(not_reached_words, session.not_reached)]
+
+
+def spent_words(asked_s: float, took_s: float, starting_s: float) -> str:
+    """That the time budget is spent, and by how much it was overrun; ``starting_s``: to start workers."""
+    budget = exact_words(asked_s)
+    if round(took_s) <= round(asked_s):
+        return f"the time budget of {budget} is spent"
+    why = f", {exact_words(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
+    return f"took {exact_words(took_s)} of the time budget of {budget}{why}"
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:

@@ -73,6 +73,11 @@ class Budget:
         return fmean(self._starts_s) if self._starts_s else 0.0
 
     @property
+    def starting_s(self) -> float:
+        """Seconds that the worker groups of this run took to start, together."""
+        return sum(self._starts_s)
+
+    @property
     def processes_s(self) -> float:
         """Expected seconds of a trial for processes of its own, beside its own time; 0: a group serves it."""
         return fmean(self._processes_s) if self._processes_s else 0.0

@@ -60,6 +60,20 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINTS", "MODELS", "OPTUNA_JOURNAL", "TRACES", "Asked", "ResultsDirectory", "cannot"]
 
 
+def refuse_occupied(path: Path) -> None:
+    """Raise ``StoreError`` where ``path`` is a file, not empty or cannot be read."""
+    path = path.absolute()
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path}: a file, not a directory")
+    try:
+        is_occupied = path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir())
+    except OSError as error:
+        raise StoreError(cannot(path, "be written", error)) from None
+    if is_occupied:
+        ours = "--resume goes on in it, or name another --output"
+        raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
+
+
 class ResultsDirectory(StoredResults):
     """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
 
@@ -79,11 +93,7 @@ class ResultsDirectory(StoredResults):
         """
         path = path.absolute()
         try:
-            if path.exists() and not path.is_dir():
-                raise StoreError(f"{path}: a file, not a directory")
-            if path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir()):
-                ours = "--resume goes on in it, or name another --output"
-                raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
+            refuse_occupied(path)
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
         except OSError as error:

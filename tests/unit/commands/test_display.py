@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from raybench.commands.console import make_console
-from raybench.commands.display import Display, clock_words
+from raybench.commands.display import Display, clock_words, exact_words
 from raybench.records.messages import Progress
 from raybench.report.rich_tables import rich_table, width_on
 from raybench.report.tables.base import Column, make_table
@@ -42,6 +42,21 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 )
 def test_clock_words(seconds, words):
     assert clock_words(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (40, "40 s"),
+        (120, "2 min"),
+        (170, "2 min 50 s"),
+        (119.7, "2 min"),
+        (7500, "2 h 5 min"),
+        (5400, "90 min"),
+    ],
+)
+def test_what_was_asked_is_said_to_the_second(seconds: float, words: str) -> None:
+    assert exact_words(seconds) == words
 
 
 # --- everything else goes to the log

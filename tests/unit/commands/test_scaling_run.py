@@ -16,6 +16,7 @@ from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.results import as_it_began
 from raybench.commands.scaling_request import Options
+from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
@@ -159,3 +160,30 @@ def test_what_began_on_more_nodes_is_planned_as_it_began(placement: str, tmp_pat
     with ResultsDirectory.resume(tmp_path / "out") as store:
         store.check_same(make_plan(spec, left).study, here)
     assert as_it_began(tmp_path / "out", began, heard.append) == began
+
+
+def test_a_budget_that_was_overrun_is_said_with_by_how_much_and_what_starting_took() -> None:
+    took = scaling_run.spent_words(40.0, 374.2, 96.8)
+    assert took == "took 6 min 14 s of the time budget of 40 s, 97 s of it to start workers"
+    assert scaling_run.spent_words(170.0, 196.0, 0.0) == "took 3 min 16 s of the time budget of 2 min 50 s"
+    assert scaling_run.spent_words(40.0, 38.0, 20.0) == "the time budget of 40 s is spent"
+
+
+def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of()
+    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
+    cluster: Any = SimpleNamespace(
+        await_places=lambda *_: None,
+        resources=lambda needs: Resources("cpu", 2, "a CPU"),
+        is_local=True,
+    )
+    (tmp_path / "empty").mkdir()
+    options = Options(output=tmp_path, dry_run=True)
+    console = Console(file=io.StringIO())
+    with pytest.raises(StoreError, match="not empty"):
+        scaling_run._planned(options, cluster, plan.study, None, console)
+    options = Options(output=tmp_path / "empty", dry_run=True)
+    assert scaling_run._planned(options, cluster, plan.study, None, console) == 0
+    assert not list((tmp_path / "empty").iterdir())
