@@ -53,7 +53,7 @@ def method_words(results: StudyResults) -> list[str]:
         return [f"{counted(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode = results.study.scaling.mode
     rounds = _range([len(each.rounds) for each in measured])
-    is_complete = "is complete" if asked == 1 else "are complete"
+    is_complete = "that was begun is complete" if asked == 1 else "that were begun are complete"
     return [
         f"{len(measured)} of {counted(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.sweep import SweptLines
+from raybench.spec.counted import counted
 
 FEWEST_SIZES = 3
 FARTHEST = 8  # times the largest measured world size
@@ -46,7 +47,8 @@ class Reach:
         if self.missing_sizes:
             measured = ", ".join(map(str, self.sizes))
             return (
-                f"measured at {len(self.sizes)} world size(s) ({measured}): a prediction needs {FEWEST_SIZES}"
+                f"measured at {counted(len(self.sizes), 'world size')} ({measured}): "
+                f"a prediction needs {FEWEST_SIZES}"
             )
         if shape.world_size > FARTHEST * self.largest:
             return (

@@ -24,6 +24,7 @@ from raybench.report.plots.drawing import (
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
 from raybench.report.tables.collectives import place_words, where_words
 from raybench.report.wording import size_words
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +125,7 @@ def draw_places(plot: PlacesPlot) -> Figure:
     draw_lines(axes, plot.bandwidths, scale=1e-9, log_x=True)
     _bandwidth_axis(axes, plot.bandwidths)
     _size_axis(axes, plot.bandwidths)
-    note = f" · {plot.num_left_out} places more in the tables" if plot.num_left_out else ""
+    note = f" · {counted(plot.num_left_out, 'place')} more in the tables" if plot.num_left_out else ""
     write_title(figure, f"{plot.collective}: mean and 95% interval, {n_words(plot.rounds)}{note}")
     legend_below(figure, axes)
     return figure

@@ -25,6 +25,7 @@ from raybench.report.plots.drawing import (
     write_title,
 )
 from raybench.report.plots.lines import Line, make_line
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +96,9 @@ def draw_prediction(plot: PredictionPlot) -> Figure:
     percent_axis(right, [part for line in plot.efficiency for part in (line.measured, line.predicted)])
     left.set_ylabel("throughput (samples/s)")
     right.set_ylabel("scaling efficiency (%)")
-    note = f" · {plot.num_left_out} batches more in the tables" if plot.num_left_out else ""
+    note = (
+        f" · {counted(plot.num_left_out, 'batch', 'batches')} more in the tables" if plot.num_left_out else ""
+    )
     words = f"{plot.model}: measured to {plot.largest_measured} devices (points), predicted beyond"
     write_title(figure, f"{words}\n(dashed; band: 95% interval of a new measurement){note}")
     legend_below(figure, left)

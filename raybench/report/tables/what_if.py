@@ -12,6 +12,7 @@ from raybench.analysis.whatif.predictions import Predicted, WhatIf
 from raybench.analysis.whatif.study import BucketChoice
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
 from raybench.report.wording import figures, milliseconds, percent, sentence
+from raybench.spec.counted import counted
 
 TITLE = "What if: predicted from one trial"
 
@@ -43,7 +44,7 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     own = found.step_time_s
     notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
     beside = (
-        f" Median error of the {len(errors)} that were measured and not predicted from: {median(errors):.1%}."
+        f" Measured, not predicted from: {counted(len(errors), 'step')}, median error {median(errors):.1%}."
         if errors
         else ""
     )

@@ -164,6 +164,6 @@ def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     assert table.caption.startswith("What if, on 2 devices: ")
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert "–" not in {row[-1] for row in table.rows}
-    assert "Median error of the 2 that were measured" in table.caption
+    assert "not predicted from: 2 steps, median error " in table.caption
     assert "the latency assumed" in table.caption  # from the default's trial alone
     assert not buckets_table(analyse(STUDY, [measured(StepCosts(plain_s=0.01), QUIET)])).rows

@@ -29,7 +29,8 @@ def test_workers_of_their_own_are_said_where_variables_differ(values: list[str],
 def test_one_trial_is_no_trials() -> None:
     spec = study(knobs={"batch_size": [64]})
     (record,) = grid(spec, [1])[0]
-    assert method_words(analyse(spec, [record]))[0].startswith("1 of 1 trial is complete, with ")
+    (first, *_) = method_words(analyse(spec, [record]))
+    assert first.startswith("1 of 1 trial that was begun is complete, with ")
     lost = failed(record.study_request, "crashed", "no reason")
     assert method_words(analyse(spec, [lost])) == ["1 trial was tried, none completed."]
 

@@ -117,7 +117,7 @@ def test_fewer_than_three_sizes_are_refused() -> None:
     answer = fit(one_node({1: 0.1, 2: 0.11})).predict(asked(8))[0]
     assert answer.step_time_s is None
     assert answer.efficiency is None
-    assert answer.refused == "measured at 2 world size(s) (1, 2): a prediction needs 3"
+    assert answer.refused == "measured at 2 world sizes (1, 2): a prediction needs 3"
     assert answer.advice.startswith(
         "measure 4 devices on one node at batch 32: 8 devices can then be predicted, to about ±"
     )
