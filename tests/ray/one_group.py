@@ -13,6 +13,7 @@ from pathlib import Path
 
 from raybench import study
 from raybench.commands import scaling_request, scaling_run
+from raybench.commands.scaling_request import Options
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine.resources import WorkerNeeds
@@ -41,11 +42,11 @@ class Shared(WorkerGroupRunner):
 
 def main() -> int:
     commands, codes, shared = json.loads(Path(sys.argv[1]).read_text()), list[int](), list[Shared]()
-    storage, kept = tempfile.TemporaryDirectory(ignore_cleanup_errors=True), Kept()
+    kept_storage, kept = tempfile.TemporaryDirectory(ignore_cleanup_errors=True), Kept()
 
-    def runner(plan: Plan, cluster: Cluster, _: Path, results: Path) -> Shared:
+    def runner(options: Options, plan: Plan, cluster: Cluster, storage: Path, results: Path) -> Shared:
         if not shared:
-            shared.append(Shared(cluster, needs=WorkerNeeds("cpu", 1), storage=Path(storage.name)))
+            shared.append(Shared(cluster, needs=WorkerNeeds("cpu", 1), storage=Path(kept_storage.name)))
         shared[0].results = results
         return shared[0]
 
@@ -61,7 +62,7 @@ def main() -> int:
     for each in shared:
         each.end()
     kept.end()
-    storage.cleanup()
+    kept_storage.cleanup()
     return max(codes, default=2)
 
 
