@@ -52,3 +52,6 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         session.watcher.stage("Confirming the best suggestion against the default, interleaved")
         with session.as_far_as_it_fits(CONFIRMATION):
             session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
+        if session.cut_of([request]):
+            session.not_reached.append(CONFIRMATION)
+            return

@@ -32,7 +32,7 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
     session.watcher.stage(f"Measuring {counted(len(trials), 'trial')} at world sizes {sizes}{anew}")
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if session.is_open(trial.request)]
-    same = list[tuple[StudyRequest, StudyRequest]]()
+    same, not_begun = list[tuple[StudyRequest, StudyRequest]](), list[StudyRequest]()
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
         another = session.measured_as_another(trial.request)
@@ -43,12 +43,15 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
         rest = [trial, *(each for each in later if not session.is_another(each.request))]
         request = _in_time(session, rest, after_s)
         if request is None:
-            late = [each.request for each in rest]
-            session.not_reached.append(late_words(late, len(trials), "trial", " of the curves"))
+            not_begun = [each.request for each in rest]
             break
         with session.as_far_as_it_fits(trial_words(session.study, request)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
+    cut = session.cut_of(trial.request for _, trial in still)
+    late = [*(each for each in cut if each not in not_begun), *not_begun]
+    if late:
+        session.not_reached.append(late_words(late, len(trials), "trial", " of the curves"))
     session.note_the_same(same)
 
 

@@ -20,7 +20,7 @@ def search(session: Session) -> str:
     are told: the search knows of them, so that none is measured twice, but not yet what they bring.
     """
     plan, trials = session.plan, session.plan.study.search.trials
-    optimizer, not_reached = Search(plan, session.journal), ""
+    optimizer, late = Search(plan, session.journal), 0
     _try_again(session)
     tried = _searched(session)
     optimizer.restore(tried)
@@ -35,7 +35,10 @@ def search(session: Session) -> str:
 
     def hear() -> None:
         record = session.next_ended()
-        optimizer.tell(asked.pop(record.trial_id), record)
+        suggestion = asked.pop(record.trial_id)
+        if record.trial_id in session.cut:  # as one that was interrupted: what comes of it is not known
+            return
+        optimizer.tell(suggestion, record)
         tried.append(record)
         best.add(record)
         best.announce()
@@ -46,7 +49,7 @@ def search(session: Session) -> str:
         left = trials - len(tried) - len(asked)
         in_time = session.suggestion_in_time(left)
         if in_time is None:
-            not_reached = f"{left} of {counted(trials, 'suggestion')}"
+            late = left
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are under way
@@ -55,13 +58,15 @@ def search(session: Session) -> str:
         request = plan.search(suggestion).model_copy(update={"measure": in_time.measure})
         asked[request.trial_id] = suggestion
         session.begin(Trial(request, suggestion.number), done=len(tried) + len(asked) - 1, total=trials)
+    ended = len(tried) + len(asked)
     while asked:
         hear()
+    late += ended - len(tried)
     if is_whole and len(tried) < trials:
         session.notes.append(
             f"{len(tried)} of {trials} suggestions were made: no others differ from them and may fit"
         )
-    return not_reached
+    return f"{late} of {counted(trials, 'suggestion')}" if late else ""
 
 
 def _searched(session: Session) -> list[TrialRecord]:
@@ -84,6 +89,9 @@ def _try_again(session: Session) -> None:
         # asked anew: time-outs may be longer now
         request = session.plan.search(session.plan.suggestion_of(record))
         session.measure(Trial(request, record.suggestion), done=done, total=len(again))
+        if session.cut_of([request]):
+            session.not_reached.append(f"{counted(len(again) - done, 'suggestion')} to try again")
+            return
 
 
 class _Best:

@@ -86,6 +86,7 @@ class Session:
     not_reached: list[str] = field(default_factory=list)  # what the time budget left out, in words
     notes: list[str] = field(default_factory=list)
     has_measured: bool = False  # whether any record is of this session
+    cut: dict[str, StudyRequest] = field(default_factory=dict)  # trials that the time budget ended, by id
     _retried: set[str] = field(default_factory=set)
     _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
     _looked_at_others: bool = False  # whether it was held against other settings
@@ -167,8 +168,9 @@ class Session:
     def measure(self, trial: Trial, *, done: int, total: int | None) -> TrialRecord:
         """The trial's record, from the disk where it is known already; nothing else is under way.
 
-        ``done`` of ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError``
-        when no worker group starts, ``RequestError`` for what cannot be placed or written.
+        That of a trial which the time budget has ended is not on disk, but in ``cut``. ``done`` of ``total``
+        trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no worker group
+        starts, ``RequestError`` for what cannot be placed or written.
         """
         assert not self.num_under_way
         if not self.is_open(trial.request):
@@ -181,13 +183,14 @@ class Session:
         request = trial.request
         signals.check()
         self._retried.add(request.trial_id)
+        self.cut.pop(request.trial_id, None)
         left_s = self.expected_s(request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=self.num_under_way)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._under_way.begin(trial, started, self._progress(request))
+        self._under_way.begin(trial, started, self._progress(request), self._own_cost_s(request))
 
     def next_ended(self) -> TrialRecord:
-        """The record of the trial under way that ends first, on disk. Raises as ``measure``."""
+        """The record of the trial under way that ends first, on disk as for ``measure``. Raises as it."""
         ended, outcome = self._under_way.next_ended()
         request, trial = ended.trial.request, ended.trial
         if outcome.group:  # 0: no group served it
@@ -195,6 +198,8 @@ class Session:
         record = outcome.to_record(
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
+        if ended.is_bounded and record.state == "timeout" and self.budget.left_s == 0:
+            return self._not_reached_in_time(record)
         self.store.append(record, outcome.step_times)
         self.has_measured = True
         self._buckets.learn(record)
@@ -210,6 +215,21 @@ class Session:
         self.watcher.trial_done(record, scaling(record, self.records()) if record.steps else None)
         self._end_if_hopeless(record)
         return record
+
+    def cut_of(self, requests: Iterable[StudyRequest]) -> list[StudyRequest]:
+        """Those that had begun and the time budget ended; what was not begun again since."""
+        return [each for each in requests if each.trial_id in self.cut]
+
+    def _not_reached_in_time(self, record: TrialRecord) -> TrialRecord:
+        """What is told of a trial that the time budget has ended.
+
+        No failure of its own and not on disk: a study that goes on asks it again.
+        """
+        reason = f"the time budget was spent: ended after {record.wall_time_s:.0f} s, --resume asks it again"
+        told = record.model_copy(update={"reason": reason})
+        self.cut[record.trial_id] = record.study_request
+        self.watcher.trial_done(told, None)
+        return told
 
     def _end_if_hopeless(self, record: TrialRecord) -> None:
         """Raise ``HopelessError`` where nothing has completed and all other settings fail as the first crash.
@@ -300,6 +320,14 @@ class Session:
     def trial_cost_s(self, request: StepsRequest) -> float:
         """Expected seconds of this one."""
         return self.cost_s(request.role, request.config.world_size, *request.settings)
+
+    def _own_cost_s(self, request: StudyRequest) -> float:
+        """Expected seconds of any trial; 0 if unknown."""
+        if request.kind == "training":
+            return self.training_cost_s(request)
+        if request.kind == "steps":
+            return self.trial_cost_s(request)
+        return self.cost_s(request.role, request.config.world_size)
 
     def training_cost_s(self, request: TrainingRequest) -> float:
         """Expected seconds of a training trial; 0 if unknown."""
@@ -425,11 +453,7 @@ class Session:
             return trials * self.training_cost_s(request) / self._under_way.capacity(request) or None
         if not self.budget.knows:
             return None
-        if request.kind == "steps":
-            left_s = trials * self.trial_cost_s(request)
-        else:
-            left_s = trials * self.cost_s(request.role, request.config.world_size)
-        left_s /= self._under_way.capacity(request)
+        left_s = trials * self._own_cost_s(request) / self._under_way.capacity(request)
         if request.role == "search":
             left_s += self.search_reserve_s()
         elif request.role == "scaling":

@@ -34,6 +34,7 @@ def train(session: Session) -> None:
                 session.begin(Trial(asked), done=done, total=len(requests))
             at_once = max(at_once, session.num_under_way)
     session.finish()
+    late = [*session.cut_of(requests), *late]
     if at_once > 1:
         session.notes.append(
             f"up to {at_once} trainings ran side by side: that changes nothing of what they learned, but "

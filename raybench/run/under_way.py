@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
-from raybench.plan.budget import Budget
+from raybench.plan.budget import ROUNDS_SHARE, Budget
 from raybench.plan.trials import Trial
-from raybench.records.messages import Outcome
+from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import StudyRequest
 from raybench.run.asking import MAX_LOST_STARTS, FittingGroup, outcome_of
 
 OnGroup = Callable[[int, float | None], None]
+LEAST_GRACE_S = 10.0  # past the time budget, for a trial of which nothing is expected: to set up
 
 
 @dataclass(eq=False)
@@ -23,7 +25,13 @@ class Begun:
     trial: Trial
     started_at: str  # ISO 8601
     submitted: Submitted
+    expected_s: float = 0.0  # what it is expected to take; 0: not known
     num_lost: int = 0  # in a row, of its processes before it began
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the time budget ends it before its own time-out does."""
+        return self.submitted.request.timeout_s < self.trial.request.timeout_s
 
 
 class UnderWay:
@@ -58,9 +66,9 @@ class UnderWay:
         asked = [request, *self.requests]
         return len(asked) <= min(self.capacity(each) for each in asked)
 
-    def begin(self, trial: Trial, started_at: str, on_progress: OnProgress) -> None:
+    def begin(self, trial: Trial, started_at: str, on_progress: OnProgress, expected_s: float) -> None:
         """Begin a trial. Raises ``GroupLostError`` when no group starts, ``NoRoomError`` where none fits."""
-        begun = Begun(trial, started_at, Submitted(trial.request, on_progress))
+        begun = Begun(trial, started_at, Submitted(trial.request, on_progress), expected_s)
         self._submit(begun)
         self._begun.append(begun)
 
@@ -91,7 +99,7 @@ class UnderWay:
         assert not self._begun
         return outcome_of(
             lambda: self._start_group(request),
-            lambda: self._runner.wait([self._runner.submit(request, lambda progress: None)]).outcome(),
+            lambda: self._runner.wait([self._runner.submit(self._bounded(request), _unheard)]).outcome(),
         )
 
     def start_cost_s(self, request: StudyRequest) -> float:
@@ -112,10 +120,32 @@ class UnderWay:
         while True:
             try:
                 self._start_group(request)
-                begun.submitted = self._runner.submit(request, on_progress)
+                begun.submitted = self._runner.submit(self._bounded(request, begun.expected_s), on_progress)
                 return
             except GroupLostError as lost:
                 _count(begun, lost)
+
+    def _bounded(self, request: StudyRequest, expected_s: float = 0.0) -> StudyRequest:
+        """``request``, ended soon after the time budget: its processes are there, and the clock runs.
+
+        What is left, and a grace: what the trial is expected to take, its rounds at least, and a start of its
+        processes. A trial that is ended so takes far longer than was expected when it began.
+        """
+        left_s = self._budget.left_s
+        if left_s is None:
+            return request
+        grace_s = max(expected_s, LEAST_GRACE_S)
+        if request.kind == "steps":
+            grace_s = max(grace_s, request.measure.max_seconds / ROUNDS_SHARE)
+        timeout_s = math.ceil(left_s + grace_s + self._budget.start_s + self._budget.processes_s)
+        if timeout_s >= request.timeout_s:
+            return request
+        shorter: dict[str, object] = {"timeout_seconds": float(timeout_s)}
+        if request.kind == "steps":
+            shorter = {"measure": request.measure.model_copy(update=shorter)}
+        elif request.kind == "training":
+            shorter = {"training": request.training.model_copy(update=shorter)}
+        return request.model_copy(update=shorter)
 
     def _start_group(self, request: StudyRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
@@ -144,6 +174,10 @@ class UnderWay:
         if placement == "spread" and world_size > 1:
             return self._group_size
         return world_size if isinstance(placement, str) else max(placement) + 1
+
+
+def _unheard(progress: Progress) -> None:
+    """Of a trial aside nothing is told."""
 
 
 def _count(begun: Begun, lost: GroupLostError) -> None:

@@ -35,6 +35,7 @@ def verify(session: Session) -> None:
             continue
         with session.as_far_as_it_fits(f"the verification of {words}"):
             session.measure(Trial(in_time), done=done, total=len(asked))
+        late += [words] if session.cut_of([request]) else []
     if late:
         number = counted(len(late), "change")
         session.not_reached.append(f"the verification of {number}: {'; '.join(late)}")

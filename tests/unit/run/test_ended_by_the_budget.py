@@ -1,0 +1,136 @@
+"""A trial that goes on when the time budget is spent: ended soon, told as not reached, and asked again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from raybench.analysis.labels import late_words
+from raybench.commands.progress import outcome_words
+from raybench.machine.resources import Resources
+from raybench.plan.budget import Budget
+from raybench.plan.curves import CONFIRMATION
+from raybench.plan.left_out import left_out_words
+from raybench.plan.resolve import make_plan
+from raybench.plan.trials import Plan
+from raybench.records.messages import Outcome, Progress
+from raybench.records.requests import StudyRequest, TrialRequest
+from raybench.run.session import winners
+from tests.unit.runs import ClockRunner, MemoryStore, run
+from tests.unit.studies import study
+
+GRID = {"search": {"method": "grid"}, "knobs": {"batch_size": [512, 32]}}
+OPTUNA = {
+    "search": {"method": "optuna", "trials": 6},
+    "knobs": {"batch_size": [512, 32, 128], "bucket_cap_mb": [25, 1]},
+}
+START_S, TRIAL_S = 7.0, 10.0
+
+
+def planned(**fields: object) -> Plan:
+    return make_plan(study(**fields), Resources("cpu", 2, "a CPU"))
+
+
+class Hanging(ClockRunner):
+    """What ``hangs`` is never done: it takes until it is ended. A group takes seconds to start."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, hangs: Callable[[TrialRequest], bool]) -> None:
+        super().__init__(monkeypatch, TRIAL_S)
+        self.hangs = hangs
+
+    def start(self, world_size, environment, *, anew=False):
+        before = self.num_starts
+        group = super().start(world_size, environment, anew=anew)
+        self.now += START_S * (self.num_starts - before)
+        return group
+
+    def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
+        if not self.hangs(request):
+            return super().run(request, on_progress)
+        self.requests.append(request)
+        self.now += request.timeout_s
+        return Outcome("timeout", request.timeout_s, f"not done after {request.timeout_s:g} s", group=1)
+
+
+def is_any(request: TrialRequest) -> bool:
+    return True
+
+
+def is_slow(request: TrialRequest) -> bool:
+    return request.kind == "steps" and request.config.setting.batch_size == 32
+
+
+@pytest.mark.parametrize("fields", [GRID, OPTUNA], ids=["grid", "optuna"])
+@pytest.mark.parametrize(("hangs", "budget_s"), [(is_any, 40.0), (is_slow, 60.0)])
+def test_a_trial_that_hangs_ends_soon_after_the_budget_and_is_asked_again(
+    monkeypatch, fields, hangs, budget_s
+):
+    plan, runner = planned(**fields), Hanging(monkeypatch, hangs)
+    session, store, _ = run(plan, runner, budget=Budget(runner.now + budget_s))
+    (ended,) = [each for each in runner.requests if hangs(each)]
+    grace_s = runner.now - 1000 - budget_s
+    assert 20 <= grace_s <= 20 + START_S + 1  # what the study's trials may take, and a start; not 300 s
+    assert all(each.state == "complete" for each in store.records)
+    assert [each.request.timeout_s for each in store.records] == [300.0] * len(store.records)
+    told, of_it = session.watcher.done[-1]
+    assert told.trial_id == ended.trial_id
+    wanted = (
+        f"timeout: the time budget was spent: ended after {ended.timeout_s:.0f} s, --resume asks it again"
+    )
+    assert outcome_words(told, of_it) == wanted
+    if store.records:  # the report and the terminal name the same
+        assert session.not_reached == left_out_words(plan.study, store.records, 1, winners(session))
+    again = Hanging(monkeypatch, lambda request: False)
+    session, _, _ = run(plan, again, store, budget=Budget(again.now + 1000))
+    assert session.not_reached == []
+    assert ended.trial_id in {each.trial_id for each in again.requests}
+    assert store.latest()[ended.trial_id].state == "complete"
+
+
+def test_a_trial_that_takes_its_own_time_out_within_the_budget_has_failed(monkeypatch):
+    plan = planned(**GRID, measure={"max_seconds": 5, "timeout_seconds": 30})
+    runner = Hanging(monkeypatch, is_slow)
+    session, store, _ = run(plan, runner, budget=Budget(runner.now + 200))
+    failed = [each for each in store.records if each.state == "timeout"]
+    assert {each.reason for each in failed} == {"not done after 30 s"}
+    assert session.cut == {}
+    assert session.not_reached == []
+
+
+def test_without_a_budget_a_trial_has_its_own_time_out(monkeypatch):
+    runner = Hanging(monkeypatch, is_slow)
+    _, store, _ = run(planned(**GRID), runner)
+    assert {request.timeout_s for request in runner.requests} == {300.0}
+    assert "timeout" in {each.state for each in store.records}
+
+
+def test_a_confirmation_that_hangs_is_told_as_not_reached(monkeypatch):
+    def hangs(request: TrialRequest) -> bool:
+        return request.role == "confirmation"
+
+    plan, runner = planned(**OPTUNA), Hanging(monkeypatch, hangs)
+    session, store, _ = run(plan, runner, budget=Budget(runner.now + 200))
+    assert [each for each in runner.requests if hangs(each)]
+    assert CONFIRMATION in session.not_reached
+    assert all(each.state == "complete" for each in store.records)
+
+
+def test_a_training_that_hangs_is_told_as_not_reached(monkeypatch):
+    def hangs(request: TrialRequest) -> bool:
+        return request.kind == "training" and request.config.world_size == 2
+
+    workload = {"name": "vision", "input": "real"}
+    plan = planned(workload=workload, training={"epochs": 4, "seeds": 1})
+    runner = Hanging(monkeypatch, hangs)
+    session, _, _ = run(plan, runner, budget=Budget(runner.now + 500))
+    late: list[StudyRequest] = [each for each in plan.training() if hangs(each)]
+    assert session.not_reached == [late_words(late, 2, "training")]
+    assert runner.now < 1000 + 500 + 60
+
+
+def test_a_probe_that_hangs_says_nothing_of_the_batch(monkeypatch):
+    plan = planned(knobs={"batch_size": "max"})
+    runner = Hanging(monkeypatch, lambda request: request.kind == "probe")
+    session, store, _ = run(plan, runner, MemoryStore(), budget=Budget(runner.now + 100))
+    assert store.records == []
+    assert len(runner.requests) == 1
+    assert "the largest batch, exactly" in session.not_reached[0]
