@@ -15,7 +15,7 @@ from typing import Any
 
 import raybench
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
-from raybench.worker.frames import package_of
+from raybench.workloads.frames import package_of
 
 
 def runtime_environment(workload: WorkloadSpec | None, working_dir: Path | None) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
-from raybench.worker.frames import frames_of
 from raybench.worker.torch_state import TorchState
+from raybench.workloads.frames import frames_of
 
 OnProgress = Callable[[Progress], None]
 

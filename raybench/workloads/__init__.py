@@ -70,7 +70,9 @@ def _from_factory(spec: FactorySpec) -> Workload:
     with fails_in_words(f"{where}: importing {module_name}"):
         try:
             module = importlib.import_module(module_name)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # it is there, and a line of it asks for what is not
             told = f"a module that imports: {error} (received {spec.factory!r})"
             raise RequestError(f"{where}: {told}") from error
     factory = getattr(module, function, None)

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from raybench.errors import CODE_FAILS, RaybenchError, RequestError, text_of
+from raybench.workloads.frames import line_of
 
 SILENT_S = 30.0  # data may take longer to be read, so it is named and not ended
 
 
 @contextmanager
 def fails_in_words(what: str, more: str = "") -> Iterator[None]:
-    """Whatever the user's code raises inside, by sys.exit too, is one line; what raybench raises stays.
+    """Whatever the user's code raises inside, by sys.exit too, is one line, with where; raybench's own stays.
 
     ``what`` is named on stderr where it has not come back after ``SILENT_S``.
     """
@@ -29,7 +30,9 @@ def fails_in_words(what: str, more: str = "") -> Iterator[None]:
     except RaybenchError:
         raise
     except CODE_FAILS as error:
-        raise RequestError(f"{what} raised {type(error).__name__}: {text_of(error)}{more}") from error
+        text, line = text_of(error), line_of(error)
+        told = (f": {text}" if text else "") + (f" ({line})" if line else "")
+        raise RequestError(f"{what} raised {type(error).__name__}{told}{more}") from error
     finally:
         late.cancel()
 

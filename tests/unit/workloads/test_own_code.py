@@ -90,6 +90,41 @@ def test_one_line_says_what_the_code_did(arguments: dict[str, Any], told: str, f
         assert line.startswith("workload")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "import torch\n\nimport torhc\n",
+            "ModuleNotFoundError: No module named 'torhc' (own_train.py, line 3)",
+        ),
+        ("import torch\nfrom torch import nm\n", "(own_train.py, line 2)"),
+        ("import own_parts\n", "No module named 'torhc' (own_parts.py, line 2)"),
+        ("\nx = NAME\n", "NameError: name 'NAME' is not defined (own_train.py, line 2)"),
+        ("\ndef build(:\n", "SyntaxError: invalid syntax (own_train.py, line 2)"),
+    ],
+    ids=["missing", "name", "deeper", "raises", "syntax"],
+)
+def test_a_fault_in_the_users_file_is_told_with_file_and_line(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_train.py").write_text(text)
+    (tmp_path / "own_parts.py").write_text("\nimport torhc\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RequestError) as refused:
+        check(FactorySpec(factory="own_train:build"), None)
+    (line,) = refused.value.problems
+    assert line.startswith("workload.factory: importing own_train raised ")
+    assert line.endswith(told)
+
+
+@pytest.mark.parametrize("name", ["own_trian:build", "own_trian.parts:build"])
+def test_a_file_that_is_not_there_is_no_fault_of_a_line(name: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        check(FactorySpec(factory=name), None)
+    told = f"workload.factory: a module that imports: No module named 'own_trian' (received '{name}')"
+    assert refused.value.problems == (told,)
+
+
 def test_a_process_that_the_code_starts_leaves_as_it_likes(factory: Any) -> None:
     check(factory(given="points", leaves="a child"), None)
     assert os._exit is leave

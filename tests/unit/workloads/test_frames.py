@@ -12,7 +12,7 @@ import torch
 
 import raybench
 from raybench.worker.failures import AgreedFailure, RankFailure
-from raybench.worker.frames import LONGEST_FRAME, MOST_FRAMES, frames_of, package_of
+from raybench.workloads.frames import LONGEST_FRAME, MOST_FRAMES, frames_of, package_of
 
 CODE = """
 import json
@@ -89,7 +89,7 @@ def test_frames_of_torch_are_torchs(model: ModuleType) -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.nn.Linear(3, 2)(torch.ones(1, 4))
     own, below = frames_of(caught.value)
-    assert own.startswith("tests/unit/worker/test_frames.py:")
+    assert own.startswith("tests/unit/workloads/test_frames.py:")
     assert below.startswith("... ")
     assert " of torch below it: torch/nn/modules/linear.py:" in below
 

@@ -39,6 +39,18 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def line_of(error: BaseException) -> str:
+    """The innermost line of the user's own code, as ``train.py, line 3``; empty where there is none.
+
+    Empty for a fault of syntax too: Python's words for it name the line.
+    """
+    if isinstance(error, SyntaxError):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not package_of(frame.filename)]
+    return printable(f"{_short(own[-1].filename)}, line {own[-1].lineno}") if own else ""
+
+
 def package_of(filename: str) -> str:
     """Whose code a file is: a package's name, or Python's own; empty: the user's."""
     if filename.startswith("<"):  # made while it ran
