@@ -49,14 +49,15 @@ def _print_failures(results: StudyResults, console: Console, without: str) -> No
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     from rich.text import Text
 
-    for each in results.findings:
-        if each.name not in WITHOUT_NUMBERS or each.severity is Severity.NOTE:
-            continue
+    told = [each for each in results.findings if each.name in WITHOUT_NUMBERS]
+    told = [each for each in told if each.severity is not Severity.NOTE]
+    for place, each in enumerate(told):
         console.print(Text(f"{each.name}: {each.evidence}"))
         for frame in each.frames:
             console.print(Text(f"    {frame}", no_wrap=True, overflow="ellipsis"))
         console.print(Text(f"  next: {each.next_step}"))
-        if each.command and each.command != without:
+        later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
+        if each.command and each.command not in (without, *later):
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 

@@ -13,6 +13,29 @@ from raybench.records.record import State, TrialRecord
 
 MOST_NAMED = 1  # trials of one cause
 GOES_ON = "--resume --output DIR"
+MORE_TIME = 2.0  # times the time-out that was not enough
+
+
+def command_to_go_on(whole: WholeStudy, *also: State) -> str:
+    """One command for all that failed or is missing: what may end otherwise is tried again, and the rest.
+
+    Memory that was not enough is not enough again, so it is in it where nothing is complete, or asked
+    for (``also``).
+    """
+    failed, tries = whole.results.failed, list[State](("crashed", "timeout", *also))
+    if not whole.results.complete:
+        tries.append("oom")
+    states = [each for each in dict.fromkeys(tries) if any(record.state == each for record in failed)]
+    words = [whole.around.goes_on or GOES_ON]
+    words += [f"--retry {','.join(states)}"] if states else []
+    longest_s = dict[str, float]()  # by the field that says how long
+    for record in failed:
+        if record.state == "timeout":
+            request = record.study_request
+            field = f"{'training' if request.kind == 'training' else 'measure'}.timeout_seconds"
+            longest_s[field] = max(longest_s.get(field, 0.0), request.timeout_s)
+    words += [f"--set {field}={MORE_TIME * longest:g}" for field, longest in longest_s.items()]
+    return " ".join(words)
 
 
 @dataclass(frozen=True)
@@ -21,7 +44,7 @@ class Failed(OfStudy):
 
     state: ClassVar[State]
     step: ClassVar[str]
-    again: ClassVar[str] = ""  # options that try them again; empty: it would end the same
+    may_end_otherwise: ClassVar[bool] = True  # tried again
     group: tuple[TrialRecord, ...]
 
     @classmethod
@@ -60,8 +83,8 @@ class Failed(OfStudy):
 
     def next_step(self) -> NextStep:
         """What to change, and the command that tries them again."""
-        goes_on = self.whole.around.goes_on or GOES_ON
-        return NextStep(self.step, command=f"{goes_on} {self.again}" if self.again else "")
+        command = command_to_go_on(self.whole, self.state) if self.may_end_otherwise else ""
+        return NextStep(self.step, command=command)
 
 
 class Crashed(Failed):
@@ -69,7 +92,6 @@ class Crashed(Failed):
 
     name, state = FindingName.CRASHED, "crashed"
     step = "mend it, then try what crashed again, and the rest"
-    again = "--retry crashed"
 
 
 class TimedOut(Failed):
@@ -77,7 +99,6 @@ class TimedOut(Failed):
 
     name, state = FindingName.TIMED_OUT, "timeout"
     step = "if it does not hang, try again with more time"
-    again = "--retry timeout --set measure.timeout_seconds=SECONDS"
 
 
 class OutOfMemory(Failed):
@@ -85,7 +106,6 @@ class OutOfMemory(Failed):
 
     name, state = FindingName.OUT_OF_MEMORY, "oom"
     step = "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again"
-    again = "--retry oom"
 
 
 class Refused(Failed):
@@ -93,6 +113,7 @@ class Refused(Failed):
 
     name, state = FindingName.REFUSED, "invalid"
     step = "another value of what the reason names"
+    may_end_otherwise = False
 
 
 FAILED: tuple[type[Failed], ...] = (Crashed, TimedOut, OutOfMemory, Refused)
@@ -127,4 +148,4 @@ class NotReached(OfStudy):
         """The command that measures it."""
         has_budget = self.whole.results.study.time_budget_seconds is not None
         budget = ", within a time budget that begins anew" if has_budget else ""
-        return NextStep(f"measure the rest{budget}", command=self.whole.around.goes_on or GOES_ON)
+        return NextStep(f"measure the rest{budget}", command=command_to_go_on(self.whole))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from raybench.analysis import analyse
 from raybench.analysis.diagnosis.case import Around
@@ -12,6 +15,7 @@ from raybench.analysis.diagnosis.whole import WholeStudy
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import with_left_out
 from raybench.records.record import TrialRecord
+from raybench.report.terminal import print_summary
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, run_all
 from tests.unit.studies import asked, failed, study
@@ -66,6 +70,30 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(kind
     assert "planted" in alone.evidence
     assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
     assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
+
+
+def test_one_command_that_can_be_pasted_goes_on_with_all_of_it() -> None:
+    """What crashed, what took too long (with twice the time), and what was not reached."""
+    late = failed(request(128), "timeout", "not done after 300 s")
+    records = [*COMPLETE, crashed(64), late]
+    command = f"{GOES_ON} --retry crashed,timeout --set measure.timeout_seconds=600"
+    found = with_left_out(analyse(SPEC, records, around=AROUND), ["1 of 6 suggestions"], GOES_ON)
+    names = [FindingName.CRASHED, FindingName.TIMED_OUT, FindingName.NOT_REACHED]
+    told = [each for each in found.findings if each.name in names]
+    assert [(each.name, each.command) for each in told] == [(name, command) for name in names]
+    shown = io.StringIO()
+    print_summary(found, Console(file=shown, width=80))
+    lines = shown.getvalue().splitlines()
+    assert [line for line in lines if "--resume" in line] == [f"    {command}"]
+
+
+def test_memory_that_was_not_enough_is_tried_again_where_asked_or_where_nothing_is_complete() -> None:
+    full = failed(request(64), "oom", "out of memory")
+    beside = {each.name: each.command for each in failures(*COMPLETE, full, crashed(128))}
+    assert beside[FindingName.CRASHED] == f"{GOES_ON} --retry crashed"
+    assert beside[FindingName.OUT_OF_MEMORY] == f"{GOES_ON} --retry crashed,oom"
+    alone = {each.command for each in failures(full, crashed(128))}
+    assert alone == {f"{GOES_ON} --retry crashed,oom"}
 
 
 def test_what_was_not_reached_is_one() -> None:
