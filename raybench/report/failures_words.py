@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from raybench.analysis.labels import devices_words
@@ -12,7 +13,7 @@ from raybench.records.record import TrialRecord
 if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults
 
-LONGEST_REASON = 70  # characters
+LONGEST_REASON = 300  # characters
 
 
 def failures_words(records: Sequence[TrialRecord]) -> str:
@@ -45,4 +46,4 @@ def missing_target(results: StudyResults) -> list[str]:
 
 def _first_line(reason: str | None) -> str:
     line = (reason or "").strip().splitlines()[0] if reason and reason.strip() else "no reason given"
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3].rstrip() + "..."
+    return shorten(line, LONGEST_REASON, placeholder=" ...")

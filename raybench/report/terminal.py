@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TERMINAL_WIDTH = 80
 MOST_TERMINAL_ROWS = 12
+ELSEWHERE = {"confirmation": " (beside the default)", "search": " (in the search)"}  # of a table of curves
 WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
 
 
@@ -85,6 +86,9 @@ def _trials_table(results: StudyResults) -> Table:
     shown = in_order(results, "scaling") or in_order(results, "search")
     if len(shown) > MOST_TERMINAL_ROWS:
         shown = _most_telling(results, shown)
+    recommended = _recommended(results)
+    if recommended is not None and not any(each.config == recommended.config for each in shown):
+        shown = [*shown[: MOST_TERMINAL_ROWS - 1], recommended]
     shown += results.failed[:MOST_TERMINAL_ROWS]
     total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
@@ -94,11 +98,13 @@ def _trials_table(results: StudyResults) -> Table:
 
 def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     """Of trials with step times and of failed ones."""
+    curve = in_order(results, "scaling")
 
     def setting(record: TrialRecord) -> str:
         if record.steps is None:
             return f"{results.label(record)}: {record.state}"
-        return label_as_told(results, record)
+        where = ELSEWHERE.get(record.request.role, "") if curve else ""
+        return f"{label_as_told(results, record)}{where}"
 
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:
@@ -128,6 +134,19 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         Column("efficiency", efficiency, right=True),
         Column("n", rounds, right=True),
     ]
+
+
+def _recommended(results: StudyResults) -> TrialRecord | None:
+    """A trial of the setting that the study recommends: of its curve, else the one closest to the default's.
+
+    None where that is the default, or was measured as the change of another setting only.
+    """
+    recommendation = results.recommendation
+    if recommendation is None or recommendation.is_default:
+        return None
+    of_it = [each for each in results.complete if each.steps and each.config == recommendation.config]
+    by_role = {each.request.role: each for each in of_it}
+    return next((by_role[role] for role in ("scaling", "confirmation", "search") if role in by_role), None)
 
 
 def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:

@@ -7,8 +7,18 @@ import io
 import pytest
 from rich.console import Console
 
+from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.report import print_summary
+from raybench.report.answer import answer_of
+from raybench.spec.knobs import Setting
+from raybench.testing import FakeRunner, StepCosts
+from tests.unit.runs import QUIET_ENOUGH, run
+from tests.unit.studies import asked, failed, study
 
 
 def printed(results: StudyResults, width: int = 80) -> str:
@@ -37,3 +47,44 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
 def test_failures_are_in_the_terminal_table(wide: StudyResults) -> None:
     assert "oom" in printed(wide)
     assert "trials more in the report" in " ".join(printed(wide).split())
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    """bf16 takes a third of fp32's time."""
+    plain_s = 0.010 if setting.precision == "fp32" else 0.003
+    return StepCosts(plain_s=plain_s, contention_s=0.0005, wrapper_s=0.0005, exposed_s=0.002)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "told"), [((), ""), (("scaling",), "beside the default"), (("scaling", "confirmation"), "")]
+)
+def test_the_recommended_setting_is_in_the_table_wherever_it_was_measured(
+    left_out: tuple[str, ...], told: str
+) -> None:
+    knobs = {"batch_size": [512, 32], "precision": ["fp32", "bf16"]}
+    search = {"method": "optuna", "trials": 4}
+    plan = make_plan(study(knobs=knobs, search=search), Resources("cpu", 2, "a CPU"))
+    store = run(plan, FakeRunner(costs, QUIET_ENOUGH))[1]
+
+    def is_left_out(record: TrialRecord) -> bool:
+        return record.request.role in left_out and record.config.setting.precision == "bf16"
+
+    records = [record for record in store.records if not is_left_out(record)]
+    results = analyse(plan.study, records)
+    recommended = results.recommendation
+    assert recommended is not None
+    assert recommended.config.setting.precision == "bf16"
+    table = " ".join(printed(results, 140).split("more in the report")[0].split())
+    assert "bf16" in table
+    assert told in table
+    assert ("in the search" in table) == ("confirmation" in left_out)
+
+
+def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
+    error = (
+        "rank 0: RuntimeError: The size of tensor a (512) must match the size of tensor b (8) at "
+        "non-singleton dimension 0"
+    )
+    spec = study(knobs={"batch_size": [32]})
+    record = failed(asked(spec, "scaling", Setting(batch_size=32), 2), "crashed", error)
+    assert answer_of(analyse(spec, [record])) == f"no trial completed: 1 crashed ({error})"
