@@ -14,7 +14,7 @@ from raybench.commands.console import make_console
 if TYPE_CHECKING:
     from raybench.machine.checks.check import Check, Status
 
-_COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
+_COLORS: dict[Status, str] = {"ok": "green", "unused": "dim", "warning": "yellow", "missing": "red"}
 
 
 def doctor(
@@ -55,7 +55,7 @@ def render(found: list[Check], console: Console) -> None:
         console.print(head + (lines[0] if lines else Text()), soft_wrap=True, highlight=False)
         for line in lines[1:]:
             console.print(Text(" " * indent) + line, soft_wrap=True, highlight=False)
-        if check.mend and check.status != "ok":
+        if check.mend and check.status not in ("ok", "unused"):
             # Never wrapped: a command is there to be copied.
             mend = Text(" " * indent + "-> ").append(check.mend, style="cyan")
             console.print(mend, soft_wrap=True, highlight=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "warning", "missing"]
+Status = Literal["ok", "unused", "warning", "missing"]
 
+NOT_ON_CPUS = "not used on CPUs"
 GIB = 2**30
 
 

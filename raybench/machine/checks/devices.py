@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raybench.machine import cores, gpus
-from raybench.machine.checks.check import GIB, Check
+from raybench.machine.checks.check import GIB, NOT_ON_CPUS, Check
 from raybench.machine.checks.software import installed_version
 
 
@@ -46,6 +46,9 @@ def topology() -> Iterator[Check]:
     """How the GPUs are connected, and whether each reads the memory of the others."""
     graphics = gpus.graphics()
     num = len(graphics.gpus)
+    if num == 0:
+        yield Check("peer-to-peer", "unused", NOT_ON_CPUS)
+        return
     if num < 2:
         yield Check("peer-to-peer", "ok", "nothing to connect: fewer than two GPUs")
         return

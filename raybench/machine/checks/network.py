@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from raybench.machine import gpus
 from raybench.machine import network as interfaces
-from raybench.machine.checks.check import Check
+from raybench.machine.checks.check import NOT_ON_CPUS, Check
 
 
 def network() -> Iterator[Check]:
@@ -16,6 +17,9 @@ def network() -> Iterator[Check]:
         ("NCCL", "NCCL_SOCKET_IFNAME", interfaces.nccl_interface()),
     ):
         name = f"{library} interface"
+        if library == "NCCL" and not gpus.graphics().gpus:
+            yield Check(name, "unused", NOT_ON_CPUS)
+            continue
         there = ", ".join(interfaces.interfaces())
         if interface is None:
             yield Check(

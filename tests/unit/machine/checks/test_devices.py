@@ -26,6 +26,12 @@ def test_gpus_without_peer_to_peer(monkeypatch):
     assert any(f"process {os.getpid()}" in each.found and "is on GPU 1" in each.found for each in load.busy())
 
 
+def test_without_gpus_nothing_reads_the_memory_of_another(monkeypatch):
+    monkeypatch.setattr(gpus, "graphics", Graphics)
+    (found,) = devices.topology()
+    assert (found.status, found.found) == ("unused", "not used on CPUs")
+
+
 def test_a_torch_without_cuda(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU,)))
     monkeypatch.setattr(devices, "installed_version", lambda name: "2.14.1+cpu")
