@@ -3,7 +3,7 @@
 Runs 50 suggestions of a study through Optuna, the worker group and the store, as ``scaling`` does, and
 prints the time from the end of one trial to the end of the next, less warm-up and rounds.
 
-    python benchmarks/between_trials.py
+    python -m benchmarks.between_trials
 """
 
 from __future__ import annotations

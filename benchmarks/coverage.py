@@ -1,6 +1,6 @@
 """How often does the 95% interval hold the truth, with the worker's own stopping rule?
 
-    python benchmarks/coverage.py [--repetitions 1500]
+    python -m benchmarks.coverage [--repetitions 1500]
 
 Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, and
 ``raybench.analysis.estimates.stopping`` ends each trial, as it does in the worker. Blocks last as long as

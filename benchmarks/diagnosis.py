@@ -4,7 +4,7 @@ Each study stands on a machine that is sound but for its causes, with noise as o
 finding of the report must be the larger cause. Prints for each cause what was named first instead, and how
 many sound studies were called faulty.
 
-    python benchmarks/diagnosis.py --studies 200
+    python -m benchmarks.diagnosis --studies 200
 """
 
 from __future__ import annotations

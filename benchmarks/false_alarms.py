@@ -5,7 +5,7 @@ deviation between starts with its interval, and how many of the pairs ``--fail-i
 by the rounds alone, and with what starts differ by. With ``--starts`` each run is a start of the workers
 within a command (``measure.starts``), which is quicker. Runs that ``--output`` has are not measured again.
 
-    python benchmarks/false_alarms.py --pairs 20 --output /tmp/false-alarms
+    python -m benchmarks.false_alarms --pairs 20 --output /tmp/false-alarms
 """
 
 from __future__ import annotations

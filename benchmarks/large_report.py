@@ -3,7 +3,7 @@
 Writes a results directory of suggestions of a search on simulated hardware, each with at least ten rounds,
 and the curves of the default and of the best; then runs ``report`` on it in a process of its own.
 
-    python benchmarks/large_report.py --trials 100000
+    python -m benchmarks.large_report --trials 100000
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How well does ``predict`` predict, beside others' laws, and how often do its intervals hold?
 
-    python benchmarks/prediction.py [--traces DIR] [--studies 40]
+    python -m benchmarks.prediction [--traces DIR] [--studies 40]
 
 Traces: every ``MODEL-placements.csv`` and ``MODEL-scalability.csv`` of DIR (``ddp_traces`` of RAYBENCH_DATA,
 else of ../shared/data): steps of DDP on 1 to 64 GPUs, from the artifact of Pollux (OSDI 2021). Fitted to all
@@ -19,8 +19,8 @@ from statistics import mean, median
 from time import process_time
 
 import numpy as np
-from scaling_laws import LAWS
 
+from benchmarks.scaling_laws import LAWS
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import Fitted, fit
 from raybench.testing import simulated_scaling

@@ -4,7 +4,7 @@ Ranks of gloo on this machine whose computing is a wait, so that many share few 
 leader's time: in a round outside its blocks of steps (reports travel to the leader, its answer comes back),
 and in a trial outside set-up, warm-up and rounds.
 
-    python benchmarks/rounds_by_ranks.py --ranks 2 8 32
+    python -m benchmarks.rounds_by_ranks --ranks 2 8 32
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _rank(rank: int, ranks: int, port: int, result: str) -> None:
 
 def _request(ranks: int, number: int) -> StepsRequest:
     config = Configuration(
-        workload=FactorySpec(factory=f"{Path(__file__).stem}:build"),
+        workload=FactorySpec(factory="benchmarks.rounds_by_ranks:build"),
         optimizer=OptimizerSpec(),
         setting=Setting(batch_size=4),
         world_size=ranks,

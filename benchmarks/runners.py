@@ -6,7 +6,7 @@ differ by more than the rounds of one start: a ratio is made of each repetition,
 
 What a trial costs is the time from its submission to its outcome, less warm-up and rounds.
 
-    python benchmarks/runners.py --repetitions 6
+    python -m benchmarks.runners --repetitions 6
 """
 
 from __future__ import annotations

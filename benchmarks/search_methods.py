@@ -1,6 +1,6 @@
 """Which method of search finds a fast setting with few suggestions?
 
-    python benchmarks/search_methods.py [--machines 60] [--space default] [--methods random,tpe,model]
+    python -m benchmarks.search_methods [--machines 60] [--space default] [--methods random,tpe,model]
 
 Nothing is measured: a search of raybench, with the method in the place of its sampler, runs on simulated
 machines of many kinds whose true throughputs are known. Counted are the searches whose choice, the fastest

@@ -7,7 +7,7 @@ one program differ by more than the pairs of one start do: the 95% interval is o
 Whoever uses torchrun has no Ray beside it: Ray's processes, which take a tenth of a core on their own, are
 stopped (SIGSTOP) in torchrun's turns, unless ``--beside-ray``.
 
-    python benchmarks/torchrun_agreement.py --starts 10 --pairs 6 --batch-size 128
+    python -m benchmarks.torchrun_agreement --starts 10 --pairs 6 --batch-size 128
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How well one measured trial predicts the others: buckets and batches over links of a known rate.
 
-    python benchmarks/what_if.py --output results/what_if                # as root, half an hour
-    python benchmarks/what_if.py --output results/what_if --cases waits  # on busy cores: nothing computes
-    python benchmarks/what_if.py --output results/what_if --read         # the table again
+    python -m benchmarks.what_if --output results/what_if                # as root, half an hour
+    python -m benchmarks.what_if --output results/what_if --cases waits  # on busy cores: nothing computes
+    python -m benchmarks.what_if --output results/what_if --read         # the table again
 
 Each case is a Ray cluster of two nodes of one core each (network namespaces, links shaped by tc), on which
 a sweep of all-reduces and a grid of every bucket and batch are measured by the commands that everyone uses.
