@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from raybench.analysis.attribution import attribution
-from raybench.analysis.diagnosis.configurations import diagnose_configurations
+from raybench.analysis.diagnosis.configurations import better_settings, diagnose_configurations
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy, measured_study
@@ -168,7 +168,8 @@ def selection_rows(studies: int, seed: int) -> list[str]:
     said, alone = Counter[str](), Counter[str]()
     for _ in range(studies):
         results = measured_study(study, run_all(runner, requests)[0])
-        configurations, knobs_do = diagnose_configurations(results), attribution(results)
+        configurations = diagnose_configurations(results, better_settings(results), {})
+        knobs_do = attribution(results)
         assert knobs_do is not None
         best, effects = configurations[0], (*knobs_do.singles, *knobs_do.together)
         best_alone = results.scaling(best.record).efficiency

@@ -49,7 +49,7 @@ def main() -> None:
         os.environ.pop(name, None)
 
     trained, swept = trained_records(), swept_records()
-    summary = summary_csv(analyse(*trained).summaries)
+    summary = summary_csv(analyse(*trained).summaries)  # type: ignore[arg-type]
 
     def text(content: bytes) -> bool:
         Path("typed.toml").write_bytes(content)

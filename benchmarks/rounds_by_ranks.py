@@ -75,7 +75,7 @@ def measured(ranks: int) -> tuple[list[float], list[float]]:
         port = free.getsockname()[1]
         free.close()
         result = Path(folder) / "found"
-        mp.spawn(_rank, args=(ranks, port, str(result)), nprocs=ranks)  # type: ignore[no-untyped-call]
+        mp.spawn(_rank, args=(ranks, port, str(result)), nprocs=ranks)  # type: ignore[attr-defined]
         found: tuple[list[float], list[float]] = torch.load(result)
         return found
 
@@ -138,8 +138,8 @@ class _OutsideBlocks:
             self.seconds.append(time.perf_counter() - began - self._in_blocks)
             return found
 
-        MeasuringLoop._block = timed_block  # type: ignore[method-assign]
-        MeasuringLoop._round = timed_round  # type: ignore[method-assign]
+        MeasuringLoop._block = timed_block  # type: ignore[method-assign, assignment]
+        MeasuringLoop._round = timed_round  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

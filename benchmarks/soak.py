@@ -139,7 +139,7 @@ class Soak:
             self.ends.append(f"{code}, {by} last" if by else f"{code}")
             if code not in EXIT_CODES.get(by, (code,)):
                 self.broken.append(f"{log}: exit code {code}, {by}")
-            if code and not until(lambda of=command: "To go on: " in of.output, SAID_S):
+            if code and not until(lambda of=command: "To go on: " in of.output, SAID_S):  # type: ignore[misc]
                 self.broken.append(f"{log}: exit code {code}, and no line that goes on")
             print(
                 f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",

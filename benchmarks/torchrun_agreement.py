@@ -29,7 +29,7 @@ from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.resources import DeviceKind, WorkerNeeds
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--beside-ray", action="store_true", help="torchrun's turns with Ray at work")
     parser.add_argument("--steps", type=int, default=10, help="of a block, in both")
     options = parser.parse_args()
-    device = "cuda" if gpus.gpu_names() else "cpu"
+    device: DeviceKind = "cuda" if gpus.gpu_names() else "cpu"
     ratios, medians = list[float](), list[float]()
     with TemporaryDirectory() as folder:
         needs, cluster = WorkerNeeds(device, 1), Cluster()

@@ -117,7 +117,7 @@ def _nccl_alone() -> dict[str, Any]:
     dist.all_reduce(values, group=team.data)
     team.broadcast([values])
     backend = dist.get_backend(team.data)
-    answer = {"backend": backend, "values": values.tolist()}
+    answer: dict[str, Any] = {"backend": backend, "values": values.tolist()}
     if before is not None and after is not None:
         answer["taken"] = after.taken_bytes - before.taken_bytes
     worker.communicators.drop_team()
@@ -148,7 +148,7 @@ def _without_room_for_libraries() -> list[tuple[bool, str]]:
     del kept  # the allocator has some left, the GPU has none
     group, said = dist.new_group([0], backend="nccl"), list[tuple[bool, str]]()
     for work in (
-        lambda: dist.all_reduce(small, group=group),
+        lambda: dist.all_reduce(small, group=group),  # type: ignore[arg-type]
         lambda: small @ small,
         lambda: torch.linalg.svd(small),
         lambda: torch.fft.fft(small),

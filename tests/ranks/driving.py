@@ -36,5 +36,5 @@ class SplitBatches(DataParallel[Any]):
 
 def drive_on_cores() -> None:
     """From here on dp takes the cores for the team's GPUs, in this process."""
-    models.device_ids = lambda team, device: list(range(team.size))
-    models.DataParallel = SplitBatches  # type: ignore[misc]
+    models.device_ids = lambda team, device: list(range(team.size))  # type: ignore[attr-defined]
+    models.DataParallel = SplitBatches  # type: ignore[attr-defined, assignment, misc]

@@ -84,7 +84,7 @@ class GpuLike(CUDADevice):
     block_seconds = 0.02
     matrix_side = 64
     frees_waiting_ranks = True
-    first_transfers = (1, 64)
+    first_transfers: tuple[int, ...] = (1, 64)
 
     def __init__(self, memory: FakeMemory) -> None:
         self.memory, self.work, self.seen = memory, LateWork(), Seen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -68,14 +69,14 @@ def _listen(gpu: GpuLike) -> None:
     broadcast, all_reduce = Team.broadcast, dist.all_reduce
 
     def heard_broadcast(team: Team, tensors: Any) -> None:
-        gpu.seen.broadcasts.append(gpu_like.perf_counter())
+        gpu.seen.broadcasts.append(perf_counter())
         broadcast(team, tensors)
 
     def heard_all_reduce(*arguments: Any, **named: Any) -> Any:
         gpu.seen.all_reduces += 1
         return all_reduce(*arguments, **named)
 
-    Team.broadcast = heard_broadcast  # type: ignore[method-assign]
+    Team.broadcast = heard_broadcast  # type: ignore[method-assign, assignment]
     dist.all_reduce = heard_all_reduce
 
 

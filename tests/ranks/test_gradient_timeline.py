@@ -100,7 +100,7 @@ def test_assignment_is_torch_s(workload: WorkloadSpec, cap: BucketCap) -> None:
     limits = list(bucket_limits(cap))
     indices = list(range(len(parameters)))
     theirs, _ = dist._compute_bucket_assignment_by_size(  # type: ignore[attr-defined]
-        parameters, limits, [False] * len(parameters), indices
+        list[torch.Tensor](parameters), limits, [False] * len(parameters), indices
     )
     assert [list(each) for each in assign([each.nbytes for each in parameters], cap)] == theirs
     assert bucket_limits("default")[0] == torch.distributed._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]

@@ -82,8 +82,8 @@ def test_probes_on_two_ranks():
         print(name, shown, [each.reason for each in found if each.reason])
     for name in ("memory", "memory again"):
         _memory(records[name])
-    found = [_found(records[name]).batch_size or 0 for name in ("memory", "memory again")]
-    assert abs(found[0] - found[1]) <= 2
+    one, other = (_found(records[name]).batch_size or 0 for name in ("memory", "memory again"))
+    assert abs(one - other) <= 2
     assert _found(records["all ranks"]).batch_size == 11
     assert _found(records["one rank"]).batch_size == 5
     for name in ("all ranks", "one rank"):

@@ -372,10 +372,11 @@ def rank_updates_one_bad_shard() -> tuple[int, bool]:
         parameter.grad = torch.ones_like(parameter)
     if team.rank == 1:
         module.weight.grad.to_local().fill_(float("inf"))
-    before = [parameter.to_local().clone() for parameter in module.parameters()]
+    shards: list[Any] = list(module.parameters())
+    before = [parameter.to_local().clone() for parameter in shards]
     stepper.scaler.scale(torch.ones(()))
     stepper._update()
-    same = [torch.equal(a, p.to_local()) for a, p in zip(before, module.parameters(), strict=True)]
+    same = [torch.equal(a, p.to_local()) for a, p in zip(before, shards, strict=True)]
     found = stepper.skipped_steps, all(same)
     release_group(module)
     return found

@@ -51,7 +51,7 @@ def main() -> int:
         return shared[0]
 
     scaling_run._runner = runner
-    scaling_request.Cluster = lambda **_: kept  # type: ignore[assignment, misc]
+    scaling_request.Cluster = lambda **_: kept  # type: ignore[attr-defined, assignment, misc]
     for arguments in commands:
         sys.argv[1:] = arguments
         try:

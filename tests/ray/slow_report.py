@@ -17,7 +17,8 @@ def slowly(*arguments: Any) -> Any:
     return _draw_all(*arguments)
 
 
-_draw_all, document.draw_all = document.draw_all, slowly
+_draw_all = document.draw_all  # type: ignore[attr-defined]
+document.draw_all = slowly  # type: ignore[attr-defined, assignment]
 
 if __name__ == "__main__":
     study.main()

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -105,7 +106,7 @@ class Job:
             except psutil.Error:
                 continue
 
-    def records(self) -> list[dict[str, object]]:
+    def records(self) -> list[dict[str, Any]]:
         lines = (self.folder / "results" / f"raybench-{JOB}" / "trials.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -118,7 +119,7 @@ def _script(path: Path, line: str) -> None:
 def nodes_by_size(job: Job) -> dict[int, int]:
     """Of complete trials: world size, and on how many nodes it was."""
     assert {record["state"] for record in job.records()} == {"complete"}
-    return {record["request"]["config"]["world_size"]: record["nodes"] for record in job.records()}  # type: ignore[index]
+    return {record["request"]["config"]["world_size"]: record["nodes"] for record in job.records()}
 
 
 def test_one_node(tmp_path: Path) -> None:
