@@ -6,7 +6,8 @@ study's own other settings tell the two apart: each is stepped on one device alo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.failures import failure_key
@@ -18,6 +19,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import ProbeRequest
 from raybench.spec.knobs import KnobValue, Setting, setting_in_numbers
 
+_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, as a rank tells what it raised
 MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
 
 
@@ -34,7 +36,7 @@ def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest
 
     Empty too where a few looks cannot hold every other value, or where no worker group starts for one.
     """
-    key, told = failure_key(record.state, record.reason, record.frames), []
+    key, told = _cause(record.state, record.reason, record.frames), []
     knobs = [*_other_values(plan, record.config.setting)] or ["batch_size"]
     several = len(plan.environments()) > 1
     for look in _looks(plan, record):
@@ -42,10 +44,19 @@ def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest
             outcome = ask(_alone(plan, record, look))
         except (GroupLostError, NoRoomError):
             return ""
-        if failure_key(outcome.state, outcome.reason, outcome.frames) != key:
+        if _cause(outcome.state, outcome.reason, outcome.frames) != key:
             return ""
         told.append(setting_words(look.setting, knobs, look.environment if several else None))
     return "; ".join(told)
+
+
+def _cause(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
+    """The same for two failures of one bug: of one type at one line, as what is said depends on the shapes.
+
+    Without a line, ``failure_key``.
+    """
+    error = _ERROR.match(reason or "")
+    return (state, error[1], frames[0]) if error and frames else failure_key(state, reason, frames)
 
 
 def _looks(plan: Plan, record: TrialRecord) -> list[_Look]:

@@ -76,6 +76,20 @@ def test_a_bug_costs_one_trial(search: dict[str, object]) -> None:
     assert executed.notes == ["no more was asked: the first trial failed, and would whatever the setting"]
 
 
+def test_a_bug_that_says_something_else_of_every_batch_costs_one_trial() -> None:
+    """As shapes that do not fit do: of 512 samples they differ, of 100 they cannot be made."""
+
+    def fails(request: TrialRequest) -> str:
+        if request.config.batch_size == 512:
+            return "rank 0: RuntimeError: The size of tensor a (512) must match the size of tensor b (8)"
+        return "rank 0: RuntimeError: shape '[-1, 64]' is invalid for input of size 100"
+
+    runner = Crashing(fails)
+    _, store, _ = run(planned(knobs={"batch_size": [512, 100]}), runner)
+    assert len(store.latest()) == 1
+    assert [each.kind for each in runner.requests] == ["steps", "probe"]
+
+
 @pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
 def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, object]) -> None:
     runner = Crashing(bug, capacity=3)
