@@ -198,7 +198,7 @@ class Session:
         record = outcome.to_record(
             request, study=self.plan.study.name, suggestion=trial.suggestion, started_at=ended.started_at
         )
-        if ended.is_bounded and record.state == "timeout" and self.budget.left_s == 0:
+        if ended.was_cut(outcome):
             return self._not_reached_in_time(record)
         self.store.append(record, outcome.step_times)
         self.has_measured = True
@@ -226,7 +226,7 @@ class Session:
         No failure of its own and not on disk: a study that goes on asks it again.
         """
         reason = f"the time budget was spent: ended after {record.wall_time_s:.0f} s, --resume asks it again"
-        told = record.model_copy(update={"reason": reason})
+        told = record.model_copy(update={"state": "timeout", "reason": reason})
         self.cut[record.trial_id] = record.study_request
         self.watcher.trial_done(told, None)
         return told

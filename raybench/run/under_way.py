@@ -15,6 +15,8 @@ from raybench.records.requests import StudyRequest
 from raybench.run.asking import MAX_LOST_STARTS, FittingGroup, outcome_of
 
 OnGroup = Callable[[int, float | None], None]
+ENDED_STATES = ("timeout", "crashed")  # as which a trial ends whose processes were ended
+RANKS_APART_S = 1.0  # at most, when they begin a trial
 LEAST_GRACE_S = 10.0  # past the time budget, for a trial of which nothing is expected: to set up
 
 
@@ -28,10 +30,14 @@ class Begun:
     expected_s: float = 0.0  # what it is expected to take; 0: not known
     num_lost: int = 0  # in a row, of its processes before it began
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the time budget ends it before its own time-out does."""
-        return self.submitted.request.timeout_s < self.trial.request.timeout_s
+    def was_cut(self, outcome: Outcome) -> bool:
+        """Whether the time budget has ended it, before its own time-out would have.
+
+        Where one rank ends first, others may tell of a broken connection in the same moment.
+        """
+        timeout_s = self.submitted.request.timeout_s
+        in_time = outcome.wall_time_s < timeout_s - RANKS_APART_S
+        return timeout_s < self.trial.request.timeout_s and not in_time and outcome.state in ENDED_STATES
 
 
 class UnderWay:

@@ -13,6 +13,7 @@ from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
+from raybench.records.record import State
 from raybench.records.requests import StudyRequest, TrialRequest
 from raybench.run.session import winners
 from tests.unit.runs import ClockRunner, MemoryStore, run
@@ -33,9 +34,14 @@ def planned(**fields: object) -> Plan:
 class Hanging(ClockRunner):
     """What ``hangs`` is never done: it takes until it is ended. A group takes seconds to start."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, hangs: Callable[[TrialRequest], bool]) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        hangs: Callable[[TrialRequest], bool],
+        ends: tuple[State, str] = ("timeout", "not done in time"),
+    ) -> None:
         super().__init__(monkeypatch, TRIAL_S)
-        self.hangs = hangs
+        self.hangs, self.ends = hangs, ends
 
     def start(self, world_size, environment, *, anew=False):
         before = self.num_starts
@@ -48,7 +54,8 @@ class Hanging(ClockRunner):
             return super().run(request, on_progress)
         self.requests.append(request)
         self.now += request.timeout_s
-        return Outcome("timeout", request.timeout_s, f"not done after {request.timeout_s:g} s", group=1)
+        state, reason = self.ends
+        return Outcome(state, request.timeout_s, reason, group=1)
 
 
 def is_any(request: TrialRequest) -> bool:
@@ -91,9 +98,19 @@ def test_a_trial_that_takes_its_own_time_out_within_the_budget_has_failed(monkey
     runner = Hanging(monkeypatch, is_slow)
     session, store, _ = run(plan, runner, budget=Budget(runner.now + 200))
     failed = [each for each in store.records if each.state == "timeout"]
-    assert {each.reason for each in failed} == {"not done after 30 s"}
+    assert {each.reason for each in failed} == {"not done in time"}
     assert session.cut == {}
     assert session.not_reached == []
+
+
+@pytest.mark.parametrize("state", ["crashed", "oom"])
+def test_a_rank_that_tells_of_another_that_was_ended_has_not_failed(monkeypatch, state):
+    plan = planned(**GRID)
+    echo = (state, "rank 1: RuntimeError: Connection closed by peer")
+    runner = Hanging(monkeypatch, is_slow, echo)
+    session, store, _ = run(plan, runner, budget=Budget(runner.now + 60))
+    assert [each.state for each in store.records if each.state != "complete"] == ["oom"] * (state == "oom")
+    assert len(session.cut) == (state == "crashed")
 
 
 def test_without_a_budget_a_trial_has_its_own_time_out(monkeypatch):
