@@ -15,7 +15,6 @@ from typing import Any
 
 import raybench
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
-from raybench.workloads.frames import package_of
 
 
 def runtime_environment(workload: WorkloadSpec | None, working_dir: Path | None) -> dict[str, Any]:
@@ -36,6 +35,8 @@ def _of_factory(workload: FactorySpec) -> Path | None:
 
     What is installed here is expected to be installed there: its own dependencies would not travel with it.
     """
+    from raybench.workloads.frames import package_of  # its package brings torch
+
     name = workload.factory.partition(":")[0].partition(".")[0]
     try:
         found = util.find_spec(name)
