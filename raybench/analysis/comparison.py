@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.load import Load, load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.same_setting import one_of_each, same_question, same_work, work_key
 from raybench.machine.comparing import comparable
@@ -29,9 +30,15 @@ class Side:
     environment: Environment
 
     @property
-    def day(self) -> str:
-        """When its first trial began, UTC; empty without one."""
-        return min((record.started_at for record in self.results.records), default="")[:10]
+    def began(self) -> str:
+        """When its first trial began, to the minute, UTC; empty without one."""
+        began = min((record.started_at for record in self.results.records), default="")
+        return began[:16].replace("T", " ")
+
+    @property
+    def load(self) -> Load | None:
+        """What other processes took while its headline was measured; None: it is not told."""
+        return load_of(self.results.headline) if self.results.headline else None
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class SameTrial:
     speed: Estimate  # samples/s of the second over the first
     efficiency: Estimate | None  # the same ratio; None: a side has no baseline
     starts: tuple[int, int]  # of the workers, on each side
+    loads: tuple[Load | None, Load | None]  # on each side; None: it is not told
 
     @property
     def is_assumed(self) -> bool:
@@ -61,6 +69,12 @@ class SameTrial:
     def is_slower(self) -> bool:
         """Whether the whole interval says so."""
         return self.is_slower_by(0.0)
+
+    @property
+    def is_under_load(self) -> bool:
+        """Whether it is slower, and other processes took much more of the cores in the second side's."""
+        before, now = self.loads
+        return self.is_slower and now is not None and now.is_much_more_than(before)
 
     def is_slower_by(self, share: float) -> bool:
         """Whether the whole interval says that more than this share of the first side's speed is lost."""
@@ -222,7 +236,8 @@ def _in_both(
         [each.throughput_samples_per_s for each in before],
         between_starts,
     )
-    return SameTrial(first.results.label(mine), mine, speed, efficiency, (len(before), len(now)))
+    starts, loads = (len(before), len(now)), (load_of(mine), load_of(rival))
+    return SameTrial(first.results.label(mine), mine, speed, efficiency, starts, loads)
 
 
 def headline_in_common(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> SameTrial | None:

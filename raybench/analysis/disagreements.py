@@ -14,19 +14,18 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from raybench.analysis.estimates.efficiency import one_device
 from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate, inverse
+from raybench.analysis.load import Load, load_of
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import between_starts, question_key
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.placement import Placement
 
-LOADED = 0.10  # of the cores of a host, by other processes
 FAR_APART = 0.25  # relative: figures that a reader takes for two, however wide their intervals
 
 
@@ -40,14 +39,9 @@ class Reading:
     where: str  # "in the search"
 
     @property
-    def load(self) -> tuple[float, int] | None:
-        """Cores' worth of time that other processes took meanwhile, of how many; None: it is not told."""
-        steps = self.record.steps
-        if steps is None or not steps.host_cores:
-            return None
-        known = ([one for one in each.other_cores if one is not None] for each in steps.rounds)
-        taken = [max(of_hosts) for of_hosts in known if of_hosts]
-        return (median(taken), max(steps.host_cores)) if taken else None
+    def load(self) -> Load | None:
+        """What other processes took meanwhile; None: it is not told."""
+        return load_of(self.record)
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class Disagreement:
         load = self.speaks.load
         if load is None or not self.is_certain or self.ratio.value <= 1:
             return False
-        return load[0] >= LOADED * load[1]
+        return load.is_much
 
     @property
     def size(self) -> float:

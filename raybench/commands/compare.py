@@ -85,7 +85,7 @@ def compare_directories(
     from raybench.records.whole_files import cannot, not_written
     from raybench.report.comparison import print_comparison, write_comparison
     from raybench.report.pages import anew, quoted
-    from raybench.report.tables.comparison import starts_words
+    from raybench.report.tables.comparison import loads_words, starts_words
     from raybench.report.wording import share, times
 
     try:
@@ -133,6 +133,8 @@ def compare_directories(
                 f"{times(headline.speed)} ({headline.label}; {starts_words(headline, between_starts)})"
             )
             say(console, words)
+            if headline.is_under_load:
+                say(console, f"measured under load: {loads_words(headline)}; measure again without it")
     return code
 
 

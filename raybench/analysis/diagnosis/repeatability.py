@@ -8,10 +8,11 @@ from typing import Self
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.programs import programs_words, stoppable
 from raybench.analysis.diagnosis.whole import OfStudy, WholeStudy
-from raybench.analysis.diagnosis.words import factor, load_words, rate
+from raybench.analysis.diagnosis.words import factor, rate
 from raybench.analysis.disagreements import Disagreement, Reading
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import devices_words, label
+from raybench.analysis.load import load_words
 
 MUCH = 0.10  # relative: from here on a finding is a warning
 MOST_TOLD = 3  # measurements that differ from the one that speaks

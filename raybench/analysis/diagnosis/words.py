@@ -50,10 +50,3 @@ def rate(estimate: Estimate) -> str:
     """Samples/s: "10,101 [9,870, 10,330]", of few "12.3 [12.1, 12.5]"."""
     digits = 0 if estimate.value >= 100 else 1 if estimate.value >= 10 else 2
     return f"{estimate.value:,.{digits}f} [{estimate.low:,.{digits}f}, {estimate.high:,.{digits}f}]"
-
-
-def load_words(load: tuple[float, int] | None) -> str:
-    """What other processes took of a host's cores."""
-    if load is None:
-        return "what else ran was not told"
-    return f"other processes took {load[0]:.2f} of {load[1]} cores"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from raybench.analysis.attribution import ModelChange
 from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, SameTrial, Side, SideBySide
 from raybench.analysis.labels import devices_words
+from raybench.analysis.load import load_words
 from raybench.analysis.summary import model_name
 from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
 from raybench.report.tables.scaling import scaling_table
@@ -129,7 +130,15 @@ def starts_words(trial: SameTrial, between_starts: float) -> str:
 def _verdict(trial: SameTrial) -> str:
     if not trial.speed.excludes(1.0):
         return "no difference seen"
+    if trial.is_under_load:
+        return "slower, under load"
     return "slower" if trial.is_slower else "faster"
+
+
+def loads_words(trial: SameTrial) -> str:
+    """What other processes took while the second side was measured, and the first."""
+    before, now = trial.loads
+    return f"{load_words(now)}, at first {f'{before.taken:.2f}' if before else 'not told'}"
 
 
 _CHANGE_COLUMNS: list[Column[tuple[str, str]]] = [
@@ -168,7 +177,8 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     headline, scaling = results.headline, results.headline_scaling
     packages = environment.packages
     yield "study", results.study.name
-    yield "measured on", side.day or NONE
+    yield "measured at, UTC", side.began or NONE
+    yield "other processes, cores", f"{side.load.taken:.2f} of {side.load.cores}" if side.load else NONE
     yield "model", model_name(headline) if headline else NONE
     yield "devices", _devices(side)
     yield "interconnect", _interconnect(side)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ def planted(
     """A results directory on one and two devices; batch 64 takes twice the time."""
     machine = fields.pop("machine", MACHINE)
     noise = {"noise": QUIET} if fields.pop("quiet", False) else {}
+    others = fields.pop("others", None)
     spec = study(knobs={"batch_size": fields.pop("batches", [32])}, **fields)
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         alone_s = plain_s * setting.batch_size / 32
-        return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
+        costs = StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
+        return costs if others is None else replace(costs, other_cores=others, host_cores=2)
 
     records, _ = grid(spec, (1, 2), FakeRunner(model, seed=seed, **noise))
     with ResultsDirectory.create(folder / name, spec, machine) as store:
@@ -72,6 +75,20 @@ def test_it_fails_beyond_the_percent_that_is_asked_for(tmp_path):
     code, text = printed(monday, tuesday, fail_if_slower=0.5)
     assert code == 0
     assert "is slower than" not in text
+
+
+def test_a_slowdown_under_load_names_what_else_ran(tmp_path):
+    monday = planted(tmp_path, "monday", 0.010, others=0.1)
+    tuesday = planted(tmp_path, "tuesday", 0.020, 0.004, seed=2, others=0.9)
+    code, text = printed(monday, tuesday, fail_if_slower=0.0, width=200)
+    assert code == 1
+    assert "measured under load: other processes took 0.90 of 2 cores, at first 0.10" in text
+    _, text = printed(tuesday, monday, fail_if_slower=0.0, width=200)  # faster, with less beside it
+    assert "under load" not in text
+    sooner = planted(tmp_path, "sooner", 0.020, 0.004, seed=3, others=0.1)
+    code, text = printed(monday, sooner, fail_if_slower=0.0, width=200)
+    assert code == 1
+    assert "under load" not in text
 
 
 def test_one_start_each_is_said_with_what_is_assumed(tmp_path):

@@ -18,6 +18,7 @@ WORDS = {  # functions that give words to a value
     "devices_words",
     "knob_words",
     "label",
+    "load_words",
     "in_words",
     "changes_words",
     "model_name",
