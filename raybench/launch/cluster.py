@@ -7,7 +7,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, sleep
@@ -29,6 +29,7 @@ from raybench.spec.workloads import WorkloadSpec
 LOOK_AGAIN_S = 1.0  # for nodes that come late
 GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that are gone
 GIVEN_BACK_LOOK_S = 0.2
+ANSWER_LOOK_S = 0.25
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
@@ -264,7 +265,9 @@ class Cluster:
                 ) from error
         signals.take_back()
         if self.is_local:
-            self._alive_watch.start()
+            self._alive_watch.watch_children()
+        else:
+            self._alive_watch.watch_head(ray.get_runtime_context().gcs_address)
         self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
         self._tell(self._dashboard)
 
@@ -313,9 +316,9 @@ class Cluster:
         cluster that was joined ends the workers by itself once this process is gone.
         """
         is_running, self._connected = self._connected, False  # Ray does not end in order any more
+        self._alive_watch.stop()
         if not is_running or not self.is_local:
             return
-        self._alive_watch.stop()
         started = [child for child in psutil.Process().children() if child.pid not in self._not_rays]
         children = [*started, *(below for child in started for below in _below(child))]
         for child in children:
@@ -364,12 +367,31 @@ class Cluster:
     def _free(self) -> list[Node]:
         """The same with what nobody uses now."""
         self.connect()
-        return free_nodes()
+        return _answer_of(free_nodes)
 
     def _alive(self) -> list[Node]:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
-        return alive_nodes()
+        return _answer_of(alive_nodes)
+
+
+def _answer_of(ask: Callable[[], list[Node]]) -> list[Node]:
+    """What the GCS answers. A call of Ray's waits a minute for one that is silent, then ends the process.
+
+    So it waits in another thread, and this one for whatever ends the run.
+    """
+    answer: Future[list[Node]] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="raybench-gcs").start()
+    while not wait([answer], timeout=ANSWER_LOOK_S).done:
+        signals.check()
+    return answer.result()
 
 
 def _below(process: psutil.Process) -> list[psutil.Process]:

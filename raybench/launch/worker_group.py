@@ -37,6 +37,7 @@ DRIVER_GRACE_S = 5.0  # after the workers' own deadline
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
 OTHERS_FAIL_S = 0.5
 STOP_S = 5.0
+KILL_S = 5.0
 LOOK_AGAIN_S = 2.0  # whether the nodes are still there
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -190,7 +191,15 @@ class WorkerGroup:
         return state, failures.reason(self._error)
 
     def kill_workers(self) -> None:
-        """End the workers' processes, whatever they do."""
+        """End the workers' processes, whatever they do.
+
+        A call of Ray's may wait for the head of the cluster far beyond its own time limit.
+        """
+        killing = threading.Thread(target=self._kill_workers, daemon=True, name="raybench-kill")
+        killing.start()
+        killing.join(KILL_S)
+
+    def _kill_workers(self) -> None:
         try:
             workers = ray.get(self._mailbox.workers.remote(), timeout=1.0)
         except ray.exceptions.RayError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +36,7 @@ def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(ray_alive, "LOOK_S", 0.01)
     with raylet(tmp_path) as child:
         watch = ray_alive.RayAlive()
-        watch.start()
+        watch.watch_children()
         signals.check()
         child.kill()  # it stays a zombie: nobody asks how it ended
         assert until(lambda: bool(signals._died), 10)
@@ -48,9 +50,41 @@ def test_what_is_ended_on_purpose_is_no_death(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ray_alive, "LOOK_S", 0.01)
     with raylet(tmp_path) as child:
         watch = ray_alive.RayAlive()
-        watch.start()
+        watch.watch_children()
         watch.stop()
         watch.stop()
         child.kill()
         child.wait()
+    signals.check()
+
+
+def test_a_head_that_is_silent_for_long_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_alive, "LOOK_AT_HEAD_S", 0.02)
+    monkeypatch.setattr(ray_alive, "SILENT_S", 0.5)
+    watch = ray_alive.RayAlive()
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        watch.watch_head(address)
+        time.sleep(1.0)
+        signals.check()  # it answers
+    gone = time.monotonic()
+    assert until(lambda: bool(signals._died), 10)
+    assert time.monotonic() - gone >= 0.4  # a break as short as this ends nothing
+    with pytest.raises(RayDiedError, match=rf"^the head of the cluster, {address}, has not answered for"):
+        signals.check()
+    watch.stop()
+
+
+def test_a_head_that_comes_back_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_alive, "LOOK_AT_HEAD_S", 0.02)
+    monkeypatch.setattr(ray_alive, "SILENT_S", 5.0)
+    watch = ray_alive.RayAlive()
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        port = head.getsockname()[1]
+        watch.watch_head(f"127.0.0.1:{port}")
+        time.sleep(0.1)
+    time.sleep(0.3)
+    with socket.create_server(("127.0.0.1", port)):
+        time.sleep(0.3)
+        watch.stop()
     signals.check()
