@@ -26,15 +26,23 @@ PART_WORDS = {
     "undivided": "not taken apart",
 }
 
-UNPAIRED = (
-    "the first of many is flattered by chance, and trials are minutes apart, so drift is between them; "
-    "the confirmation, in the same rounds, is the only claim."
+EXPLORATORY = (
+    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
+    "between them; the confirmation, in the same rounds, is the only claim."
 )
+
+EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 APART = (
     "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
     "default's, and the interval holds what starts of the workers differ by."
 )
+
+
+def exploratory_once(text: str) -> str:
+    """A document that says at its first place alone what exploratory means."""
+    before, sentence_, after = text.partition(EXPLORATORY)
+    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"
 
 
 def rounded_batch(batch: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint
+from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
@@ -21,12 +21,17 @@ class _Row:
     point: HidingPoint
 
 
+_OF: dict[Measure, str] = {
+    "communication": "transfers that no compute hides",
+    "T_comm": "all that more devices add, T(n) - T(1)",
+}
+
 _COLUMNS: list[Column[_Row]] = [
     Column("setting", lambda row: row.setting.label),
     Column("batch per device", lambda row: f"{row.point.batch_size:,}", right=True),
     Column("compute in a step, ms", lambda row: milliseconds(row.point.compute_s), right=True),
     Column("share of T(n)", lambda row: share_of_step(row.point.fraction), right=True),
-    Column("share is of", lambda row: row.setting.measure),
+    Column("the share is", lambda row: _OF[row.setting.measure]),
     Column("n", lambda row: count(row.point.fraction), right=True),
 ]
 
