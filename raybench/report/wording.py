@@ -139,6 +139,14 @@ def serial_fraction_words(estimate: Estimate) -> str:
     return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
 
 
+def passage_words(passage: Crossover, with_what: str = "") -> str:
+    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
+    between = f"between {passage.below:,} and {passage.above:,}"
+    if passage.is_wide:
+        return f"{between} (none between them was measured{with_what})"
+    return f"about batch {rounded_batch(passage.batch)} (interpolated {between}{with_what})"
+
+
 def passages_words(passage: Crossover) -> str:
     """Where a speed-up passes 1 more than once; empty where it does once."""
     if len(passage.brackets) < 2:

@@ -59,10 +59,12 @@ def hiding_words(setting: Hiding) -> str:
         low = "below what was measured" if setting.low_s is None else duration_words(setting.low_s)
         high = "above what was measured" if setting.high_s is None else duration_words(setting.high_s)
         bracket = " and ".join(duration_words(point.compute_s.value) for point in (below, above))
+        batches = f"batch {below.batch_size:,} and {above.batch_size:,}"
+        if setting.is_wide or (setting.low_s is None and setting.high_s is None):
+            return f"{name}hidden from somewhere between {bracket} of compute in a step on ({batches})."
         return (
             f"{name}hidden from about {duration_words(setting.compute_s)} of compute in a step on "
-            f"[{low}, {high}], interpolated between {bracket} (batch {below.batch_size:,} and "
-            f"{above.batch_size:,})."
+            f"[{low}, {high}], interpolated between {bracket} ({batches})."
         )
     if setting.is_hidden_everywhere:
         return f"{name}hidden at every batch measured, from {duration_words(least)} of compute on."
