@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from raybench.analysis.estimates.statistics import Estimate
 
+FURTHEST = 4.0  # times: of measured neighbours that are further apart no point between is told
+
 
 @dataclass(frozen=True)
 class Crossover:
@@ -20,6 +22,11 @@ class Crossover:
     above: int
     brackets: tuple[tuple[int, int], ...]  # every two neighbours on both sides of 1, whichever way
     is_slower: bool  # at a batch below, with the whole interval
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the neighbours are too far apart to name a batch between them."""
+        return self.above > FURTHEST * self.below
 
 
 def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from raybench.analysis.crossover import FURTHEST
 from raybench.analysis.estimates.efficiency import one_device
 from raybench.analysis.estimates.over_starts import over_starts
 from raybench.analysis.estimates.rounds import level, series
@@ -44,6 +45,13 @@ class Hiding:
     high_s: float | None  # where the upper ends do; None: above it
     below: HidingPoint | None  # the measured neighbours
     above: HidingPoint | None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the neighbours are too far apart to name the compute between them."""
+        if self.below is None or self.above is None:
+            return False
+        return self.above.batch_size > FURTHEST * self.below.batch_size
 
     @property
     def is_hidden_everywhere(self) -> bool:

@@ -112,6 +112,7 @@ def analyse(
     ``around``: the machine, and the links of a sweep, where they are known.
     """
     base = measured_study(study, records)
+    around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
     several = len(base.study.search.objectives) > 1
     chosen = choice.choose(base.study, base.records, base.target_world_size, base.scalings)
     best = choice.best(base.study, base.records, base.target_world_size, chosen)
@@ -124,7 +125,7 @@ def analyse(
     hidden = hiding(base)
     confirmed = tuple(confirmations(base, chosen))
     apart = disagreements(base)
-    diagnosis = diagnose_study(base, confirmed, around or Around(), apart)
+    diagnosis = diagnose_study(base, confirmed, around, apart)
     verified = verifications(base, diagnosis.first, confirmed)
     attributed = attribution(base, in_same_rounds(base, confirmed))
     best_gain = unconfirmed_gain(base, best, confirmed, attributed)

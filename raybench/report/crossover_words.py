@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.report.wording import passages_words, rounded_batch
+from raybench.report.wording import passage_words, passages_words
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve
@@ -38,15 +38,13 @@ def _crossover_of(curve: BatchCurve) -> str:
         if several:
             return f"{several}{with_what}"
         if not passage.is_slower:
+            at = "" if passage.is_wide else "at "
             return (
-                "not slower than one beyond the intervals; 1.00x is passed at about batch "
-                f"{rounded_batch(passage.batch)} "
-                f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
+                "not slower than one beyond the intervals; 1.00x is passed "
+                f"{at}{passage_words(passage, with_what)}"
             )
-        return (
-            f"slower than one below about batch {rounded_batch(passage.batch)} "
-            f"(interpolated between {passage.below:,} and {passage.above:,}{with_what})"
-        )
+        below = "a batch somewhere " if passage.is_wide else ""
+        return f"slower than one below {below}{passage_words(passage, with_what)}"
     if all(point.speedup.high < 1 for point in curve.points):
         return (
             f"slower than one at every batch measured ({curve.points[0].batch_size:,} to "

@@ -22,7 +22,7 @@ from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table, without_constant
 from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import PART_WORDS, UNPAIRED, milliseconds, percent, sentence, times
+from raybench.report.wording import EXPLORATORY, PART_WORDS, milliseconds, percent, sentence, times
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
@@ -187,7 +187,7 @@ def _ranking_lines(attribution: Attribution | None) -> list[str]:
     lines.append(
         f"Against the default at {attribution.default_efficiency.value:.0%} on "
         f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first; the "
-        f"effects have 95% intervals for all at once. Exploratory: {UNPAIRED}"
+        f"effects have 95% intervals for all at once. {EXPLORATORY}"
     )
     lines.append("")
     for effect in attribution.singles:

@@ -19,6 +19,7 @@ from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.sections import make_sections
 from raybench.report.tables.base import without_constant
 from raybench.report.tables.verification import advice_of
+from raybench.report.wording import exploratory_once
 
 
 def write_report(
@@ -53,7 +54,7 @@ def write_report(
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": diagnosis_markdown(results, tables, answer, findings),
+        "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer, findings)),
         "summary.csv": formats.summary_csv(results.summaries),
         "summary.tex": formats.to_tex(tables.summary, results.study.name),
     }

@@ -12,7 +12,7 @@ from raybench.report import formats
 from raybench.report.environment import environment_lines
 from raybench.report.files import remove_old_plots, write_whole
 from raybench.report.plots.drawn import DrawnPlot
-from raybench.report.wording import duration_words
+from raybench.report.wording import duration_words, exploratory_once
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
@@ -47,12 +47,9 @@ def make_pages(
         "again": f"python -m raybench.study report {quoted(directory)}",
         "markdown": formats.to_markdown,
     }
-    return {
-        "report.html": _template("template.html.j2").render(
-            more | named
-        ),  # its script and style are in it: no network
-        "report.md": _template("template.md.j2").render(more | named),  # the same words and tables
-    }
+    html = _template("template.html.j2").render(more | named)  # its script and style are in it: no network
+    markdown = _template("template.md.j2").render(more | named)  # the same words and tables
+    return {"report.html": exploratory_once(html), "report.md": exploratory_once(markdown)}
 
 
 def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequence[DrawnPlot]) -> list[Path]:

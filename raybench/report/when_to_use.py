@@ -61,6 +61,11 @@ def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
         return f" Over the batch{setting} {several}."
     if not passage.is_slower:
         return ""
+    if passage.is_wide:
+        return (
+            f" Below a batch somewhere between {passage.below:,} and {passage.above:,}{setting} one device "
+            f"is both faster and cheaper than {many} (none between them was measured)."
+        )
     return (
         f" Below about batch {rounded_batch(passage.batch)}{setting} one device is both faster and cheaper "
         f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."

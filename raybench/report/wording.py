@@ -26,15 +26,23 @@ PART_WORDS = {
     "undivided": "not taken apart",
 }
 
-UNPAIRED = (
-    "the first of many is flattered by chance, and trials are minutes apart, so drift is between them; "
-    "the confirmation, in the same rounds, is the only claim."
+EXPLORATORY = (
+    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
+    "between them; the confirmation, in the same rounds, is the only claim."
 )
+
+EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 APART = (
     "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
     "default's, and the interval holds what starts of the workers differ by."
 )
+
+
+def exploratory_once(text: str) -> str:
+    """A document that says at its first place alone what exploratory means."""
+    before, sentence_, after = text.partition(EXPLORATORY)
+    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"
 
 
 def rounded_batch(batch: float) -> str:
@@ -129,6 +137,14 @@ def serial_fraction_words(estimate: Estimate) -> str:
     if estimate.high < 0:
         return "none: faster than ideal"
     return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
+
+
+def passage_words(passage: Crossover, with_what: str = "") -> str:
+    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
+    between = f"between {passage.below:,} and {passage.above:,}"
+    if passage.is_wide:
+        return f"{between} (none between them was measured{with_what})"
+    return f"about batch {rounded_batch(passage.batch)} (interpolated {between}{with_what})"
 
 
 def passages_words(passage: Crossover) -> str:

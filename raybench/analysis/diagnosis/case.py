@@ -35,12 +35,14 @@ MUCH = 0.10  # of the step: from here on a finding is a warning
 class Around:
     """What surrounds the trials of a study; empty where not known.
 
-    The links of a sweep, the machine, and the command that goes on where the study stopped.
+    The links of a sweep, the machine, the command that goes on where the study stopped, and
+    ``measure.max_seconds`` of the study: a trial that was given less was cut by the time budget.
     """
 
     links: Mapping[LinkKey, Link] = field(default_factory=dict)
     environment: Environment | None = None
     goes_on: str = ""
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True)

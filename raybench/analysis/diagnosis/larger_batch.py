@@ -183,7 +183,7 @@ def _most_in_memory(case: Case) -> float:
 
 def _basis(case: Case, computed: Mapping[int, Estimate]) -> str:
     if len(computed) >= 2:
-        return "compute by the line through the batches measured at least, in proportion to the batch at most"
+        return "computing grows at least along the line through the batches measured, at most with the batch"
     if case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s:
-        return "compute at the matrix peak at least, in proportion to the batch at most"
-    return "one batch was measured: compute stays at least, grows in proportion to the batch at most"
+        return "computing takes at least what the matrix peak allows, grows at most with the batch"
+    return "one batch was measured: computing may stay as it is, and grows at most with the batch"

@@ -53,6 +53,16 @@ class NoisyMeasurement(OfTrial):
         """How long it would take: the half-width shrinks with the square root of time."""
         return self.case.steps.measure_s * (self.reached / self.asked) ** 2
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time budget ended the rounds, and not ``measure.max_seconds`` of the study."""
+        return self.max_seconds < self._asked_s
+
+    @property
+    def _asked_s(self) -> float:
+        """What the study asks for; of a trial without its study what the rounds were given."""
+        return self.case.around.max_seconds or self.max_seconds
+
     def evidence(self) -> Evidence:
         """What was reached in which time."""
         measurement = self.case.steps
@@ -69,16 +79,23 @@ class NoisyMeasurement(OfTrial):
 
     def next_step(self) -> NextStep:
         """The time that it needs; where that is absurd, what makes the noise."""
-        if self.needed_s > MOST_TIMES * self.max_seconds:
+        needed_s = _rounded_up(self.needed_s)
+        if self.needed_s > MOST_TIMES * self._asked_s:
             programs = stoppable(self.case.steps)
             named = f": {programs_words(programs)}" if programs else " (top)"
             return NextStep(
                 "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
                 f"it is done{named}"
             )
+        if self.is_cut:
+            more = f" and --set measure.max_seconds={needed_s}" if needed_s > self._asked_s else ""
+            return NextStep(
+                f"the time budget left its rounds {self.max_seconds:.0f} s of {self._asked_s:g} s, about "
+                f"{needed_s} s are needed: a study with a larger --time-budget{more}, or a quieter machine"
+            )
         return NextStep(
             "it shrinks with the square root of time: --set "
-            f"measure.max_seconds={_rounded_up(self.needed_s)}, or a quieter machine"
+            f"measure.max_seconds={needed_s}, or a quieter machine"
         )
 
 

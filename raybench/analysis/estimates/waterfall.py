@@ -198,10 +198,14 @@ def _notes(record: TrialRecord, has: Collection[Variant]) -> tuple[str, ...]:
     elif "crowd" not in has and "local" not in has:
         notes.append("only the whole loss was measured, not its parts")
     elif "crowd" not in has:
-        notes.append(f"no crowd blocks{_why(reason, 'crowd')}: contention and wrapper are not told apart")
+        notes.append(
+            f"all devices at once without wrapper were not measured{_why(reason, 'crowd')}: contention and "
+            "wrapper are not told apart"
+        )
     elif "local" not in has:
         notes.append(
-            f"no local blocks{_why(reason, 'local')}: wrapper and skew are within exposed communication"
+            f"steps without all-reduces were not measured{_why(reason, 'local')}: wrapper and skew are "
+            "within exposed communication"
         )
     return tuple(notes)
 

@@ -104,7 +104,8 @@ def wire_of(
     latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
     guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
     words = (
-        f"the trial's replay alone, the latency assumed ({latency_s * 1e6:.0f} µs, within a factor of ten)"
+        "the all-reduces that this trial timed alone, the latency assumed "
+        f"({latency_s * 1e6:.0f} µs, within a factor of ten)"
     )
     return KnownWire(guess, KNOWN_WITHIN, half, words)
 

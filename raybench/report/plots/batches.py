@@ -56,7 +56,7 @@ def batch_plot(results: StudyResults) -> BatchPlot | None:
     passage = curves[0].crossover
     strong = results.study.scaling.mode == "strong"
     brackets = len(passage.brackets) if passage else 0
-    batch = passage.batch if passage and brackets == 1 else None
+    batch = passage.batch if passage and brackets == 1 and not passage.is_wide else None
     return BatchPlot(curves[0].world_size, strong, lines, batch, brackets, fewest_and_most(lines))
 
 

@@ -16,7 +16,7 @@ from raybench.report.tables.base import (
     known,
     make_table,
 )
-from raybench.report.wording import UNPAIRED, count, percent, times
+from raybench.report.wording import EXPLORATORY, count, percent, times
 
 TITLE = "What each knob changes"
 
@@ -58,12 +58,16 @@ def attribution_table(results: StudyResults) -> Table:
         if any(effect.interaction is not None for effect in effects)
         else ""
     )
+    accumulation = (
+        " Accumulation alone leaves the batch of a pass as it is."
+        if any("gradient_accumulation" in effect.changes for effect in effects)
+        else ""
+    )
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
         f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
         "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at "
-        f"once{paired}. Exploratory: {UNPAIRED}{interaction} "
-        "Accumulation alone leaves the batch of a pass as it is. "
+        f"once{paired}. {EXPLORATORY}{interaction}{accumulation} "
         "The workload is one within a study: how much a larger model "
         "does, the command compare tells of two results directories."
     )

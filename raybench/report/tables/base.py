@@ -67,7 +67,7 @@ def without_constant(table: Table) -> Table:
         if len(values) > 1 or column.stays:
             kept.append(place)
         elif not values & {"", NONE}:
-            said.append(f"{column.heading}{' = ' if column.heading == 'n' else ' '}{values.pop()}")
+            said.append(_said(column.heading, values.pop()))
     if len(kept) < 2 or len(kept) == len(table.columns):
         return table
     words = f"In every row: {', '.join(said)}." if said else ""
@@ -77,6 +77,14 @@ def without_constant(table: Table) -> Table:
         tuple(table.columns[place] for place in kept),
         tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
+
+
+def _said(heading: str, value: str) -> str:
+    """What a column says in every row: "n = 10", "sizes 1.41 MiB" of a heading "sizes, MiB"."""
+    if heading == "n":
+        return f"n = {value}"
+    name, _, unit = heading.partition(", ")
+    return f"{name} {value} {unit}".strip()
 
 
 def first_rows(table: Table, most: int) -> Table:

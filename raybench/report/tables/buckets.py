@@ -27,7 +27,7 @@ _COLUMNS: list[Column[Buckets]] = [
     Column("asked", lambda row: _cap_words(row.cap)),
     Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
     Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
-    Column("told by", lambda row: "DDP" if row.is_measured else "its rule"),
+    Column("known from", lambda row: "DDP" if row.is_measured else "DDP's rule"),
     Column("the same as", _same_words),
 ]
 

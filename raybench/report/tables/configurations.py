@@ -15,7 +15,7 @@ from raybench.report.tables.base import (
     known,
     make_table,
 )
-from raybench.report.wording import UNPAIRED, count, percent, times
+from raybench.report.wording import EXPLORATORY, count, percent, times
 
 TITLE = "Configurations"
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [
@@ -32,9 +32,10 @@ def configurations_table(results: StudyResults) -> Table:
     configurations = results.configurations
     if not configurations:
         return empty_table(TITLE)
+    at_once = f" that holds for all {len(configurations)} at once" if len(configurations) > 1 else ""
     caption = (
         f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
-        f"interval that holds for all {len(configurations)} at once. Exploratory: {UNPAIRED} "
+        f"interval{at_once}. {EXPLORATORY} "
         f"Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower "
         "than one device, its whole interval by itself. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."

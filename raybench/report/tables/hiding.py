@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint
+from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
@@ -21,12 +21,17 @@ class _Row:
     point: HidingPoint
 
 
+_OF: dict[Measure, str] = {
+    "communication": "transfers that no compute hides",
+    "T_comm": "all that more devices add, T(n) - T(1)",
+}
+
 _COLUMNS: list[Column[_Row]] = [
     Column("setting", lambda row: row.setting.label),
     Column("batch per device", lambda row: f"{row.point.batch_size:,}", right=True),
     Column("compute in a step, ms", lambda row: milliseconds(row.point.compute_s), right=True),
     Column("share of T(n)", lambda row: share_of_step(row.point.fraction), right=True),
-    Column("share is of", lambda row: row.setting.measure),
+    Column("the share is", lambda row: _OF[row.setting.measure]),
     Column("n", lambda row: count(row.point.fraction), right=True),
 ]
 
@@ -54,10 +59,12 @@ def hiding_words(setting: Hiding) -> str:
         low = "below what was measured" if setting.low_s is None else duration_words(setting.low_s)
         high = "above what was measured" if setting.high_s is None else duration_words(setting.high_s)
         bracket = " and ".join(duration_words(point.compute_s.value) for point in (below, above))
+        batches = f"batch {below.batch_size:,} and {above.batch_size:,}"
+        if setting.is_wide or (setting.low_s is None and setting.high_s is None):
+            return f"{name}hidden from somewhere between {bracket} of compute in a step on ({batches})."
         return (
             f"{name}hidden from about {duration_words(setting.compute_s)} of compute in a step on "
-            f"[{low}, {high}], interpolated between {bracket} (batch {below.batch_size:,} and "
-            f"{above.batch_size:,})."
+            f"[{low}, {high}], interpolated between {bracket} ({batches})."
         )
     if setting.is_hidden_everywhere:
         return f"{name}hidden at every batch measured, from {duration_words(least)} of compute on."

@@ -7,7 +7,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import interval, lost_milliseconds, percent, restart_words, times
+from raybench.report.wording import interval, lost_milliseconds, plain_percent, restart_words, times
 
 
 def phases_table(results: StudyResults) -> Table:
@@ -22,7 +22,7 @@ def phases_table(results: StudyResults) -> Table:
         Column("one device, ms", lambda row: known(row.one_s, lost_milliseconds), right=True),
         Column(f"{many}, ms", lambda row: known(row.many_s, lost_milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
-        Column(gain, lambda row: known(row.share_of_gain, percent), right=True),
+        Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
     ]
     if epoch_samples:
         steps = epoch_samples / phases.samples

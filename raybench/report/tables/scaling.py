@@ -29,6 +29,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     def scaling(record: TrialRecord) -> Scaling:
         return results.told[record.trial_id]
 
+    records = in_order(results, *(roles or ("scaling",)))
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_as_told(results, record)),
@@ -41,12 +42,16 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     ]
     caption = (
         "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
-        "same rounds, without wrapper, unless a base is named. A row of one device has what it did in the "
-        "rounds of the most devices, over which their speed-up is; its own trial is among every trial."
+        "same rounds, without wrapper, unless a base is named."
     )
+    if {1} < {record.config.world_size for record in records}:
+        caption += (
+            " A row of one device has what it did in the rounds of the most devices, over which their "
+            "speed-up is; its own trial is among every trial."
+        )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
-    return make_table("Scaling", caption, columns, in_order(results, *(roles or ("scaling",))))
+    return make_table("Scaling", caption, columns, records)
 
 
 def speedup_cell(scaling: Scaling) -> str:

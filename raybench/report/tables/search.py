@@ -13,7 +13,7 @@ from raybench.report.tables.base import Column, Table, devices, first_rows_words
 from raybench.report.tables.trials import in_order, label_and_mark
 from raybench.report.wording import (
     APART,
-    UNPAIRED,
+    EXPLORATORY,
     bound_words,
     count,
     interval,
@@ -43,7 +43,7 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
     caption = (
         f"World size {results.target_world_size}, 95% interval of each alone; of what was measured on the "
         "curve as well, the curve's, though the best was chosen by what the search had measured. "
-        f"Exploratory: {UNPAIRED} A suggestion's batch size is a choice about speed alone: how "
+        f"{EXPLORATORY} A suggestion's batch size is a choice about speed alone: how "
         "many epochs a batch needs to reach an accuracy was not measured."
     )
     fastest_first = sorted(

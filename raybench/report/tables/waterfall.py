@@ -140,5 +140,10 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
             f"{logged.exposed_s * 1e3:.2f}"
         )
         yield _Quantity(
-            "DDP's own logger, ms", difference, "few", "a span of transfers less its overlap, in few steps"
+            "DDP's own logger, ms",
+            difference,
+            "few",
+            "from the first all-reduce's start to the last one's end, less the computing beside it, in few "
+            "steps: waiting for slower devices is in it, so it may be far from communication, which is a "
+            "difference of two steps",
         )

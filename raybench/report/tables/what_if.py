@@ -10,8 +10,8 @@ from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.predictions import Predicted, WhatIf
 from raybench.analysis.whatif.study import BucketChoice
-from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, milliseconds, percent, sentence
+from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.wording import figures, milliseconds, percent, plain_percent, sentence
 from raybench.spec.counted import counted
 
 TITLE = "What if: predicted from one trial"
@@ -20,11 +20,11 @@ _COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),
     Column("buckets", lambda row: str(row.num_buckets), right=True),
     Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True, stays=True),
-    Column("of it communication, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
+    Column("communication not hidden, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
     Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
-    Column("faster by", lambda row: percent(row.gain), right=True, stays=True),
+    Column("faster by", lambda row: plain_percent(row.gain), right=True, stays=True),
     Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
-    Column("off by", lambda row: known(row.error, lambda error: f"{error:+.1%}"), right=True),
+    Column("off by", lambda row: f"{row.error:+.1%}" if row.error else NONE, right=True),
 ]
 
 

@@ -103,8 +103,8 @@ def test_a_grid_measures_what_is_the_same_once_and_says_so():
     assert [row[0] for row in table.rows] == ["default buckets", "1 MiB buckets", "25 MiB buckets"]
     assert [row[1:] for row in table.rows] == [
         ("1", "0.438", "DDP", ""),
-        ("1", "0.438", "its rule", "default buckets"),
-        ("1", "0.438", "its rule", "default buckets"),
+        ("1", "0.438", "DDP's rule", "default buckets"),
+        ("1", "0.438", "DDP's rule", "default buckets"),
     ]
     again = of_model(SMALL)
     run(plan, again, store)

@@ -9,7 +9,9 @@ from tests.unit.studies import SIXTEEN_TENTHS, exactly, planted
 
 def test_below_the_crossover_one_device_is_both_faster_and_cheaper() -> None:
     found = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
-    assert "Below about batch" in when_to_use(found)
+    assert "Below a batch somewhere between 8 and 128" in when_to_use(found)
+    near = planted({(32,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    assert "Below about batch" in when_to_use(near)
     assert "one device is both faster and cheaper" in when_to_use(found)
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from raybench.analysis.diagnosis.case import Around, Case
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.diagnosis.steadiness import NoisyMeasurement
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
 from raybench.testing import Noise, StepCosts
@@ -56,6 +59,20 @@ def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
     assert finding.values["half_width_ratio"] > 0.01
     assert finding.values["needed_s"] > 4
     assert "measure.max_seconds=" in finding.next_step
+
+
+@pytest.mark.parametrize(("asked_s", "with_seconds"), [(600.0, False), (5.0, True)])
+def test_a_trial_that_the_time_budget_cut_asks_for_more_of_it(asked_s: float, with_seconds: bool) -> None:
+    """More of measure.max_seconds alone would not be given to it; both where the study's is too little."""
+    measure = MeasureSpec(half_width=0.01, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.02, step=0.0), measure=measure)
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), around=Around(max_seconds=asked_s))
+    finding = case.finding(NoisyMeasurement)
+    assert finding is not None
+    assert 5 < finding.values["needed_s"] < 50
+    assert "--time-budget" in finding.next_step
+    assert ("measure.max_seconds=" in finding.next_step) is with_seconds
 
 
 def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from raybench.report.tables.hiding import hiding_table, hiding_words
 from tests.unit.studies import exactly, planted
 
@@ -18,3 +20,16 @@ def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
     assert hiding_words(never) == "not reached up to 40.0 ms of compute in a step."
     (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").hiding
     assert hiding_words(always) == "hidden at every batch measured, from 10.0 ms of compute on."
+
+
+def test_between_batches_far_apart_no_point_is_told() -> None:
+    (found,) = planted({(8,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size").hiding
+    assert found.is_wide
+    words = "hidden from somewhere between 10.0 ms and 40.0 ms of compute in a step on (batch 8 and 128)."
+    assert hiding_words(found) == words
+
+
+def test_a_passage_with_no_end_of_its_interval_measured_is_told_by_its_neighbours() -> None:
+    (found,) = planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size").hiding
+    open_ended = replace(found, low_s=None, high_s=None)
+    assert hiding_words(open_ended).startswith("hidden from somewhere between 10.0 ms and 40.0 ms")
