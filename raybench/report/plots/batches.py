@@ -40,6 +40,7 @@ class BatchPlot:
     crossover: float | None  # of the first line, interpolated; None: it passes 1 never, or more than once
     brackets: int  # times that the first line passes 1
     rounds: tuple[int, int]
+    at_once: int = 1  # settings, the most at a batch, that the intervals of the best hold for
 
     @property
     def break_even(self) -> float:
@@ -57,7 +58,8 @@ def batch_plot(results: StudyResults) -> BatchPlot | None:
     strong = results.study.scaling.mode == "strong"
     brackets = len(passage.brackets) if passage else 0
     batch = passage.batch if passage and brackets == 1 and not passage.is_wide else None
-    return BatchPlot(curves[0].world_size, strong, lines, batch, brackets, fewest_and_most(lines))
+    at_once = max(curve.at_once for curve in curves)
+    return BatchPlot(curves[0].world_size, strong, lines, batch, brackets, fewest_and_most(lines), at_once)
 
 
 def draw_batches(plot: BatchPlot) -> Figure:
@@ -76,7 +78,8 @@ def draw_batches(plot: BatchPlot) -> Figure:
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
     where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
     where = f" (passed {plot.brackets} times)" if plot.brackets > 1 else where
-    words = f"Efficiency against batch: mean and 95% interval, {n_words(plot.rounds)}"
+    of = f" for up to {plot.at_once} a batch at once" if plot.at_once > 1 else " of each"
+    words = f"Efficiency against batch: mean and 95% interval{of}, {n_words(plot.rounds)}"
     write_title(figure, f"{words}\nshaded: slower than one device{where}")
     if len(plot.lines) > 1:
         legend_below(figure, axes)
@@ -155,7 +158,7 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
         axes.set_ylabel(label)
     note = f" · {plot.num_left_out} batches more in the tables" if plot.num_left_out else ""
     kind = "global batch" if plot.strong else "batch per device"
-    words = f"Each {kind}: mean and 95% interval, {n_words(plot.rounds)}{note}"
+    words = f"Each {kind}: mean and 95% interval of each, {n_words(plot.rounds)}{note}"
     slower = " (none below 1)" if None in plot.serial_fraction else ""
     write_title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size{slower}")
     legend_below(figure, left)

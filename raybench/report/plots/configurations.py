@@ -38,6 +38,7 @@ class ConfigurationsPlot:
     efficiency: tuple[Estimate, ...]
     throughput: tuple[Estimate, ...]  # samples/s
     num_left_out: int
+    at_once: int  # configurations that the intervals hold for
     rounds: tuple[int, int]
 
 
@@ -62,6 +63,7 @@ def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
         efficiency=tuple(efficiency for _, _, efficiency in shown),
         throughput=throughput,
         num_left_out=len(known) - len(shown),
+        at_once=len(results.configurations),
         rounds=(min(each.n for each in throughput), max(each.n for each in throughput)),
     )
 
@@ -96,8 +98,9 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
         panel.tick_params(axis="y", length=0)
     few_numbers(axes[2])
     note = f" · {plot.num_left_out} configurations between them in diagnosis.md" if plot.num_left_out else ""
+    at_once = f" for all {plot.at_once} at once" if plot.at_once > 1 else ""
     words = (
-        f"Configurations on {plot.world_size} devices: mean, 95% interval for all at once, "
+        f"Configurations on {plot.world_size} devices: mean, 95% interval{at_once}, "
         f"{n_words(plot.rounds)}{note}"
     )
     write_title(

@@ -92,6 +92,6 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
         right.set_xlabel("world size (devices)")
         right.set_ylabel("scaling efficiency (%)")
     note = f" · {counted(plot.num_left_out, 'setting')} more in the tables" if plot.num_left_out else ""
-    write_title(figure, f"Scaling: mean and 95% interval, {n_words(plot.rounds)}{note}")
+    write_title(figure, f"Scaling: mean and 95% interval of each, {n_words(plot.rounds)}{note}")
     legend_below(figure, left)
     return figure

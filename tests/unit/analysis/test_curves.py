@@ -81,6 +81,21 @@ def test_without_a_setting_at_two_batches_the_best_at_each_makes_one_curve() -> 
     assert curve.crossover is not None
 
 
+def test_the_curve_of_the_best_says_for_how_many_settings_its_intervals_hold() -> None:
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        return exactly(0.8 if setting.batch_size == 64 else 0.3)
+
+    spec = study(knobs={"batch_size": [8, 64], "precision": ["fp32", "bf16"], "bucket_cap_mb": [25, 1]})
+    settings = (
+        Setting(batch_size=8),
+        Setting(batch_size=8, precision="bf16"),
+        Setting(batch_size=64, precision="bf16", bucket_cap_mb=1),
+    )
+    records = run_all(FakeRunner(model, QUIET), [asked(spec, "search", each, 2) for each in settings])[0]
+    (curve,) = analyse(spec, records).batch_curves
+    assert curve.at_once == 2
+
+
 def test_the_curve_that_passes_1_comes_first() -> None:
     costs = {
         (8, "fp32"): exactly(0.3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raybench.analysis.batch_lines import amdahl_speedup
@@ -60,3 +62,11 @@ def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: Study
     assert rounded_batch(104.4) == "100"
     assert rounded_batch(1_849) == "1,800"
     assert rounded_batch(7.4) == "7"
+
+
+def test_the_title_says_whose_interval_it_is(results: StudyResults) -> None:
+    plot = batch_plot(results)
+    assert plot is not None
+    assert "95% interval of each, n" in draw_batches(plot).get_suptitle()
+    best = replace(plot, at_once=5)
+    assert "95% interval for up to 5 a batch at once, n" in draw_batches(best).get_suptitle()
