@@ -30,12 +30,6 @@ class Side:
     environment: Environment
 
     @property
-    def began(self) -> str:
-        """When its first trial began, to the minute, UTC; empty without one."""
-        began = min((record.started_at for record in self.results.records), default="")
-        return began[:16].replace("T", " ")
-
-    @property
     def load(self) -> Load | None:
         """What other processes took while its headline was measured; None: it is not told."""
         return load_of(self.results.headline) if self.results.headline else None

@@ -14,6 +14,7 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.contents import draw_all, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
+from raybench.report.measured_on import measured_words
 from raybench.report.method import method_words
 from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.sections import make_sections
@@ -41,6 +42,7 @@ def write_report(
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
         name=results.study.name,
+        about=measured_words(results, environment),
         box=answer_box(results, left_out),
         sections=make_sections(tables.places, plots),
         findings=findings,

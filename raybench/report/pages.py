@@ -31,10 +31,12 @@ def make_pages(
     """``report.html`` and ``report.md``.
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
-    command that measures the same again. ``named`` is by the names that the templates know: name, box,
-    sections, method, and of a study causes, findings and the advice of each, trials.
+    command that measures the same again. ``named`` is by the names that the templates know: name, about
+    (what was measured, on what and when), box, sections, method, and of a study causes, findings and the
+    advice of each, trials.
     """
     more: dict[str, Any] = {
+        "about": "",
         "causes": (),
         "findings": None,
         "no_findings": "None: the measurements are steady and the devices alike.",
@@ -77,6 +79,11 @@ def anew(directory: Path) -> str:
     return quoted(directory.with_name(f"{directory.name}-again"))
 
 
+def _in_two_lines_at_most(cell: str) -> str:
+    """A figure, which a narrow table breaks before its interval alone."""
+    return cell.replace(" ", "\u00a0").replace("\u00a0[", " [")
+
+
 @cache
 def _template(name: str) -> jinja2.Template:
     import jinja2
@@ -89,6 +96,10 @@ def _template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        text=formats.markdown_text, code=formats.markdown_code, cell=formats.markdown_cell, counted=counted
+        number=_in_two_lines_at_most,
+        text=formats.markdown_text,
+        code=formats.markdown_code,
+        cell=formats.markdown_cell,
+        counted=counted,
     )
     return environment.get_template(name)

@@ -10,6 +10,7 @@ from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, S
 from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_words
 from raybench.analysis.summary import model_name
+from raybench.report.measured_on import began_words, hardware_words
 from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
 from raybench.report.tables.scaling import scaling_table
 from raybench.report.wording import count, figures, interval, milliseconds, percent, share, times
@@ -177,10 +178,10 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     headline, scaling = results.headline, results.headline_scaling
     packages = environment.packages
     yield "study", results.study.name
-    yield "measured at, UTC", side.began or NONE
+    yield "began", began_words(results.records) or NONE
     yield "other processes, cores", f"{side.load.taken:.2f} of {side.load.cores}" if side.load else NONE
     yield "model", model_name(headline) if headline else NONE
-    yield "devices", _devices(side)
+    yield "devices", hardware_words(headline, environment.cpu_model) if headline else NONE
     yield "interconnect", _interconnect(side)
     yield "raybench, torch, ray", ", ".join(packages.get(name, "?") for name in ("raybench", "torch", "ray"))
     yield "default", results.headline_label or NONE
@@ -191,14 +192,6 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
     yield "n", count(scaling.step_time_s) if scaling else NONE
     yield "best setting", results.best_label if results.best else NONE
-
-
-def _devices(side: Side) -> str:
-    headline = side.results.headline
-    name = headline.device_name if headline and headline.device_name else side.environment.cpu_model
-    number = headline.config.world_size if headline else 0
-    nodes = f" on {headline.nodes} nodes" if headline and headline.nodes and headline.nodes > 1 else ""
-    return f"{number} x {name}{nodes}"
 
 
 def _interconnect(side: Side) -> str:

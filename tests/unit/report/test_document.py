@@ -83,7 +83,9 @@ def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> 
     box = answer_box(analyse(SPEC, records))
     page, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
     assert [each.question for each in box] == ["Scaling", "Lost", "What to change", "Measured gain", "Failed"]
-    assert markdown.splitlines()[2] == f"- **Scaling**: {box[0].words}"
+    about = "mlp on 2 x fake cpu, gloo · torch 2.14.1 · 2026-01-01 00:00 UTC"
+    assert markdown.splitlines()[2:5:2] == [about, f"- **Scaling**: {box[0].words}"]
+    assert f"<title>{SPEC.name}: {about} · raybench</title>" in page
     body = page[page.index("<body>") :]
     assert body.index("2 devices: ") < body.index('id="causes"') < body.index("<figure>")
 
