@@ -253,7 +253,7 @@ def _of_memory(result: StepsResult | ProbeResult) -> Values:
 def _of_speed(scaled: Scaling) -> Values:
     baseline, efficiency = scaled.baseline, scaled.efficiency
     return {
-        "status": str(scaled.status) if scaled.status else None,
+        "status": "baseline" if scaled.is_baseline else str(scaled.status) if scaled.status else None,
         "step_time_s": scaled.step_time_s.value,
         "step_time_low_s": scaled.step_time_s.low,
         "step_time_high_s": scaled.step_time_s.high,

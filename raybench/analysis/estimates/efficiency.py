@@ -66,6 +66,11 @@ class Scaling:
     efficiency: Estimate | None
     status: Status | None
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is what others are held against: its own speed-up is 1, without an interval."""
+        return self.speedup is not None and self.speedup.half_width == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Gain:

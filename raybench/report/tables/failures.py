@@ -12,8 +12,8 @@ def failures_table(results: StudyResults) -> Table:
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("devices", devices, right=True),
-        Column("setting", results.label),
+        Column("setting", results.label, stays=True),
         Column("state", lambda record: record.state),
-        Column("reason", lambda record: " ".join((record.reason or "").split())),
+        Column("reason", lambda record: " ".join((record.reason or "").split()), stays=True),
     ]
     return make_table("Trials without numbers", "", columns, results.failed)

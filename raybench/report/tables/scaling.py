@@ -58,7 +58,7 @@ def speedup_cell(scaling: Scaling) -> str:
     """The speed-up, over how many devices where it is not one; of the baseline itself 1."""
     if scaling.speedup is None or scaling.baseline is None:
         return ""
-    if _is_baseline(scaling):
+    if scaling.is_baseline:
         return "1"
     size = scaling.baseline.world_size
     return times(scaling.speedup) + ("" if size == 1 else f" over {size}")
@@ -68,17 +68,13 @@ def efficiency_cell(scaling: Scaling) -> str:
     """The efficiency; of the baseline itself 100%."""
     if scaling.efficiency is None:
         return ""
-    return "100%" if _is_baseline(scaling) else percent(scaling.efficiency)
+    return "100%" if scaling.is_baseline else percent(scaling.efficiency)
 
 
 def _status_cell(scaling: Scaling) -> str:
     if scaling.status is None:
         return "no baseline"
-    return "baseline" if _is_baseline(scaling) else str(scaling.status)
-
-
-def _is_baseline(scaling: Scaling) -> bool:
-    return scaling.speedup is not None and scaling.speedup.half_width == 0
+    return "baseline" if scaling.is_baseline else str(scaling.status)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ def test_to_pandas() -> None:
     frame = to_pandas(grid(spec, [1, 2, 4])[0])
     assert frame["world_size"].tolist() == [1, 2, 4]
     assert frame["efficiency"].is_monotonic_decreasing
+    assert frame["status"][0] == "baseline"  # as the report calls it
+    assert not (frame["status"][1:] == "baseline").any()
 
 
 @pytest.mark.parametrize("mode", ["weak", "strong"])
