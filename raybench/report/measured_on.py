@@ -27,17 +27,24 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
     model = model_name(record)
     if record.steps is not None and record.steps.num_parameters is not None:
         model += f" ({counted(record.steps.num_parameters, 'parameter')})"
+    return on_words(model, record, results.records, environment)
+
+
+def on_words(
+    what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
+) -> str:
+    """``what`` on the devices of ``record``, with versions, and when the first of ``records`` began."""
+    config = record.request.config
     where = hardware_words(record, str(environment.get("cpu_model") or ""))
     packages = environment.get("packages") or {}
     versions = [f"{name} {packages[name]}" for name in ("raybench", *NAMED) if name in packages]
-    began = began_words(results.records)
-    parts = [f"{model} on {where}, {BACKENDS[record.config.device]}", ", ".join(versions), began]
+    parts = [f"{what} on {where}, {BACKENDS[config.device]}", ", ".join(versions), began_words(records)]
     return " · ".join(part for part in parts if part)
 
 
 def hardware_words(record: TrialRecord, cpu_model: str) -> str:
     """The devices of a trial: "8 x NVIDIA H200 on 2 nodes"."""
-    size, nodes = record.config.world_size, record.nodes
+    size, nodes = record.request.config.world_size, record.nodes
     name = record.device_name or cpu_model
     devices = f"{size} x {name}" if name else counted(size, "device")
     return f"{devices} on {nodes} nodes" if nodes and nodes > 1 else devices

@@ -12,6 +12,7 @@ from raybench.records.collectives import NotMeasured
 from raybench.report import formats
 from raybench.report.answer import Clause
 from raybench.report.failures_words import failures_words
+from raybench.report.measured_on import on_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
 from raybench.report.plots.drawn import drawn
@@ -75,12 +76,21 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         environment,
         asked_by=_again(results.sweep),
         name=Sweep.name,
+        about=_about(results, environment),
         box=[Clause("Result", sweep_answer(results))],
         sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
         method=_method(results),
     )
     table = formats.rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": table}, plots)
+
+
+def _about(results: SweepResults, environment: Mapping[str, Any]) -> str:
+    """The largest of what was measured, on what and when; empty where nothing was."""
+    sizes = {record.request.config.world_size: record for record in reversed(results.complete)}
+    if not sizes:
+        return ""
+    return on_words("collectives", sizes[max(sizes)], results.records, environment)
 
 
 def sweep_answer(results: SweepResults) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     # the report of fewer places has no plot of an earlier one
     write_sweep_report(tmp_path, swept(LINK)[1], {})
     assert not (tmp_path / "report" / "plots" / "places.png").exists()
+    about = (tmp_path / "report/report.md").read_text().splitlines()[2]
+    assert re.fullmatch(r"collectives on \d+ .*, gloo · .*\d{4}-\d\d-\d\d \d\d:\d\d UTC", about)
 
 
 def test_tables_have_a_row_for_each_message_line_and_gap(results: SweepResults) -> None:
