@@ -69,7 +69,7 @@ class Scaling:
     @property
     def is_baseline(self) -> bool:
         """Whether it is what others are held against: its own speed-up is 1, without an interval."""
-        return self.speedup is not None and self.speedup.half_width == 0
+        return self.speedup is not None and self.speedup.low == self.speedup.high == 1.0
 
 
 @dataclass(frozen=True, slots=True)
