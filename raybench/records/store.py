@@ -19,6 +19,7 @@ from raybench.errors import StoreError
 from raybench.machine.comparing import differences_on_resume, unlike_before
 from raybench.machine.environment import Environment
 from raybench.records.epochs_csv import epochs_csv
+from raybench.records.packed_rounds import Packer
 from raybench.records.reading import (
     CHECKPOINTS,
     ENVIRONMENT,
@@ -83,6 +84,7 @@ class ResultsDirectory(StoredResults):
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         super().__init__(path)
         self._lock = lock
+        self._packer = Packer()
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
@@ -176,7 +178,8 @@ class ResultsDirectory(StoredResults):
             raise StoreError(
                 f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None
-        self._records.append(record)
+        own = record.model_copy(update={"result": record.result and record.result.model_copy()})
+        self._records.append(self._packer.pack(own))  # small: a study may go on for days
         if record.request.kind == "training":
             self._write_epochs()
         path = self.samples_path(record.trial_id)
