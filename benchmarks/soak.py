@@ -4,8 +4,9 @@ Runs a grid of short trials, whose steps wait for a known time, on a local clust
 it runs, faults happen to it for real: a worker is killed (SIGKILL) or hangs (SIGSTOP), a rank gets no memory,
 Ray's raylet or the mailbox between driver and workers is killed, the disk is full, the clock is set, the
 driver is killed or told to end (SIGTERM). A driver that ended goes on with --resume --retry. In the end
-every trial asked for must be there, complete, once, with the step time that it truly has; memory and open
-files of driver, mailbox and workers must not grow. Exit code 1 where one of these is not so.
+every trial asked for must be there, complete, once, with its step time: its own wait, and what every step
+takes beside its wait (the median over all trials says how much); memory and open files of driver, mailbox
+and workers must not grow. Exit code 1 where one of these is not so.
 
 A full disk needs the right to mount a small tmpfs, another clock libfaketime (Debian: apt-get install
 libfaketime) and a C compiler; without them the two are left out, and named. --seed draws the order of the
@@ -43,7 +44,7 @@ from raybench.testing.usage import MIB, Usage
 from tests.ray.commands import Command
 
 TRUE_S = (0.010, 0.040)  # of a step: of the smallest batch, of the largest
-TOLERANCE_S = 0.005  # what DDP, gloo and two busy cores may add to a step
+TOLERANCE_S = 0.005  # from what a step takes: its wait, and what all of them take beside theirs
 TIMEOUT_S, GRACE_S = 20, 10  # a trial is ended after this; what its end may take
 LOOK_S = 0.5
 HAPPENS_S = 60.0
@@ -237,7 +238,7 @@ KINDS: dict[str, Callable[[Soak, Command], bool]] = {
 
 
 def planted(trials: int, seed: int) -> tuple[list[int], Callable[[int], float]]:
-    """The batches in the order in which they are asked for, and what a step of each truly takes, in s.
+    """The batches in the order in which they are asked for, and how long a step of each waits, in s.
 
     A small one follows a large one: a figure of the trial before would be false.
     """
@@ -275,10 +276,10 @@ def main() -> None:
             clock.variables if "clock set" in kinds else {},
             folder / "shortage",
         )
-        batches, truth_s = planted(options.trials, options.seed)
+        batches, wait_s = planted(options.trials, options.seed)
         study = STUDY.format(
-            layer_s=truth_s(0) / 3,  # the backward pass waits twice as long
-            sample_s=(truth_s(1) - truth_s(0)) / 3,
+            layer_s=wait_s(0) / 3,  # the backward pass waits twice as long
+            sample_s=(wait_s(1) - wait_s(0)) / 3,
             batches=batches,
             shortage=soak.shortage,
             timeout_s=TIMEOUT_S,
@@ -294,7 +295,7 @@ def main() -> None:
                 copytree(folder, options.directory)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes, {len(soak.ends)} sessions")
     longest_s = TIMEOUT_S + GRACE_S
-    found = accounts(records, batches, truth_s, tolerance_s=TOLERANCE_S, longest_s=longest_s)
+    found = accounts(records, batches, wait_s, tolerance_s=TOLERANCE_S, longest_s=longest_s)
     print(
         f"left out: {', '.join([*(each for each in KINDS if each not in kinds), 'node lost: there is one'])}"
     )
@@ -310,7 +311,7 @@ def tell(soak: Soak, found: Accounts) -> bool:
     )
     if found.errors_s:
         least, middle, most = (1e3 * of(found.errors_s) for of in (min, statistics.median, max))
-        print(f"step time less the truth: median {middle:+.2f} ms, {least:+.2f} to {most:+.2f}")
+        print(f"step time less its wait: median {middle:+.2f} ms, {least:+.2f} to {most:+.2f}")
     kinds = Counter(fault.kind for fault in soak.happened)
     words = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
     print(f"faults: {kinds.total()} of {len(soak.faults)} happened, of {len(kinds)} kinds: {words}")
