@@ -84,7 +84,7 @@ def _speedup_there(results: StudyResults, reading: Reading) -> str:
     record = reading.record
     if record.config.world_size == 1 or reading.config is not record.config:
         return ""
-    found = results.scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
+    found = results.own_scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
     return f" ({times(found.speedup)})" if found and found.speedup else ""
 
 
