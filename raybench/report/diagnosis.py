@@ -175,8 +175,17 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
             return f"What to change, predicted and not measured: {own.next_step}."
         if not test.ruled_out:
             return f"What to change. {advice_of(own, verified)}."
-    number = counted(each.num_tried, "measured configuration")
-    return f"None of {number} is both faster and more efficient than this beyond the intervals."
+    return nothing_better_words(each.num_tried)
+
+
+def nothing_better_words(num_others: int) -> str:
+    """That none of so many other configurations is better than one."""
+    if num_others == 0:
+        return "No other configuration could be measured, so no change is known to be better."
+    more = "both faster and more efficient than this beyond the intervals"
+    if num_others == 1:
+        return f"The other measured configuration is not {more}."
+    return f"None of the {num_others:,} other measured configurations is {more}."
 
 
 def _ranking_lines(attribution: Attribution | None) -> list[str]:
