@@ -33,8 +33,8 @@ FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
 WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
 
 
-def print_summary(results: StudyResults, console: Console, without: str = "") -> None:
-    """The table, then the answer in words; ``without`` a command that is said elsewhere."""
+def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
+    """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     from rich.text import Text
 
     for largest in results.largest:
@@ -47,11 +47,11 @@ def print_summary(results: StudyResults, console: Console, without: str = "") ->
         console.print(terminal_table(results, width_on(console)))
     for line in verification_lines(results):
         console.print(Text(line))
-    _print_failures(results, console, without)
+    _print_failures(results, console, commands)
     console.print(Text(answer_of(results), style="bold"))
 
 
-def _print_failures(results: StudyResults, console: Console, without: str) -> None:
+def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     from rich.text import Text
 
@@ -64,7 +64,7 @@ def _print_failures(results: StudyResults, console: Console, without: str) -> No
                 console.print(Text(line), soft_wrap=True)
         console.print(Text(f"  next: {each.next_step}"))
         later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
-        if each.command and each.command not in (without, *later):
+        if commands and each.command and each.command not in later:
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
 
 

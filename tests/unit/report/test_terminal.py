@@ -92,7 +92,7 @@ def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
     assert answer_of(analyse(spec, [record])) == f"no trial completed: 1 crashed ({error})"
 
 
-CALL = "cross_entropy(self.model(batch.inputs), batch.labels, reduction=self.how)"
+CALL = "return cross_entropy(self.model(batch.inputs), batch.labels, reduction=self.how)"
 LONG = "packages/a_rather_long_name_of_a_package/with/many/folders/own_model.py"
 
 
@@ -101,7 +101,7 @@ LONG = "packages/a_rather_long_name_of_a_package/with/many/folders/own_model.py"
     [
         ("own.py:7, in loss: return self.head(x)", ["    own.py:7, in loss: return self.head(x)"]),
         (
-            f"own.py:7, in loss: return {CALL}",
+            f"own.py:7, in loss: {CALL}",
             [
                 "    own.py:7, in loss",
                 f"      return {CALL[:70]} ...",
