@@ -104,7 +104,7 @@ LONG = "packages/a_rather_long_name_of_a_package/with/many/folders/own_model.py"
             f"own.py:7, in loss: {CALL}",
             [
                 "    own.py:7, in loss",
-                f"      return {CALL[:70]} ...",
+                f"      {CALL[:70]} ...",
             ],
         ),
         (
