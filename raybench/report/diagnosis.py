@@ -39,8 +39,8 @@ def diagnosis_markdown(
     """Status and advice for each configuration, then every finding with evidence and next step."""
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
-    lines += _status_lines(verification_table(results))
-    lines += _status_lines(without_constant(tables.configurations))
+    lines += _table_lines(verification_table(results))
+    lines += _table_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each, results.verifications)
     lines += _ranking_lines(results.attribution)
@@ -49,8 +49,7 @@ def diagnosis_markdown(
     some = not_diagnosed_words(len(results.records))
     lines += [_text(some), ""] if some else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
-    if results.failed:
-        lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
+    lines += _table_lines(tables.failures)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -119,10 +118,11 @@ def no_findings_words(results: StudyResults) -> str:
     return "None: the measurements are steady and the devices alike."
 
 
-def _status_lines(table: Table) -> list[str]:
+def _table_lines(table: Table) -> list[str]:
     if not table.rows:
         return []
-    return [f"## {table.title}", "", formats.to_markdown(table), table.caption, ""]
+    shown = without_constant(table)
+    return [f"## {shown.title}", "", formats.to_markdown(shown), _text(shown.caption), ""]
 
 
 def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> list[str]:
