@@ -132,7 +132,8 @@ def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
     config = group[0].config
     if config.world_size > 1:
         speaker = base.speaker_of(config)
-        found = (each for each in group if each.record is speaker and each.config is each.record.config)
+        by = base.told_by.get(speaker.trial_id, speaker.trial_id) if speaker else ""
+        found = (each for each in group if each.record.trial_id == by and each.config is each.record.config)
         return next(found, group[0])
     own = [each.record.trial_id for each in group if each.record.config.world_size == 1]
     speak = {base.told_by.get(trial_id, trial_id) for trial_id in own if trial_id in base.told}
@@ -154,7 +155,7 @@ def _groups(base: MeasuredStudy) -> dict[Hashable, list[Reading]]:
     groups: dict[Hashable, list[Reading]] = {}
     for record, key in own:
         if several[key] > 1 or record.config.world_size == 1:
-            rate = base.scaling(record).throughput_samples_per_s
+            rate = base.own_scalings[record.trial_id].throughput_samples_per_s
             groups.setdefault(key, []).append(Reading(record.config, record, rate, _where(record)))
         if record.request.role == "scaling" and record.config.world_size > 1:
             key = _one_device_key(record.config, "pack")
@@ -170,7 +171,7 @@ def _groups(base: MeasuredStudy) -> dict[Hashable, list[Reading]]:
 
 def _alone(base: MeasuredStudy, record: TrialRecord) -> Iterator[Reading]:
     """One device in the rounds of a trial on several."""
-    config, one = record.config, one_device(record, base.scaling(record))
+    config, one = record.config, one_device(record, base.own_scalings[record.trial_id])
     if one is None or one.baseline is None or not one.baseline.paired:
         return
     where = f"in the rounds on {config.world_size} devices"

@@ -21,7 +21,7 @@ from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
 from raybench.analysis.same_setting import Related, of_first_role
-from raybench.analysis.speaking import in_whose_rounds, speaking
+from raybench.analysis.speaking import confirmed_rates, in_whose_rounds, speaking
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
@@ -42,10 +42,11 @@ class MeasuredStudy:
     measured: tuple[TrialRecord, ...]  # with step times: what is complete and no training
     tried: tuple[TrialRecord, ...]  # by which settings are compared: one of the curve or a search for each
     target_world_size: int
-    scalings: dict[str, Scaling]  # of each of ``measured``
+    own_scalings: dict[str, Scaling]  # of each of ``measured``, in its own rounds
+    scalings: dict[str, Scaling]  # the same, but of a setting that was confirmed as the confirmation has it
     waterfalls: dict[str, Waterfall | None]
     told: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
-    told_by: Mapping[str, str]  # of each trial on one device of a curve, the one in whose rounds that is
+    told_by: Mapping[str, str]  # of each of which another trial tells: which one does
     buckets: KnownBuckets
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
@@ -74,7 +75,7 @@ class MeasuredStudy:
         return self.waterfalls[self.headline.trial_id] if self.headline else None
 
     def scaling(self, record: TrialRecord) -> Scaling:
-        """How one of the measured records scales."""
+        """How the setting of one of the measured records scales, by the trials that speak for it."""
         return self.scalings[record.trial_id]
 
     def speaker(self, record: TrialRecord) -> TrialRecord:
@@ -145,7 +146,9 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
     tried = speaking(compared, buckets)
     headline = choice.headline(study, tried, target)
-    scalings, waterfalls = estimates_of_many(measured, Related(without_superseded(everything)))
+    own, waterfalls = estimates_of_many(measured, Related(without_superseded(everything)))
+    confirmed = confirmed_rates(tried, measured, own, buckets)
+    scalings = own | {trial_id: found for trial_id, (_, found) in confirmed.items()}
     found_curves = curves(study, tried, scalings)
     of_one = _of_one_device(found_curves, tried, scalings)
     return MeasuredStudy(
@@ -154,10 +157,11 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
         measured=tuple(measured),
         tried=tuple(tried),
         target_world_size=target,
+        own_scalings=own,
         scalings=scalings,
         waterfalls=waterfalls,
         told=scalings | {trial_id: found for trial_id, (_, found) in of_one.items()},
-        told_by={trial_id: record.trial_id for trial_id, (record, _) in of_one.items()},
+        told_by={trial_id: record.trial_id for trial_id, (record, _) in (confirmed | of_one).items()},
         buckets=buckets,
         curves=tuple(found_curves),
         batch_curves=tuple(batch_curves(study, tried, scalings, headline)),

@@ -114,12 +114,12 @@ def analyse(
     base = measured_study(study, records)
     around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
     several = len(base.study.search.objectives) > 1
-    chosen = choice.choose(base.study, base.records, base.target_world_size, base.scalings)
+    chosen = choice.choose(base.study, base.records, base.target_world_size, base.own_scalings)
     best = choice.best(base.study, base.records, base.target_world_size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())
-    summaries = tuple(summarize(with_probes, base.scalings, base.waterfalls))
+    summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)

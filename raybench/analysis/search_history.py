@@ -44,7 +44,7 @@ def search_history(results: MeasuredStudy) -> SearchHistory | None:
     for number, record in numbered:
         value = None
         if record.steps is not None:
-            scaled = results.scalings.get(record.trial_id)
+            scaled = results.own_scalings.get(record.trial_id)
             bearing = results.related.of(record) if scaled is None else ()
             values = choice.objective_values(study, record, bearing, scaled)
             value = values[0] if values else None

@@ -1,7 +1,9 @@
 """Which measurement speaks for a setting: what a report says of it is one figure, wherever it stands.
 
 Of one setting at a world size and place: a trial of the curve, which has all variants, before one of the
-search; of the curve's the last one, over all of its starts (``estimates.repeated``). Of one device beside
+search; of the curve's the last one, over all of its starts (``estimates.repeated``). Where there is no curve
+of it, a confirmation says how fast the setting is, before the search, whose rounds alone say how it scales:
+a confirmation is longer, and had no part in the choice. Of one device beside
 several: the rounds of the largest world size of its curve, over which the speed-up is, before a trial of its
 own. Of two settings beside each other: the same rounds, of a confirmation before a verification, before two
 trials apart. Settings that are the same thing (``same_buckets``) are one.
@@ -10,7 +12,7 @@ trials apart. Settings that are the same thing (``same_buckets``) are one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.estimates.efficiency import Gain, Scaling, one_device
 from raybench.analysis.estimates.simultaneous import simultaneous_ratio
@@ -30,6 +32,38 @@ def speaking(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialR
     first = one_of_equal(one_of_each(listed, lambda config: (config.world_size, _own(config))), buckets)
     chosen = {id(record) for record in first}
     return [record for record in listed if id(record) in chosen]
+
+
+def confirmed_rates(
+    tried: Iterable[TrialRecord],
+    measured: Iterable[TrialRecord],
+    scalings: Mapping[str, Scaling],
+    buckets: KnownBuckets,
+) -> dict[str, tuple[TrialRecord, Scaling]]:
+    """Of trials of a search whose setting was confirmed: the confirmation, and how the setting does by it.
+
+    By the id of the trial of the search, which of ``tried`` speaks for the setting: step time and rates are
+    the confirmation's, of those ``measured`` the last; speed-up and efficiency, which it does not measure,
+    stay the search's, of whose own rounds they are. ``scalings`` are by trial id.
+    """
+    confirmations = {
+        buckets.key(record.config): record for record in measured if record.request.role == "confirmation"
+    }
+    found = {}
+    for record in tried if confirmations else ():
+        by = confirmations.get(buckets.key(record.config)) if record.request.role == "search" else None
+        if by is not None:
+            again = scalings[by.trial_id]
+            found[record.trial_id] = (
+                by,
+                replace(
+                    scalings[record.trial_id],
+                    step_time_s=again.step_time_s,
+                    throughput_samples_per_s=again.throughput_samples_per_s,
+                    throughput_tokens_per_s=again.throughput_tokens_per_s,
+                ),
+            )
+    return found
 
 
 def _own(config: Configuration) -> Hashable:

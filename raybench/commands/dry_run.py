@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.console import Console
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
 from raybench.commands.display import clock_words, exact_words
-from raybench.plan.estimate import TimeEstimate, estimate
+from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
 from raybench.spec.counted import counted
@@ -49,9 +50,22 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield f"  {name}: {', '.join(map(str, values))}"
     yield _time_words(plan, own_processes=own_processes)
     if study.time_budget_seconds:
-        shorter = estimate(plan, own_processes=own_processes).most_s > study.time_budget_seconds
-        cut = "; where that is not enough trials are shortened, then left out" if shorter else ""
-        yield f"time budget: {exact_words(study.time_budget_seconds)}{cut}"
+        yield _budget_words(study.time_budget_seconds, estimate(plan, own_processes=own_processes))
+
+
+def _budget_words(budget_s: float, found: TimeEstimate) -> str:
+    """The time budget, and what becomes of the study where it is short."""
+    words = f"time budget: {exact_words(budget_s)}"
+    least_s, most_s = found.beside_trials_s
+    if budget_s < most_s:
+        starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
+        is_none = "does not cover" if budget_s <= least_s else "may not even cover"
+        return (
+            f"{words}; it {is_none} starting the workers, which takes {starts}, and the end with its report, "
+            f"{FINISH_S:.0f} s: give it more than {math.ceil(most_s)} s"
+        )
+    shorter = found.most_s > budget_s
+    return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words
 
 
 def _batch_lines(plan: Plan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.diagnosis.findings import Finding
     from raybench.records.store import ResultsDirectory
 
 
@@ -83,6 +84,31 @@ def report(
 
 
 @dataclass(frozen=True)
+class GoingOn:
+    """The one command after a run that stopped early, and what it does where that is not plain."""
+
+    command: str
+    words: str = ""
+
+
+def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
+    """``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again.
+
+    What failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
+    """
+    from raybench.analysis.diagnosis.failures import FAILED
+    from raybench.analysis.diagnosis.findings import FindingName
+
+    failed = [each for each in findings if each.name in {kind.name for kind in FAILED} and each.command]
+    of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
+    if of_code:
+        words = "Once the code is mended, this tries what crashed again and measures the rest:"
+        return GoingOn(of_code[0].command, words)
+    words = "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else ""
+    return GoingOn(goes_on, words)
+
+
+@dataclass(frozen=True)
 class _Report:
     """What a report says, and how it is shown and written."""
 
@@ -92,6 +118,7 @@ class _Report:
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
     hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
+    going_on: GoingOn = GoingOn("")
 
 
 def write_and_print(
@@ -110,11 +137,11 @@ def write_and_print(
     where it has just ``stopped`` that is the last line, and stands nowhere else.
     """
     goes_on = resume_command(store.path, command)
-    last = goes_on if stopped and store.is_there else ""
+    says_last = stopped and store.is_there
     if store.is_sweep:
-        report = _of_sweep(store)
+        report = replace(_of_sweep(store), going_on=GoingOn(goes_on))
     else:
-        report = _of_study(store, links or {}, goes_on, quiet=quiet, said_last=bool(last))
+        report = _of_study(store, links or {}, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
         say(console, report.answer)
     else:
@@ -131,8 +158,10 @@ def write_and_print(
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
-    if last:
-        say_to_copy(console, f"To go on: {last}")
+    if says_last:
+        if report.going_on.words:
+            say(console, report.going_on.words)
+        say_to_copy(console, f"To go on: {report.going_on.command}")
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -156,10 +185,11 @@ def _of_study(
     return _Report(
         answer_of(results),
         bool(results.complete),
-        lambda console: print_summary(results, console, without=goes_on if said_last else ""),
+        lambda console: print_summary(results, console, commands=not said_last),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
         hint(results),
         [] if quiet else [not_reached_words(each) for each in left_out],
+        going_on_from(results.findings, goes_on),
     )
 
 

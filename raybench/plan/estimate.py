@@ -28,6 +28,13 @@ class TimeEstimate:
     most_s: float
     num_trials: int  # of steps, the confirmation among them
     num_starts: int  # of worker groups; with ``own_processes`` one a trial
+    until_first_s: tuple[float, float]  # until the workers of the first trial have started, between bounds
+
+    @property
+    def beside_trials_s(self) -> tuple[float, float]:
+        """What a study takes before it measures and after it, with one start of the workers."""
+        least_s, most_s = self.until_first_s
+        return least_s + FINISH_S, most_s + FINISH_S
 
 
 def estimate(plan: Plan, *, own_processes: bool = False) -> TimeEstimate:
@@ -41,7 +48,14 @@ def estimate(plan: Plan, *, own_processes: bool = False) -> TimeEstimate:
     start = tuple(seconds * starts for seconds in START_S)
     if own_processes:
         start = tuple(begun + each * len(trials) for begun, each in zip(start, OWN_PROCESSES_S, strict=True))
-    return TimeEstimate(start[0] + least_s + FINISH_S, start[1] + most_s + FINISH_S, len(trials), starts)
+    first = START_S if not own_processes else tuple(map(sum, zip(START_S, OWN_PROCESSES_S, strict=True)))
+    return TimeEstimate(
+        start[0] + least_s + FINISH_S,
+        start[1] + most_s + FINISH_S,
+        len(trials),
+        starts,
+        (first[0], first[1]),
+    )
 
 
 def _trials(plan: Plan) -> Sequence[StepsRequest]:

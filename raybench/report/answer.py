@@ -29,6 +29,7 @@ from raybench.report.wording import (
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
+    from raybench.analysis.choice import Best
     from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchPoint
     from raybench.analysis.diagnosis.findings import Finding
@@ -84,7 +85,7 @@ def _speedup_there(results: StudyResults, reading: Reading) -> str:
     record = reading.record
     if record.config.world_size == 1 or reading.config is not record.config:
         return ""
-    found = results.scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
+    found = results.own_scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
     return f" ({times(found.speedup)})" if found and found.speedup else ""
 
 
@@ -279,8 +280,7 @@ def _best(results: StudyResults) -> list[str]:
         return _confirmations(results)
     if best is None:
         return []
-    failed = f" ({best.num_failed} failed)" if best.num_failed else ""
-    among = f"best of {best.num_suggestions}{failed}: {results.best_label}"
+    among = f"{_among(best)}: {results.best_label}"
     if best.is_default:
         return [among]
     if results.best_gain is None:
@@ -298,8 +298,17 @@ def _best(results: StudyResults) -> list[str]:
 
 
 def _confirmations(results: StudyResults) -> list[str]:
-    number = f"best of {results.best.num_suggestions}: " if results.best else "best: "
-    return [number + _confirmed(each, results.study) for each in results.confirmations]
+    among = _among(results.best) if results.best else "best"
+    return [f"{among}: {_confirmed(each, results.study)}" for each in results.confirmations]
+
+
+def _among(best: Best) -> str:
+    """Of how many settings it is the best, and that others have no numbers."""
+    if not best.num_failed:
+        return f"best of {best.num_suggestions}"
+    measured = best.num_suggestions - best.num_failed
+    words = f"{measured} of {counted(best.num_suggestions, 'setting')} could be measured"
+    return f"{words}, the best of these" if measured > 1 else words
 
 
 def _training(results: StudyResults) -> list[str]:

@@ -39,8 +39,8 @@ def diagnosis_markdown(
     """Status and advice for each configuration, then every finding with evidence and next step."""
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
-    lines += _status_lines(verification_table(results))
-    lines += _status_lines(without_constant(tables.configurations))
+    lines += _table_lines(verification_table(results))
+    lines += _table_lines(tables.configurations)
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each, results.verifications)
     lines += _ranking_lines(results.attribution)
@@ -49,8 +49,7 @@ def diagnosis_markdown(
     some = not_diagnosed_words(len(results.records))
     lines += [_text(some), ""] if some else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
-    if results.failed:
-        lines += [f"## {tables.failures.title}", "", formats.to_markdown(tables.failures)]
+    lines += _table_lines(tables.failures)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -119,10 +118,11 @@ def no_findings_words(results: StudyResults) -> str:
     return "None: the measurements are steady and the devices alike."
 
 
-def _status_lines(table: Table) -> list[str]:
+def _table_lines(table: Table) -> list[str]:
     if not table.rows:
         return []
-    return [f"## {table.title}", "", formats.to_markdown(table), table.caption, ""]
+    shown = without_constant(table)
+    return [f"## {shown.title}", "", formats.to_markdown(shown), _text(shown.caption), ""]
 
 
 def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> list[str]:
@@ -175,8 +175,17 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
             return f"What to change, predicted and not measured: {own.next_step}."
         if not test.ruled_out:
             return f"What to change. {advice_of(own, verified)}."
-    number = counted(each.num_tried, "measured configuration")
-    return f"None of {number} is both faster and more efficient than this beyond the intervals."
+    return nothing_better_words(each.num_tried)
+
+
+def nothing_better_words(num_others: int) -> str:
+    """That none of so many other configurations is better than one."""
+    if num_others == 0:
+        return "No other configuration could be measured, so no change is known to be better."
+    more = "both faster and more efficient than this beyond the intervals"
+    if num_others == 1:
+        return f"The other measured configuration is not {more}."
+    return f"None of the {num_others:,} other measured configurations is {more}."
 
 
 def _ranking_lines(attribution: Attribution | None) -> list[str]:

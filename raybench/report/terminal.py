@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from raybench.analysis.diagnosis.failures import FAILED
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 TERMINAL_WIDTH = 80
 MOST_TERMINAL_ROWS = 12
 ELSEWHERE = {"confirmation": " (beside the default)", "search": " (in the search)"}  # of a table of curves
+FRAME_INDENT = "    "
+# "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
+# below it: "
+FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
 WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
 
 
-def print_summary(results: StudyResults, console: Console, without: str = "") -> None:
-    """The table, then the answer in words; ``without`` a command that is said elsewhere."""
+def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
+    """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     from rich.text import Text
 
     for largest in results.largest:
@@ -42,11 +47,11 @@ def print_summary(results: StudyResults, console: Console, without: str = "") ->
         console.print(terminal_table(results, width_on(console)))
     for line in verification_lines(results):
         console.print(Text(line))
-    _print_failures(results, console, without)
+    _print_failures(results, console, commands)
     console.print(Text(answer_of(results), style="bold"))
 
 
-def _print_failures(results: StudyResults, console: Console, without: str) -> None:
+def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     from rich.text import Text
 
@@ -55,11 +60,37 @@ def _print_failures(results: StudyResults, console: Console, without: str) -> No
     for place, each in enumerate(told):
         console.print(Text(f"{each.name}: {each.evidence}"))
         for frame in each.frames:
-            console.print(Text(f"    {frame}", no_wrap=True, overflow="ellipsis"))
+            for line in frame_lines(frame, width_on(console) or TERMINAL_WIDTH):
+                console.print(Text(line), soft_wrap=True)
         console.print(Text(f"  next: {each.next_step}"))
         later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
-        if each.command and each.command not in (without, *later):
+        if commands and each.command and each.command not in later:
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
+
+
+def frame_lines(frame: str, width: int) -> list[str]:
+    """A frame of a traceback in lines for a terminal: file and line are whole on one, the code is cut.
+
+    They are clicked, or copied: a path that is longer than the terminal is left to it to wrap.
+    """
+    if len(FRAME_INDENT) + len(frame) <= width:
+        return [f"{FRAME_INDENT}{frame}"]
+    found = FRAME.fullmatch(frame)
+    if found is None:
+        return [f"{FRAME_INDENT}{frame}"]
+    below, place, name, code = found.groups(default="")
+    lines, indent = [], FRAME_INDENT
+    if below:
+        lines.append(f"{indent}{below.rstrip()}")
+        indent += "  "
+    if len(f"{indent}{place}{name}") > width:
+        lines += [f"{indent}{place},", f"{indent}  {name.removeprefix(', ')}"]
+    else:
+        lines.append(f"{indent}{place}{name}")
+    if code:
+        room = width - len(indent) - 2
+        lines.append(f"{indent}  {code if len(code) <= room else code[: room - 4] + ' ...'}")
+    return lines
 
 
 def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:

@@ -9,18 +9,15 @@ import numpy as np
 
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
+from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
     GREY,
     draw_lines,
     legend_below,
     legend_height,
-    log2_axis,
-    log_y,
     make_figure,
     n_words,
-    percent_axis,
-    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raybench.analysis.collectives.results import SweepResults
+from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
     draw_lines,
-    far_apart,
     legend_below,
     legend_height,
-    log_y,
     make_figure,
     n_words,
-    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
@@ -136,7 +134,7 @@ def _size_axis(axes: Axes, lines: Sequence[Line]) -> None:
 
     sizes = sorted({int(point.x) for line in lines for point in line.points})
     axes.set_xscale("log", base=2)
-    shown = far_apart(sizes, LABELS)
+    shown = enough(far_apart(sizes, LABELS), sizes)
     axes.set_xticks(shown, [size_words(size) for size in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(sizes[0] / 2**0.6, sizes[-1] * 2**0.6)

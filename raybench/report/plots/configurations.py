@@ -10,17 +10,8 @@ import numpy as np
 from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.drawing import (
-    COLORS,
-    GREY,
-    draw_bar,
-    few_numbers,
-    in_lines,
-    make_figure,
-    n_words,
-    shown_ends,
-    write_title,
-)
+from raybench.report.plots.axes import few_numbers, shown_ends
+from raybench.report.plots.drawing import COLORS, GREY, draw_bar, in_lines, make_figure, n_words, write_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

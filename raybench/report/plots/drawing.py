@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.report.plots.cut import mark_cut
 from raybench.report.plots.lines import Line
 from raybench.spec.counted import counted
 
@@ -26,7 +26,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 GREY = "#555555"
-REACH = 3.0  # beyond the values, of an axis for their intervals
+HAIR = 0.01  # of an axis, between the points of two curves at one abscissa
 _POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
 _STYLE: Any = {  # the stubs want every key as a literal
     "font.size": 9.5,
@@ -56,6 +56,7 @@ def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.text import Text
 
+    mark_cut(figure)
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if "$" in text.get_text() and not text.get_text().startswith(_POWER):
@@ -94,17 +95,20 @@ def draw_lines(
     ``as_powers``: between two points log y is straight over log x, as a crossover is interpolated.
     """
     labels = [line.label for line in styles_of or lines]
+    every = [point.x for line in styles_of or lines for point in line.points]
+    octaves = np.log2(max(every) / min(every)) + 1.0 if log_x and every else 0.0
     for line in lines:
         index = labels.index(line.label)
         x = np.array([point.x for point in line.points])
         # A hair apart, so that error bars at one abscissa do not hide each other.
         place = index - (len(labels) - 1) / 2
-        x = x * 2 ** (place * 0.012) if log_x and len(labels) > 1 else x + place * shift
+        x = x * 2 ** (place * HAIR * octaves) if log_x else x + place * shift
         y, low, high = (
             np.array([getattr(point.estimate, name) for point in line.points]) * scale
             for name in ("value", "low", "high")
         )
         color = COLORS[index % len(COLORS)]
+        beneath = len(labels) - 1 - index  # curves that may lie on this one: it shows around them
         path_x, path_y, marked = _power_path(x, y) if as_powers else (x, y, 1)
         axes.plot(
             path_x,
@@ -114,8 +118,8 @@ def draw_lines(
             marker=MARKERS[index % len(MARKERS)],
             markevery=marked,
             linestyle=STYLES[index % len(STYLES)],
-            markersize=5,
-            linewidth=1.4,
+            markersize=5 + 0.6 * beneath,
+            linewidth=1.4 + 0.25 * beneath,
             markerfacecolor="white" if index % 2 else color,
         )
         axes.errorbar(
@@ -136,73 +140,6 @@ def _power_path(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Any, An
     places, numbers = np.linspace(0, len(x) - 1, (len(x) - 1) * between + 1), np.arange(len(x))
     path_x, path_y = (np.exp(np.interp(places, numbers, np.log(values))) for values in (x, y))
     return path_x, path_y, between
-
-
-def log2_axis(axes: Axes, values: Sequence[int]) -> None:
-    """A logarithmic abscissa with plain numbers at what was measured."""
-    from matplotlib.ticker import NullFormatter, NullLocator
-
-    axes.set_xscale("log", base=2)
-    shown = far_apart(values)
-    axes.set_xticks(shown, [f"{value:,}" for value in shown])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(min(values) / 2**0.3, max(values) * 2**0.3)
-
-
-def far_apart(values: Sequence[int], most: int = 10) -> list[int]:
-    """The values whose labels have room beside each other, ``most`` on an axis, the largest among them."""
-    least = np.log2(max(values) / min(values)) / most
-    shown: list[int] = []
-    for value in sorted(values, reverse=True):
-        if not shown or np.log2(shown[-1] / value) >= least:
-            shown.append(value)
-    return shown[::-1]
-
-
-def log_y(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic ordinate with plain numbers, enough of them however short it is."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    span = max(values) / min(values)
-    axes.set_yscale("log")
-    low, high = min(values) / 1.15, max(values) * 1.15
-    if span < 4:
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    else:
-        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if span < 1000 else (1,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.set_ylim(low, high)
-
-
-def few_numbers(axes: Axes) -> None:
-    """Large numbers with separators, so few that they do not meet."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-
-
-def percent_axis(axes: Axes, lines: Sequence[Line]) -> None:
-    """An ordinate from 0 that has room for the lines, given as shares."""
-    from matplotlib.ticker import MaxNLocator
-
-    highest = max(shown_ends(point.estimate for line in lines for point in line.points), default=1.0)
-    axes.set_ylim(0, 100 * max(1.08, highest * 1.04))
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-
-
-def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
-    """The ends of the intervals as far as an axis shows them.
-
-    An interval may be wider than every value by orders of magnitude, where a few rounds were very noisy: it
-    leaves the picture, or nothing else could be seen in it.
-    """
-    known = list(estimates)
-    values = [each.value for each in known]
-    least, most = (min(values) / REACH, max(values) * REACH) if values else (0.0, 0.0)
-    return [min(max(end, least), most) for each in known for end in (each.low, each.high)]
 
 
 def draw_bar(axes: Axes, row: int, start_ms: float, width_ms: float, color: str, hatch: str) -> None:
@@ -268,10 +205,3 @@ def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") ->
     if many < LEAST_VALUES and interval:
         return f"n = {counted(many, unit)}, no interval"
     return f"{interval}n = {counted(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
-
-
-def whole_numbers(axes: Axes) -> None:
-    """An abscissa of whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -11,17 +11,14 @@ import numpy as np
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.prediction.forecast import Expected, Forecast
 from raybench.analysis.prediction.tradeoff import Outlook
+from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
     GREY,
     MARKERS,
     legend_below,
     legend_height,
-    log2_axis,
-    log_y,
     make_figure,
-    percent_axis,
-    shown_ends,
     write_title,
 )
 from raybench.report.plots.lines import Line, make_line

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.search_history import SearchHistory
-from raybench.report.plots.drawing import COLORS, legend_below, make_figure, whole_numbers, write_title
+from raybench.report.plots.axes import whole_numbers
+from raybench.report.plots.drawing import COLORS, legend_below, make_figure, write_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,15 +10,14 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.trained_group import EpochMeans, TrainedGroup
+from raybench.report.plots.axes import log2_axis, whole_numbers
 from raybench.report.plots.drawing import (
     GREY,
     draw_lines,
     legend_below,
     legend_height,
-    log2_axis,
     make_figure,
     n_words,
-    whole_numbers,
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.report.plots.axes import REACH
 from raybench.report.plots.drawing import (
-    REACH,
     draw_bar,
     draw_whisker,
     in_lines,

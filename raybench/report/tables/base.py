@@ -57,18 +57,21 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
 def without_constant(table: Table) -> Table:
     """The table without columns that say the same in every row: the caption says it once.
 
-    What is empty everywhere goes without a word.
+    What is empty everywhere goes without a word, of a table with one row too. A column at least stays beside
+    that of the names.
     """
-    if len(table.rows) < 2:
-        return table
-    said, kept = [], []
+    several, said, empty, kept = len(table.rows) > 1, list[str](), list[int](), list[int]()
     for place, column in enumerate(table.columns):
         values = {row[place] for row in table.rows}
-        if len(values) > 1 or column.stays:
+        if table.rows and not column.stays and values <= {"", NONE}:
+            empty.append(place)
+        elif len(values) > 1 or column.stays or not several:
             kept.append(place)
-        elif not values & {"", NONE}:
+        else:
             said.append(_said(column.heading, values.pop()))
-    if len(kept) < 2 or len(kept) == len(table.columns):
+    if len(kept) < 2:
+        kept, said = [place for place in range(len(table.columns)) if place not in empty], []
+    if len(kept) in (0, len(table.columns)):
         return table
     words = f"In every row: {', '.join(said)}." if said else ""
     return Table(

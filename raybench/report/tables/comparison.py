@@ -57,7 +57,7 @@ def _columns(sides: Sequence[Side]) -> list[Column[_Row]]:
 
 
 def _study_column(side: Side, place: int) -> Column[_Row]:
-    return Column(side.name, lambda row: row.cells[place])
+    return Column(side.name, lambda row: row.cells[place], stays=True)
 
 
 _OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [

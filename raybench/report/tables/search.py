@@ -36,13 +36,14 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
         Column(
             "efficiency", lambda record: known(_scaling(results, record).efficiency, percent, ""), right=True
         ),
-        Column("measured", lambda record: _WHERE[results.speaker(record).request.role]),
+        Column("measured", lambda record: _where(results, record)),
         Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
         Column("n", lambda record: count(_scaling(results, record).step_time_s), right=True),
     ]
     caption = (
         f"World size {results.target_world_size}, 95% interval of each alone; of what was measured on the "
-        "curve as well, the curve's, though the best was chosen by what the search had measured. "
+        "curve as well, the curve's, else of what was confirmed the confirmation's samples/s, though the "
+        "best was chosen by what the search had measured. "
         f"{EXPLORATORY} A suggestion's batch size is a choice about speed alone: how "
         "many epochs a batch needs to reach an accuracy was not measured."
     )
@@ -54,6 +55,13 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
     if len(shown) < len(fastest_first):
         caption += f" {first_rows_words(len(shown), len(fastest_first))}"
     return make_table("Suggestions", caption, columns, shown)
+
+
+def _where(results: StudyResults, record: TrialRecord) -> str:
+    speaker = results.speaker(record)
+    if speaker.trial_id in results.told_by:
+        return "in the confirmation"
+    return _WHERE[speaker.request.role]
 
 
 _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}

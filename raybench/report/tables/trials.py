@@ -26,7 +26,7 @@ def every_trial_table(results: StudyResults) -> Table:
     if total > len(shown):
         caption += f" The first {len(shown):,} of {total:,} trials; all are in summary.csv."
 
-    own = {**results.superseded, **results.scalings}
+    own = {**results.superseded, **results.own_scalings}
 
     def step_time(record: TrialRecord) -> str:
         scaling = own.get(record.trial_id)
@@ -78,10 +78,12 @@ def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
 
 
 def label_as_told(results: StudyResults, record: TrialRecord) -> str:
-    """The same with where its figures are from, where they are not of its own trial: of one device."""
+    """The same with where its figures are from, where they are not of its own trial."""
     words, told = label_and_mark(results, record), results.told[record.trial_id]
-    if told is results.scalings[record.trial_id]:
+    if told is results.own_scalings[record.trial_id]:
         return words
+    if record.config.world_size > 1:
+        return f"{words} (in the confirmation)"
     curves = (each for each in results.curves if any(one.trial_id == record.trial_id for one in each.points))
     largest = next((each.points[-1].world_size for each in curves), 1)
     return f"{words} (in the rounds of {largest})"

@@ -340,3 +340,47 @@ def test_of_two_equal_figures_the_one_of_the_curve_speaks():
     assert found.speaks.rate == found.agrees.rate
     assert found.speaks.record is second
     assert results.told_by[one.trial_id] == second.trial_id
+
+
+# --- a confirmed setting without a curve
+
+
+def test_a_confirmation_says_how_fast_a_setting_without_a_curve_is():
+    """As where the time budget ended before its curve: the search had 10% less than was measured again."""
+    slow = trial("search", BF16, 2, slow=1.1).model_copy(update={"suggestion": 1})
+    default, confirmation = [trial("search", FP32, 2), *curves()[:2]], confirmed()
+    results = analysed(*default, slow, confirmation)
+    again, searched_rate = (
+        results.own_scalings[each.trial_id].throughput_samples_per_s for each in (confirmation, slow)
+    )
+    assert searched_rate.value == pytest.approx(again.value / 1.1, rel=0.02)
+    told = results.scaling(slow)
+    assert told.throughput_samples_per_s == again
+    assert told.step_time_s == results.own_scalings[confirmation.trial_id].step_time_s
+    assert told.efficiency == results.own_scalings[slow.trial_id].efficiency  # a confirmation measures none
+    assert told.efficiency is not None
+    row = next(row for row in suggestions_table(results).rows if "bf16" in row[1])
+    assert float(row[2].split()[0].replace(",", "")) == pytest.approx(again.value, abs=1)
+    assert "in the confirmation" in row
+    drawn = terminal_table(results, 100)
+    shown = [str(cell) for cell in drawn.columns[3].cells]
+    assert f"{again.value:,.0f}" in shown
+    assert f"{searched_rate.value:,.0f}" not in shown
+    found = next(each for each in results.disagreements if each.config.setting == slow.config.setting)
+    assert found.speaks.record is confirmation
+    (effect,) = results.attribution.singles
+    ratio = (
+        results.scaling(effect.record).throughput_samples_per_s.value
+        / results.headline_scaling.throughput_samples_per_s.value
+    )
+    assert ratio == pytest.approx(effect.throughput_ratio.value, rel=0.02)  # beside each other they agree
+
+
+def test_a_curve_speaks_before_a_confirmation():
+    results = analysed(*searched(), *curves(), confirmed(slow=1.2))
+    on_curve = next(
+        each for each in results.tried if each.config.setting == BF16.at(2) and each.config.world_size == 2
+    )
+    assert on_curve.request.role == "scaling"
+    assert on_curve.trial_id not in results.told_by
+    assert results.scaling(on_curve) == results.own_scalings[on_curve.trial_id]

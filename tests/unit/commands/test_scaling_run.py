@@ -81,6 +81,17 @@ def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     assert "without the trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
 
 
+def test_a_dry_run_says_that_a_budget_may_not_cover_starting_the_workers() -> None:
+    """With figures: Ray and a worker group take 10 to 25 s, the end with its report 11 s."""
+    knobs = {"batch_size": [32, 64]}
+    at_all, maybe, enough = (dry(knobs=knobs, time_budget_seconds=float(each)) for each in (20, 30, 40))
+    takes = "starting the workers, which takes 10 to 25 s, and the end with its report, 11 s: give it more "
+    assert f"time budget: 20 s; it does not cover {takes}than 36 s" in at_all
+    assert f"time budget: 30 s; it may not even cover {takes}than 36 s" in maybe
+    assert "starting the workers, which" not in enough
+    assert "; where that is not enough trials are shortened" in enough
+
+
 def test_a_dry_run_names_learning_rate_and_global_batch_of_what_would_run() -> None:
     knobs, sgd = (
         {"batch_size": [32, 64], "gradient_accumulation": 2},

@@ -102,6 +102,30 @@ def test_the_default_is_best() -> None:
     assert "best of 2: the default" in answer_of(analyse(spec, records))
 
 
+@pytest.mark.parametrize(
+    ("values", "crashed", "words"),
+    [
+        (["fp32", "bf16"], ["bf16"], "1 of 2 settings could be measured: the default"),
+        (["fp32", "bf16", "tf32"], ["bf16"], "2 of 3 settings could be measured, the best of these: "),
+        (["fp32", "bf16"], [], "best of 2: "),
+    ],
+)
+def test_settings_without_numbers_are_said_in_words(
+    values: list[str], crashed: list[str], words: str
+) -> None:
+    """As "best of 2 (1 failed)"."""
+    spec = study(knobs={"batch_size": [64], "precision": values})
+    records = grid(spec, (1, 2), FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3))[0]
+    broken = [
+        failed(each.request, "crashed") if each.config.setting.precision in crashed else each
+        for each in records
+        if each.request.kind == "steps" and each.request.role == "scaling"
+    ]
+    answer = answer_of(analyse(spec, broken))
+    assert words in answer
+    assert "failed)" not in answer
+
+
 def test_one_device_only() -> None:
     spec = study(knobs={"batch_size": [64]})
     answer = answer_of(analyse(spec, grid(spec, [1])[0]))

@@ -6,6 +6,7 @@ import html
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from raybench.analysis import StudyResults, analyse
@@ -14,7 +15,7 @@ from raybench.analysis.results import with_left_out
 from raybench.report import print_summary, write_report
 from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
-from raybench.report.diagnosis import diagnosis_markdown, grouped
+from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise
 from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, grid, measured, planted, study
@@ -58,6 +59,19 @@ def test_a_study_that_tells_nothing_still_has_a_diagnosis() -> None:
         assert diagnosis_of(results).startswith("# Diagnosis: fake")
 
 
+@pytest.mark.parametrize(
+    ("num_others", "words"),
+    [
+        (0, "No other configuration could be measured, "),
+        (1, "The other measured configuration is not both faster and more efficient than this "),
+        (3, "None of the 3 other measured configurations is both faster "),
+    ],
+)
+def test_what_is_better_is_told_of_none_one_and_several_others(num_others: int, words: str) -> None:
+    """As "None of 0 measured configurations"."""
+    assert nothing_better_words(num_others).startswith(words)
+
+
 def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path: Path) -> None:
     spec = study(knobs={"batch_size": [32, 64]}, search={"method": "grid"})
     asked_of = [asked(spec, "scaling", Setting(batch_size=batch), 2) for batch in (32, 64)]
@@ -68,6 +82,8 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     results = analyse(spec, records, around=Around(goes_on=command))
     results = with_left_out(results, ["17 of 18 trials of the curves (2 devices: 17)"], command)
     write_report(tmp_path, results, {})
+    diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
+    assert "In every row: devices 2, state crashed." in diagnosis  # as in the other documents
     for name in ("report.html", "report.md", "diagnosis.md"):
         text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")
         assert "steady" not in text

@@ -10,9 +10,19 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.report.plots.axes import far_apart, log2_axis, log_y
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
-from raybench.report.plots.drawing import far_apart, legend_below, make_figure, to_png, write_title
+from raybench.report.plots.cut import CUT
+from raybench.report.plots.drawing import (
+    draw_lines,
+    draw_whisker,
+    legend_below,
+    make_figure,
+    to_png,
+    write_title,
+)
+from raybench.report.plots.lines import Line, Point
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
@@ -84,3 +94,64 @@ def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
     legend_below(figure, axes)
     assert to_png(figure)  # matplotlib refuses each of them as a formula
     assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
+
+
+@pytest.mark.parametrize("low", [1.0, 1.01, 2.1, 5.5, 9.0, 1234.5, 0.0031])
+@pytest.mark.parametrize("span", [1.02, 1.3, 2.0, 3.9, 4.0, 6.0, 9.0, 40.0, 900.0, 1e3, 1e5, 1e12])
+def test_a_logarithmic_axis_has_three_numbers_and_not_too_many(low: float, span: float) -> None:
+    _, (axes,) = make_figure(4, 3)
+    log_y(axes, [low, low * span])
+    bottom, top = axes.get_ylim()
+    inside = [each for each in axes.get_yticks() if bottom <= each <= top]
+    assert 3 <= len(inside) <= 10
+    labels = [axes.yaxis.get_major_formatter()(each) for each in inside]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [([1, 2], [1, 2]), ([1, 4], [1, 2, 4]), ([32, 64], [32, 48, 64]), ([8, 9, 10, 1024], [10, 96, 1024])],
+)
+def test_few_measured_values_have_round_numbers_between_them(values: list[int], shown: list[int]) -> None:
+    _, (axes,) = make_figure(4, 3)
+    log2_axis(axes, values)
+    assert list(axes.get_xticks()) == shown
+
+
+def lines_of(*estimates: Estimate) -> list[Line]:
+    return [
+        Line(f"curve {index}", (Point(1.0, each), Point(2.0, each))) for index, each in enumerate(estimates)
+    ]
+
+
+def test_an_error_bar_that_leaves_the_picture_has_an_arrow_at_the_frame_once() -> None:
+    figure, (axes,) = make_figure(4, 3)
+    draw_lines(axes, lines_of(Estimate(1.0, 0.9, 1.1, 9), Estimate(1.0, -5.0, 50.0, 4)))
+    axes.set_ylim(0.5, 2.0)
+    to_png(figure)
+    to_png(figure)  # as the same figure is written as SVG too
+    arrows = [(each.get_marker(), each.get_ydata()[0]) for each in axes.lines if each.get_gid() == CUT]
+    assert sorted(arrows) == [("^", 1), ("^", 1), ("v", 0), ("v", 0)]
+
+
+def test_a_horizontal_bar_that_leaves_the_picture_has_one_too() -> None:
+    figure, (axes,) = make_figure(4, 3)
+    draw_whisker(axes, 0, 0.001, 0.002, 0.9)
+    axes.set_xlim(0, 10)
+    to_png(figure)
+    assert [each.get_marker() for each in axes.lines if each.get_gid() == CUT] == [">"]
+
+
+@pytest.mark.parametrize("last", [2.0, 1024.0])
+def test_curves_that_coincide_are_told_apart(last: float) -> None:
+    """The lower one is broader, and their points stand apart by the same share of the axis."""
+    _, (axes,) = make_figure(4, 3)
+    same = Estimate(1.0, 0.9, 1.1, 9)
+    lines = [Line(name, (Point(1.0, same), Point(last, same))) for name in ("first", "second")]
+    draw_lines(axes, lines, log_x=True)
+    first, second = (next(each for each in axes.lines if each.get_label() == line.label) for line in lines)
+    assert first.get_markersize() > second.get_markersize()
+    assert first.get_linewidth() > second.get_linewidth()
+    assert first.get_linestyle() != second.get_linestyle()
+    apart = np.log2(second.get_xdata()[0] / first.get_xdata()[0])
+    assert apart / (np.log2(last) + 1) == pytest.approx(0.01)

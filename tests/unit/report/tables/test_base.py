@@ -37,12 +37,23 @@ def test_what_is_not_known_has_no_number() -> None:
 def test_columns_that_never_vary_are_said_once() -> None:
     columns = tuple(map(Heading, ("devices", "setting", "n", "cost")))
     table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–")))
-    assert without_constant(table) == table  # one column alone would be no table
+    found = without_constant(table)  # one column alone would be no table
+    assert [column.heading for column in found.columns] == ["devices", "setting", "n"]
+    assert found.caption == "Means."
     rows = (("1", "a", "10", "–"), ("2", "b", "10", "–"))
     found = without_constant(Table("T", "Means.", columns, rows))
     assert [column.heading for column in found.columns] == ["devices", "setting"]
     assert found.rows == (("1", "a"), ("2", "b"))
     assert found.caption == "Means. In every row: n = 10."
+
+
+def test_a_table_of_one_row_has_no_empty_columns_and_keeps_the_others() -> None:
+    columns = tuple(map(Heading, ("devices", "setting", "cost", "why")))
+    found = without_constant(Table("T", "Means.", columns, (("2", "a", "–", ""),)))
+    assert [column.heading for column in found.columns] == ["devices", "setting"]
+    assert found.rows == (("2", "a"),)
+    assert found.caption == "Means."
+    assert without_constant(found) is found
 
 
 def test_a_long_table_says_where_the_rest_is() -> None:
