@@ -56,7 +56,6 @@ class Link:
     algorithm_bandwidth_bytes_per_s: Estimate | None  # of messages so large that latency is nothing
     line: tuple[float, float]  # s, s for each byte
     residuals: tuple[Residual, ...]  # of each message, the smallest first
-    cores_decide: bool = False  # of the largest message: its bandwidth is what the cores copy and add
 
     @property
     def bus_bandwidth_bytes_per_s(self) -> Estimate | None:
@@ -132,7 +131,6 @@ def _fitted(group: Sequence[Message]) -> Link:
             Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
             for each, value_s in zip(group, line_s.tolist(), strict=True)
         ),
-        group[-1].cores_decide,
     )
 
 

@@ -125,10 +125,8 @@ class BandwidthBound(ExposedTransfers):
         """Fewer bytes for each sample."""
         is_compressed = self.case.config.setting.gradient_compression != "none"
         more = "" if is_compressed else ", or half the bytes (gradient_compression bf16)"
-        link = sweep_link(self.case)
-        last = "more cores: a faster link changes nothing" if link and link.cores_decide else "a faster link"
         return NextStep(
-            f"more samples between two transfers: a larger batch or accumulation{more}; else {last}"
+            f"more samples between two transfers: a larger batch or accumulation{more}; else a faster link"
         )
 
 
@@ -193,5 +191,4 @@ def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
         return
     share = Estimate(rate.value / best.value, rate.low / best.high, rate.high / best.low, rate.n)
     values["link_share"] = share.value
-    why = ", where the cores decide and not the link" if link and link.cores_decide else ""
-    yield f"bus bandwidth {bandwidth(rate)}, {pct(share)} of what the sweep's largest messages reach{why}"
+    yield f"bus bandwidth {bandwidth(rate)}, {pct(share)} of what the sweep's largest messages reach"

@@ -75,9 +75,3 @@ def test_lines_are_found_by_collective_devices_and_nodes() -> None:
     found = link(records)
     assert len(results.links) == 2 * len(found)  # on one node, as the fake has them, pack and spread are one
     assert found[LinkKey("all_reduce", 2, 1)].place.placement == "pack"
-
-
-def test_a_line_knows_whether_the_cores_decide_its_bandwidth() -> None:
-    for cores, decide in ((0.5, False), (1.1, True)):
-        busy = FakeLink(busy_cores=((0, 0.3), (64 * MIB, cores)))
-        assert {each.cores_decide for each in swept(busy)[1].links} == {decide}

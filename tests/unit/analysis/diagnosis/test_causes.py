@@ -168,11 +168,6 @@ def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
     assert found.name is FindingName.BANDWIDTH_BOUND
     assert found.values["link_share"] == pytest.approx(0.5, rel=0.05)
     assert "of what the sweep's largest messages reach" in found.evidence
-    assert "else a faster link" in found.next_step
-    busy = Around({LinkKey("all_reduce", 2, 1): replace(swept, cores_decide=True)})
-    by_cores = _on_link(["default"], busy, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
-    assert "reach, where the cores decide and not the link" in by_cores.evidence
-    assert "else more cores: a faster link changes nothing" in by_cores.next_step
 
 
 def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path() -> None:
