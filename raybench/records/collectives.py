@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from raybench.records.base import Count, Duration, Frozen, Seconds
 from raybench.records.measurements import StopReason
@@ -23,24 +23,11 @@ class MessageBlock(Frozen):
     # of one operation: the mean over the block, one for each rank of the team
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     num_operations: Count
-    # of one operation: CPU time of each rank's process, all of its threads; None where no core moves messages
-    cpu_s: tuple[Duration, ...] | None = None
-
-    @model_validator(mode="after")
-    def _of_each_rank(self) -> Self:
-        if self.cpu_s is not None and len(self.cpu_s) != len(self.time_s):
-            raise ValueError(f"cpu_s: of {len(self.time_s)} ranks (received {len(self.cpu_s)})")
-        return self
 
     @property
     def slowest_s(self) -> float:
         """Of the slowest rank: the time of the operation."""
         return max(self.time_s)
-
-    @property
-    def busy_cores(self) -> float | None:
-        """How many cores the busiest rank's process kept busy meanwhile; None where that is not told."""
-        return None if self.cpu_s is None else max(self.cpu_s) / self.slowest_s
 
 
 class MessageRound(Frozen):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.collectives.messages import ALL_OF_A_CORE, Message
+from raybench.analysis.collectives.messages import Message
 from raybench.analysis.collectives.results import SweepResults
 from raybench.records.collectives import NotMeasured
 from raybench.report import formats
@@ -78,7 +77,7 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         asked_by=_again(results.sweep),
         name=Sweep.name,
         about=_about(results, environment),
-        box=[Clause("Result", sweep_answer(results)), *_limits(results)],
+        box=[Clause("Result", sweep_answer(results))],
         sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
         method=_method(results),
     )
@@ -104,22 +103,6 @@ def sweep_answer(results: SweepResults) -> str:
     return "; ".join([*_marks(results), place_words(place), *clauses, *_not_measured(results)])
 
 
-def _limits(results: SweepResults) -> list[Clause]:
-    """At the place to speak of: which messages say what the cores do, and not what the link carries."""
-    found = results.at(results.headline) if results.headline else ()
-    runs = groupby(found, key=lambda each: (each.collective, each.cores_decide))
-    whose = [f"{name} of {_sizes(list(run))}" for (name, decide), run in runs if decide]
-    if not whose:
-        return []
-    busy = f"{ALL_OF_A_CORE:g} of a core and more is busy there"
-    return [Clause("Limit", f"the cores decide, not the link, for {', '.join(whose)}: {busy}")]
-
-
-def _sizes(run: Sequence[Message]) -> str:
-    smallest, largest = (size_words(each.message_bytes) for each in (run[0], run[-1]))
-    return smallest if smallest == largest else f"{smallest} to {largest}"
-
-
 def print_sweep(results: SweepResults, console: Console) -> None:
     """The times at the headline, the lines of every place, the answer."""
     from rich.text import Text
@@ -129,8 +112,6 @@ def print_sweep(results: SweepResults, console: Console) -> None:
         if table.rows:
             console.print(rich_table(table, width))
     console.print(Text(sweep_answer(results), style="bold"))
-    for clause in _limits(results):
-        console.print(Text(clause.words))
 
 
 def _extremes(smallest: Message, largest: Message) -> str:

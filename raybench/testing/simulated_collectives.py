@@ -29,7 +29,6 @@ class FakeLink:
     kinks: tuple[tuple[int, float], ...] = ()  # from so many bytes on, by this factor
     memory_bytes: int = 1 << 34  # the largest message
     unsupported: tuple[Collective, ...] = ()
-    busy_cores: tuple[tuple[int, float], ...] = ()  # of a rank: from so many bytes on, so many; else not told
 
     def time_s(self, collective: Collective, message_bytes: int, world_size: int) -> float:
         """The truth, in s."""
@@ -65,15 +64,10 @@ def simulate_part(
             time_s = link.time_s(collective, message, size) * noise.of_block(clock_s, random)
             number = min(max(round(BLOCK_S / time_s), 1), MOST_OPERATIONS)
             clock_s += number * time_s
-            busy = [cores for least, cores in link.busy_cores if message >= least]
             of_ranks = tuple(time_s * (1 - 1e-3 * rank) for rank in range(size))
             blocks.append(
                 MessageBlock(
-                    collective=collective,
-                    message_bytes=message,
-                    time_s=of_ranks,
-                    num_operations=number,
-                    cpu_s=(busy[-1] * time_s,) * size if busy else None,
+                    collective=collective, message_bytes=message, time_s=of_ranks, num_operations=number
                 )
             )
         rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))

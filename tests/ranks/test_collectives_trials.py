@@ -193,8 +193,6 @@ def test_every_message_is_in_every_round_in_an_order_of_its_own() -> None:
         assert len(block.time_s) == 2
         assert min(block.time_s) > 0
         assert 1 <= block.num_operations <= 1000
-        assert block.cpu_s is not None
-        assert min(block.cpu_s) > 0
     assert TrialRecord.from_json(record("whole").model_dump(mode="json")) == record("whole")
 
 

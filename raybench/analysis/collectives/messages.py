@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from raybench.analysis.estimates.statistics import Estimate, geometric, inverse
-from raybench.records.collectives import MessageBlock, NotMeasured
+from raybench.records.collectives import NotMeasured
 from raybench.records.record import LEAST_ROUNDS, TrialRecord
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective
-
-ALL_OF_A_CORE = 0.9  # of one: what moves the messages waits for the link less than a tenth of the time
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,6 @@ class Message:
     place: SweptPlace
     message_bytes: int
     time_s: Estimate  # of one operation, on the slowest rank
-    busy_cores: float | None = None  # that the busiest rank's process had meanwhile: median over rounds
-
-    @property
-    def cores_decide(self) -> bool:
-        """Whether a core was busy all the time: a faster link would change nothing."""
-        return self.busy_cores is not None and self.busy_cores > ALL_OF_A_CORE
 
     @property
     def algorithm_bandwidth_bytes_per_s(self) -> Estimate:
@@ -73,7 +64,6 @@ class Message:
             "algorithm_bandwidth_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.value,
             "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
             "rounds": self.time_s.n,
-            "busy_cores": self.busy_cores,
         }
 
 
@@ -99,16 +89,16 @@ def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
     The rounds of all parts of a place are taken together. The time of a round is that of its block's slowest
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
-    blocks: dict[tuple[SweptPlace, Collective, int], list[MessageBlock]] = {}
+    times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
     for record in records:
         for round_ in record.collectives.rounds if record.collectives else ():
             for block in round_.blocks:
                 key = (place_of(record), block.collective, block.message_bytes)
-                blocks.setdefault(key, []).append(block)
+                times.setdefault(key, []).append(block.slowest_s)
     found = [
-        Message(collective, place, message_bytes, geometric([each.slowest_s for each in of]), _busy_cores(of))
-        for (place, collective, message_bytes), of in blocks.items()
-        if len(of) >= LEAST_ROUNDS
+        Message(collective, place, message_bytes, geometric(series))
+        for (place, collective, message_bytes), series in times.items()
+        if len(series) >= LEAST_ROUNDS
     ]
     places = list(dict.fromkeys(each.place for each in found))
     return tuple(
@@ -121,11 +111,6 @@ def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
             ),
         )
     )
-
-
-def _busy_cores(blocks: Sequence[MessageBlock]) -> float | None:
-    told = [each.busy_cores for each in blocks if each.busy_cores is not None]
-    return median(told) if told else None
 
 
 def left_out(records: Iterable[TrialRecord]) -> tuple[LeftOut, ...]:

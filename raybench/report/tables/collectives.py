@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from raybench.analysis.collectives.link import HOLDS_WITHIN, Link
-from raybench.analysis.collectives.messages import ALL_OF_A_CORE, LeftOut, Message, SweptPlace
+from raybench.analysis.collectives.messages import LeftOut, Message, SweptPlace
 from raybench.analysis.collectives.results import SweepResults
 from raybench.analysis.labels import devices_words
 from raybench.records.record import TrialRecord
@@ -31,10 +31,6 @@ BANDWIDTHS = (
     "its time, the bus's is that times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, "
     "and 1 for broadcast, which compares with the rate of each device's link. The message is the larger of "
     "what goes in and what comes out."
-)
-CORES = (
-    "Cores busy: CPU time of the busiest rank's process over the time, all of its threads, median over "
-    f"rounds; above {ALL_OF_A_CORE:g} the cores that copy and add decide, and not the link."
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
@@ -76,7 +72,6 @@ def far_off(link: Link) -> str:
 
 def messages_table(results: SweepResults) -> Table:
     """Every message."""
-    are_told = any(each.busy_cores is not None for each in results.messages)
     columns = [
         Column[Message]("collective", lambda each: each.collective),
         *_place_columns(lambda each: each.place),
@@ -88,18 +83,10 @@ def messages_table(results: SweepResults) -> Table:
         Column[Message](
             "bus bandwidth (GB/s)", lambda each: gigabytes_per_s(each.bus_bandwidth_bytes_per_s), right=True
         ),
-        *([Column[Message]("cores busy", _busy_words, right=True)] if are_told else []),
         Column[Message]("n", lambda each: str(each.time_s.n), right=True),
     ]
     caption = f"Times of the slowest rank, mean and 95% interval; n counts rounds. {BANDWIDTHS}"
-    caption += f" {CORES}" if are_told else ""
     return make_table("Messages", caption, columns, results.messages)
-
-
-def _busy_words(each: Message) -> str:
-    if each.busy_cores is None:
-        return NONE
-    return f"{each.busy_cores:.2f}{' (decide)' if each.cores_decide else ''}"
 
 
 def left_out_table(results: SweepResults) -> Table:

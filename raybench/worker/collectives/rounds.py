@@ -45,10 +45,9 @@ class MessageRounds:
         began, rounds = perf_counter(), list[MessageRound]()
         while True:
             at_s = perf_counter() - began
-            order = self._random.sample(self._cases, len(self._cases))
-            blocks = [self._block(case) for case in order]
-            told: list[tuple[_OwnBlocks, float]] = self._team.gather((blocks, perf_counter() - began))
-            rounds.append(MessageRound(blocks=_blocks(order, [own for own, _ in told]), at_s=at_s))
+            blocks = self._round()
+            told: list[tuple[list[float], float]] = self._team.gather((blocks.times, perf_counter() - began))
+            rounds.append(MessageRound(blocks=_blocks(blocks.order, [times for times, _ in told]), at_s=at_s))
             self._on_round(len(rounds))
             elapsed_s = told[0][1]
             if len(rounds) >= num_rounds:
@@ -56,38 +55,40 @@ class MessageRounds:
             if elapsed_s >= max_seconds and len(rounds) >= LEAST_MEASURED:
                 return MeasuredRounds(tuple(rounds), "max_seconds", elapsed_s)
 
-    def _block(self, case: Case) -> _OwnBlock:
-        """One operation on this rank, mean over the block."""
+    def _round(self) -> _OwnBlocks:
+        order = self._random.sample(self._cases, len(self._cases))
+        return _OwnBlocks(order, [self._block(case) for case in order])
+
+    def _block(self, case: Case) -> float:
+        """Seconds of one operation on this rank, mean over the block."""
         run, stopwatch = case.operation.run, self._stopwatch
         self._device.synchronize()
         self._team.barrier()
         stopwatch.start()
         for _ in range(case.discarded):
             run()
-        before_s = self._device.cpu_seconds()
         stopwatch.lap()
         for _ in range(case.timed):
             run()
         stopwatch.lap()
-        after_s = self._device.cpu_seconds()
-        busy_s = None if before_s is None or after_s is None else (after_s - before_s) / case.timed
-        return float(stopwatch.read()[-1]) / case.timed, busy_s
+        return float(stopwatch.read()[-1]) / case.timed
 
 
-_OwnBlock = tuple[float, float | None]  # s of the operation, and of the process's CPU time
-_OwnBlocks = list[_OwnBlock]  # of a round, on one rank
+@dataclass(frozen=True)
+class _OwnBlocks:
+    """This rank's times of a round, in s, in the order of the blocks."""
+
+    order: list[Case]
+    times: list[float]
 
 
-def _blocks(order: Sequence[Case], of_ranks: Sequence[_OwnBlocks]) -> tuple[MessageBlock, ...]:
-    return tuple(_block(case, [own[place] for own in of_ranks]) for place, case in enumerate(order))
-
-
-def _block(case: Case, of_ranks: Sequence[_OwnBlock]) -> MessageBlock:
-    cpu_s = tuple(busy_s for _, busy_s in of_ranks if busy_s is not None)
-    return MessageBlock(
-        collective=case.operation.collective,
-        message_bytes=case.operation.message_bytes,
-        time_s=tuple(time_s for time_s, _ in of_ranks),
-        num_operations=case.timed,
-        cpu_s=cpu_s if len(cpu_s) == len(of_ranks) else None,
+def _blocks(order: Sequence[Case], times_of_ranks: Sequence[Sequence[float]]) -> tuple[MessageBlock, ...]:
+    return tuple(
+        MessageBlock(
+            collective=case.operation.collective,
+            message_bytes=case.operation.message_bytes,
+            time_s=tuple(times[place] for times in times_of_ranks),
+            num_operations=case.timed,
+        )
+        for place, case in enumerate(order)
     )

@@ -171,10 +171,6 @@ class Device(Protocol):
         """Whether heat or power holds the clock down."""
         ...
 
-    def cpu_seconds(self) -> float | None:
-        """CPU time of this process so far, where cores move what the collectives send; else None."""
-        ...
-
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
         ...

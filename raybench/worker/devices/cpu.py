@@ -117,10 +117,6 @@ class CPUDevice:
         """Not told."""
         return None
 
-    def cpu_seconds(self) -> float | None:
-        """Of all threads: gloo's copy and add."""
-        return process_time()
-
     def energy_joules(self) -> float | None:
         """Not told."""
         return None

@@ -133,10 +133,6 @@ class CUDADevice:
         # 0x4 power cap, 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake
         return None if reasons is None else bool(reasons & (0x4 | 0x8 | 0x20 | 0x40 | 0x80))
 
-    def cpu_seconds(self) -> float | None:
-        """Not told: kernels move the messages, and the core that waits for them spins."""
-        return None
-
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
         millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")

@@ -38,30 +38,6 @@ def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepRe
     assert clauses[-1].endswith("more")
 
 
-def test_it_says_where_the_cores_decide_and_not_the_link(
-    results: SweepResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    link = FakeLink(busy_cores=((0, 0.4), (KIB * 256, 1.02), (64 * MIB, 0.85)))
-    busy = swept(link, collectives=("all_reduce", "broadcast"))[1]
-    write_sweep_report(tmp_path, busy, {})
-    said = (
-        "the cores decide, not the link, for all_reduce of 256 KiB to 16 MiB, broadcast of 256 KiB to "
-        "16 MiB: 0.9 of a core and more is busy there"
-    )
-    assert said in (tmp_path / "report/report.md").read_text()
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "report/communication.csv").read_text())))
-    assert {float(row["busy_cores"]) for row in rows} == {0.4, 1.02, 0.85}
-    (column,) = [
-        place for place, each in enumerate(messages_table(busy).columns) if each.heading == "cores busy"
-    ]
-    assert {row[column] for row in messages_table(busy).rows} == {"0.40", "1.02 (decide)", "0.85"}
-    print_sweep(busy, Console(width=80))
-    assert "the cores decide" in capsys.readouterr().out
-    assert "cores busy" not in {each.heading for each in messages_table(results).columns}
-    write_sweep_report(tmp_path, results, {})
-    assert "the cores decide" not in (tmp_path / "report/report.md").read_text()
-
-
 def test_nothing_measured_is_an_answer() -> None:
     assert sweep_answer(analyse_sweep(Sweep(), [])) == "nothing was measured"
 
