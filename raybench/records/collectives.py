@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raybench.records.base import Count, Duration, Frozen, Seconds
+from raybench.records.base import Count, Duration, Frozen, Ratio, Seconds
 from raybench.records.measurements import StopReason
 from raybench.spec.sweep import Collective
 
 # oom: no memory for its buffers. time: its rounds would not fit into the time. unsupported: the backend has
 # no such collective. wrong: its result is. uneven: the ranks cannot have equal shares of it.
 WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
+OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
 
 class MessageBlock(Frozen):
@@ -23,6 +24,9 @@ class MessageBlock(Frozen):
     # of one operation: the mean over the block, one for each rank of the team
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     num_operations: Count
+    # as ``time_s``, on CPUs; None on GPUs, and where it is not told
+    busy_cores: OfRanks | None = None  # that each rank's process used, all its threads, mean
+    host_busy: OfRanks | None = None  # share of the host's cores at work for whomever
 
     @property
     def slowest_s(self) -> float:
@@ -54,6 +58,8 @@ class CollectivesResult(Frozen):
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
     stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
     missing: tuple[NotMeasured, ...] = ()
+    # that each rank's process may use; None on GPUs
+    host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     setup_s: Duration
     warmup_s: Duration
     measure_s: Duration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from raybench.report.tables.collectives import (
     times_table,
 )
 from raybench.report.wording import gigabytes_per_s, size_words, timing
+from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def sweep_answer(results: SweepResults) -> str:
         return f"nothing was measured{_failures(results)}"
     groups = [results.at(place, collective) for collective in results.sweep.collectives]
     clauses = [_extremes(group[0], group[-1]) for group in groups if group]
-    return "; ".join([*_marks(results), place_words(place), *clauses, *_not_measured(results)])
+    named = [*clauses, *_by_cores(groups), *_not_measured(results)]
+    return "; ".join([*_marks(results), place_words(place), *named])
 
 
 def print_sweep(results: SweepResults, console: Console) -> None:
@@ -122,6 +124,13 @@ def _extremes(smallest: Message, largest: Message) -> str:
         return f"{smallest.collective}: {latency}, bus bandwidth {bandwidth} GB/s"
     size = size_words(largest.message_bytes)
     return f"{smallest.collective}: {latency}, bus bandwidth {bandwidth} GB/s for {size}"
+
+
+def _by_cores(groups: Sequence[Sequence[Message]]) -> list[str]:
+    """Where a faster link would not help."""
+    numbers = [(group, sum(each.cores_decide for each in group)) for group in groups]
+    named = [f"{group[0].collective} ({n} of {counted(len(group), 'message')})" for group, n in numbers if n]
+    return [f"the cores decide here, not the link: {', '.join(named)}"] if named else []
 
 
 def _marks(results: SweepResults) -> list[str]:

@@ -85,6 +85,7 @@ def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
         bandwidth = {name: 8 * float(row["bus_bandwidth_bytes_per_s"]) for name, row in rows.items()}
         assert bandwidth["spread"] == pytest.approx(PAYLOAD * bits_per_s(rate), rel=WITHIN)
         assert (rows["pack"]["nodes"], rows["spread"]["nodes"]) == ("1", "2")
+        assert rows["spread"]["decided_by"] == "link"
         assert bandwidth["pack"] > 2 * bandwidth["spread"]  # within a node nothing is shaped
 
     results_that_agree(tmp_path, measure, check)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from raybench.analysis.collectives.link import LinkKey, link
 from raybench.analysis.collectives.messages import bus_factor, messages
 from raybench.machine import memory
+from raybench.machine.cores import allowed_cores
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -193,6 +194,11 @@ def test_every_message_is_in_every_round_in_an_order_of_its_own() -> None:
         assert len(block.time_s) == 2
         assert min(block.time_s) > 0
         assert 1 <= block.num_operations <= 1000
+        assert block.busy_cores is not None
+        assert all(0 < busy < 1.1 * len(allowed_cores()) for busy in block.busy_cores)
+        assert block.host_busy is not None
+        assert len(block.host_busy) == 2
+    assert found.host_cores == (len(allowed_cores()),) * 2
     assert TrialRecord.from_json(record("whole").model_dump(mode="json")) == record("whole")
 
 

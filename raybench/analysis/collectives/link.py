@@ -56,6 +56,7 @@ class Link:
     algorithm_bandwidth_bytes_per_s: Estimate | None  # of messages so large that latency is nothing
     line: tuple[float, float]  # s, s for each byte
     residuals: tuple[Residual, ...]  # of each message, the smallest first
+    by_cores: tuple[int, ...] = ()  # messages, in bytes, whose time the cores decide and not the link
 
     @property
     def bus_bandwidth_bytes_per_s(self) -> Estimate | None:
@@ -73,6 +74,12 @@ class Link:
         """The messages that are far off the line, and by more than their noise."""
         far = (each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
         return tuple(each for each in far if each.is_certain)
+
+    def cores_decide(self, message_bytes: float) -> bool:
+        """Whether they do for the nearest message that was measured."""
+        sizes = [each.message_bytes for each in self.residuals]
+        nearest = min(sizes, key=lambda size: abs(math.log(size / message_bytes)), default=None)
+        return nearest in self.by_cores
 
     def time_s(self, message_bytes: float) -> float:
         """What the line says of a message, in s."""
@@ -131,6 +138,7 @@ def _fitted(group: Sequence[Message]) -> Link:
             Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
             for each, value_s in zip(group, line_s.tolist(), strict=True)
         ),
+        tuple(each.message_bytes for each in group if each.cores_decide),
     )
 
 

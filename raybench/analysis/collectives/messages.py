@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.collectives.cores import CoreUse, core_use_of, mean_core_use
 from raybench.analysis.estimates.statistics import Estimate, geometric, inverse
 from raybench.records.collectives import NotMeasured
 from raybench.records.record import LEAST_ROUNDS, TrialRecord
@@ -37,6 +38,12 @@ class Message:
     place: SweptPlace
     message_bytes: int
     time_s: Estimate  # of one operation, on the slowest rank
+    cores: CoreUse | None = None  # None on GPUs
+
+    @property
+    def cores_decide(self) -> bool:
+        """Whether a faster link would not make it faster."""
+        return self.cores is not None and self.cores.decides
 
     @property
     def algorithm_bandwidth_bytes_per_s(self) -> Estimate:
@@ -64,6 +71,9 @@ class Message:
             "algorithm_bandwidth_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.value,
             "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
             "rounds": self.time_s.n,
+            "busy_cores": self.cores.busy_cores if self.cores else None,
+            "host_busy": self.cores.host_share if self.cores else None,
+            "decided_by": self.cores.decided_by if self.cores else None,
         }
 
 
@@ -90,14 +100,18 @@ def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
     times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
+    uses: dict[tuple[SweptPlace, Collective, int], list[CoreUse | None]] = {}
     for record in records:
-        for round_ in record.collectives.rounds if record.collectives else ():
+        if record.collectives is None:
+            continue
+        for round_ in record.collectives.rounds:
             for block in round_.blocks:
                 key = (place_of(record), block.collective, block.message_bytes)
                 times.setdefault(key, []).append(block.slowest_s)
+                uses.setdefault(key, []).append(core_use_of(record, record.collectives, block))
     found = [
-        Message(collective, place, message_bytes, geometric(series))
-        for (place, collective, message_bytes), series in times.items()
+        Message(collective, place, size, geometric(series), mean_core_use(uses[place, collective, size]))
+        for (place, collective, size), series in times.items()
         if len(series) >= LEAST_ROUNDS
     ]
     places = list(dict.fromkeys(each.place for each in found))

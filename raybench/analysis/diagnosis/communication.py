@@ -123,6 +123,11 @@ class BandwidthBound(ExposedTransfers):
 
     def next_step(self) -> NextStep:
         """Fewer bytes for each sample."""
+        if _cores_decide(self.case):
+            return NextStep(
+                "the cores decide, not the link: more samples between two transfers (a larger batch or "
+                "accumulation), or more cores for each worker; a faster link does not help"
+            )
         is_compressed = self.case.config.setting.gradient_compression != "none"
         more = "" if is_compressed else ", or half the bytes (gradient_compression bf16)"
         return NextStep(
@@ -192,3 +197,11 @@ def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
     share = Estimate(rate.value / best.value, rate.low / best.high, rate.high / best.low, rate.n)
     values["link_share"] = share.value
     yield f"bus bandwidth {bandwidth(rate)}, {pct(share)} of what the sweep's largest messages reach"
+    if _cores_decide(case):
+        yield "by the sweep the cores decide for messages of this size, not the link"
+
+
+def _cores_decide(case: Case) -> bool:
+    """Whether the sweep says so of messages as large as the buckets."""
+    link, buckets = sweep_link(case), case.steps.bucket_bytes
+    return link is not None and bool(sum(buckets)) and link.cores_decide(sum(buckets) / len(buckets))

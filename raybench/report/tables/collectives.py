@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from raybench.analysis.collectives.cores import FULL, LEAST_OWN, CoreUse
 from raybench.analysis.collectives.link import HOLDS_WITHIN, Link
 from raybench.analysis.collectives.messages import LeftOut, Message, SweptPlace
 from raybench.analysis.collectives.results import SweepResults
@@ -31,6 +32,11 @@ BANDWIDTHS = (
     "its time, the bus's is that times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, "
     "and 1 for broadcast, which compares with the rate of each device's link. The message is the larger of "
     "what goes in and what comes out."
+)
+DECIDED = (
+    f"Decided by the cores: a rank keeps {share(FULL)} of a core busy, or {share(FULL)} of a host's cores "
+    f"are busy, at least {share(LEAST_OWN)} by its ranks; a faster link would not help. {NONE}: not told, as "
+    "on GPUs."
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
@@ -84,8 +90,9 @@ def messages_table(results: SweepResults) -> Table:
             "bus bandwidth (GB/s)", lambda each: gigabytes_per_s(each.bus_bandwidth_bytes_per_s), right=True
         ),
         Column[Message]("n", lambda each: str(each.time_s.n), right=True),
+        Column[Message]("decided by", lambda each: known(each.cores, _decided_by)),
     ]
-    caption = f"Times of the slowest rank, mean and 95% interval; n counts rounds. {BANDWIDTHS}"
+    caption = f"Times of the slowest rank, mean and 95% interval; n counts rounds. {BANDWIDTHS} {DECIDED}"
     return make_table("Messages", caption, columns, results.messages)
 
 
@@ -166,6 +173,11 @@ def _brief_time(message: Message) -> str:
     time_s = message.time_s
     unit, factor = time_unit(time_s.value)
     return f"{figures(time_s.value * factor)} {unit} {relative_words(time_s)}"
+
+
+def _decided_by(use: CoreUse) -> str:
+    host = "" if use.host_share is None else f", {share(min(use.host_share, 1.0))} of the host"
+    return f"the {use.decided_by}: {use.busy_cores:.2f} cores a rank{host}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:

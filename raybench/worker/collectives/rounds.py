@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 
 from raybench.analysis.estimates.stopping import LEAST_MEASURED
+from raybench.machine.core_time import busy_core_seconds
+from raybench.machine.cores import allowed_cores
 from raybench.records.collectives import MessageBlock, MessageRound
 from raybench.records.measurements import StopReason
 from raybench.worker.collectives.cases import Case
@@ -46,8 +48,10 @@ class MessageRounds:
         while True:
             at_s = perf_counter() - began
             blocks = self._round()
-            told: list[tuple[list[float], float]] = self._team.gather((blocks.times, perf_counter() - began))
-            rounds.append(MessageRound(blocks=_blocks(blocks.order, [times for times, _ in told]), at_s=at_s))
+            told: list[tuple[list[_OwnBlock], float]] = self._team.gather(
+                (blocks.blocks, perf_counter() - began)
+            )
+            rounds.append(MessageRound(blocks=_blocks(blocks.order, [each for each, _ in told]), at_s=at_s))
             self._on_round(len(rounds))
             elapsed_s = told[0][1]
             if len(rounds) >= num_rounds:
@@ -59,36 +63,74 @@ class MessageRounds:
         order = self._random.sample(self._cases, len(self._cases))
         return _OwnBlocks(order, [self._block(case) for case in order])
 
-    def _block(self, case: Case) -> float:
-        """Seconds of one operation on this rank, mean over the block."""
+    def _block(self, case: Case) -> _OwnBlock:
+        """One block on this rank; the host's cores are looked at outside of what the ranks do together."""
         run, stopwatch = case.operation.run, self._stopwatch
         self._device.synchronize()
+        host = _HostCores() if self._device.kind == "cpu" else None
         self._team.barrier()
         stopwatch.start()
         for _ in range(case.discarded):
             run()
         stopwatch.lap()
+        used_s = process_time()
         for _ in range(case.timed):
             run()
+        used_s = process_time() - used_s
         stopwatch.lap()
-        return float(stopwatch.read()[-1]) / case.timed
+        block_s = float(stopwatch.read()[-1])
+        if host is None:
+            return _OwnBlock(block_s / case.timed)
+        return _OwnBlock(block_s / case.timed, used_s / block_s, host.busy())
+
+
+class _HostCores:
+    """The cores that this process may use, from when this is made."""
+
+    def __init__(self) -> None:
+        self._busy_s, self._began = busy_core_seconds(), perf_counter()
+
+    def busy(self) -> float | None:
+        """The share of them that was at work since; None where it is not told."""
+        busy_s, seconds = busy_core_seconds(), perf_counter() - self._began
+        if busy_s is None or self._busy_s is None:
+            return None
+        return max(busy_s - self._busy_s, 0.0) / (seconds * len(allowed_cores()))
+
+
+@dataclass(frozen=True)
+class _OwnBlock:
+    """What a block was on this rank."""
+
+    time_s: float  # of one operation
+    busy_cores: float | None = None
+    host_busy: float | None = None
 
 
 @dataclass(frozen=True)
 class _OwnBlocks:
-    """This rank's times of a round, in s, in the order of the blocks."""
+    """This rank's blocks of a round, in their order."""
 
     order: list[Case]
-    times: list[float]
+    blocks: list[_OwnBlock]
 
 
-def _blocks(order: Sequence[Case], times_of_ranks: Sequence[Sequence[float]]) -> tuple[MessageBlock, ...]:
+def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[_OwnBlock]]) -> tuple[MessageBlock, ...]:
     return tuple(
         MessageBlock(
             collective=case.operation.collective,
             message_bytes=case.operation.message_bytes,
-            time_s=tuple(times[place] for times in times_of_ranks),
+            time_s=tuple(each.time_s for each in blocks),
             num_operations=case.timed,
+            busy_cores=_of_all(each.busy_cores for each in blocks),
+            host_busy=_of_all(each.host_busy for each in blocks),
         )
-        for place, case in enumerate(order)
+        for case, *blocks in zip(order, *of_ranks, strict=True)
     )
+
+
+def _of_all(values: Iterable[float | None]) -> tuple[float, ...] | None:
+    """One of each rank; None where a rank has none."""
+    listed = tuple(values)
+    told = tuple(each for each in listed if each is not None)
+    return told if len(told) == len(listed) else None

@@ -7,6 +7,7 @@ from time import perf_counter
 import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
+from raybench.machine.cores import allowed_cores
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Progress
 from raybench.records.requests import CollectivesRequest
@@ -43,11 +44,13 @@ class CollectivesTrial:
             order=f"{request.config.seed} {request.part}",
             on_round=lambda number: on_progress(Progress("measure", f"round {number} of {num_rounds}")),
         ).run(num_rounds, request.left_s)
+        on_cores = self._device.kind == "cpu"  # which carry the messages themselves
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
             rounds=measured.rounds,
             stopped_by=measured.stopped_by,
             missing=tuple(self._cases.missing),
+            host_cores=tuple(self._team.gather(len(allowed_cores()))) if on_cores else None,
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
             measure_s=measured.seconds,

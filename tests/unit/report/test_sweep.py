@@ -38,6 +38,17 @@ def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepRe
     assert clauses[-1].endswith("more")
 
 
+def test_where_the_cores_decide_the_link_is_not_named_as_the_reason() -> None:
+    by_cores = FakeLink(busy_cores=0.95, host_busy=0.5)
+    results = swept(by_cores, message_bytes=(KIB, MIB), collectives=("all_reduce",))[1]
+    words = "the cores decide here, not the link: all_reduce (2 of 2 messages)"
+    assert words in sweep_answer(results)
+    assert messages_table(results).rows[0][-1] == "the cores: 0.95 cores a rank, 50% of the host"
+    by_link = swept(FakeLink(busy_cores=0.1, host_busy=0.2), message_bytes=(KIB, MIB))[1]
+    assert "decide" not in sweep_answer(by_link)
+    assert messages_table(by_link).rows[0][-1].startswith("the link: 0.10 cores")
+
+
 def test_nothing_measured_is_an_answer() -> None:
     assert sweep_answer(analyse_sweep(Sweep(), [])) == "nothing was measured"
 
