@@ -41,6 +41,13 @@ BETWEEN_GROUPS = (
     f"own: there a standard deviation of {share(BETWEEN_STARTS)} between starts is assumed and in the "
     "ratio's interval."
 )
+KEPT_MEMORY = (
+    "On CPUs the workers keep what a step frees for the next one (glibc's mallopt), as a GPU's allocator "
+    "does; a program of your own does so with MALLOC_TRIM_THRESHOLD_=2147483647, "
+    "MALLOC_MMAP_THRESHOLD_=33554432 and MALLOC_TOP_PAD_=67108864. Without, a step may pay thousands of page "
+    "faults, or none, by where its heap happens to end. Variables of malloc that you set are left as they "
+    "are."
+)
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
@@ -61,6 +68,7 @@ def method_words(results: StudyResults) -> list[str]:
         _stop_words(results),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
         *_tf32_words(results),
+        *([KEPT_MEMORY] if any(record.config.device == "cpu" for record in results.measured) else []),
         *_input_words(results),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter, process_time
@@ -18,6 +19,11 @@ from raybench.machine import cores, memory
 from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+
+# Of glibc's malloc.h, in bytes: blocks up to so many come from the heap (M_MMAP_THRESHOLD, its largest
+# value), so many may be free at the heap's end (M_TRIM_THRESHOLD, an int), a thread's heap keeps a part of so
+# many (M_TOP_PAD).
+_KEEP = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 64 * 2**20}
 
 
 class CPUDevice:
@@ -37,6 +43,7 @@ class CPUDevice:
     profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU,)
 
     def __init__(self) -> None:
+        _keep_freed_memory()
         self.torch_device = torch.device("cpu")
         self._stale_peak: int | None = None  # of the resident set, where it could not be forgotten
 
@@ -74,6 +81,8 @@ class CPUDevice:
 
     def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
         """Forget the high-water mark of the resident set; where the kernel refuses, remember it."""
+        if not at_once:
+            _return_freed_memory()
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)
                 file.write("5")
@@ -100,10 +109,7 @@ class CPUDevice:
     def release_memory(self) -> None:
         """Let the C library return what was freed to the system; reference cycles are freed first."""
         gc.collect()
-        try:
-            ctypes.CDLL(None).malloc_trim(0)
-        except (OSError, AttributeError):  # another C library than glibc
-            pass
+        _return_freed_memory()
 
     def end_trial(self) -> None:
         """Nothing: the next trial uses what the C library has kept."""
@@ -189,6 +195,30 @@ class CPUUtilizationMeter:
     def mean(self) -> float | None:
         """Share of the cores in use, 0 to 1, mean over the stretches."""
         return sum(self._shares) / len(self._shares) if self._shares else None
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library keep for the next step what a step frees, as a GPU's allocator does.
+
+    glibc's own way is to return the end of the heap whenever some MiB are free there, and to take it back
+    with a page fault for every 4 KiB: whether a step pays for none or for thousands depends on where the
+    heap happens to end, in each start and in each trial. Who sets malloc by variables is left alone.
+    """
+    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library than glibc
+        return
+    for parameter, value in _KEEP.items():
+        mallopt(parameter, value)
+
+
+def _return_freed_memory() -> None:
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass
 
 
 def _status_bytes(name: str) -> int | None:

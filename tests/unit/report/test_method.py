@@ -56,6 +56,13 @@ def test_what_becomes_of_tf32_is_said_on_gpus(device, precisions, says):
     assert all(sentence.startswith(start) for sentence, start in zip(told, says, strict=True))
 
 
+@pytest.mark.parametrize(("device", "is_said"), [("cpu", True), ("cuda", False)])
+def test_what_is_done_with_freed_memory_is_said_on_cpus(device: str, is_said: bool) -> None:
+    records = [_on(device, record) for record in grid(study(), (1, 2))[0]]
+    said = "MALLOC_TRIM_THRESHOLD_=2147483647" in " ".join(method_words(analyse(study(), records)))
+    assert said is is_said
+
+
 def _on(device: str, record: TrialRecord) -> TrialRecord:
     config = record.config.model_copy(update={"device": device})
     return record.model_copy(update={"request": record.request.model_copy(update={"config": config})})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -73,3 +76,48 @@ def test_utilization_is_the_share_of_the_cores_over_all_stretches():
             pass
         meter.stop(seconds)
     assert meter.mean() == pytest.approx((0.02 / 20 + 0.02 / 40) / 2, rel=0.5)
+
+
+FAULTS = """
+import os, resource, sys, threading
+if sys.argv[1] == "kept":
+    from raybench.worker.devices.cpu import CPUDevice
+    device = CPUDevice()
+import torch
+
+def steps():
+    torch.set_num_threads(1)
+    if sys.argv[1] == "kept":
+        device.reset_peak()
+    faults = []
+    for _ in range(10):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        held = [torch.ones(2**18 * size) for size in (1, 24, 3, 20, 8, 16)]  # MiB
+        del held
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    print(max(faults[5:]))
+
+if sys.argv[2] == "thread":
+    thread = threading.Thread(target=steps)
+    thread.start()
+    thread.join()
+else:
+    steps()
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_what_a_step_frees_is_kept_for_the_next(where: str) -> None:
+    """72 MiB are 18,432 pages: a step that takes them anew has as many faults."""
+
+    def faults(kept: str, **variables: str) -> int:
+        command = [sys.executable, "-c", FAULTS, kept, where]
+        done = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, check=True, timeout=120
+        )
+        return int(done.stdout)
+
+    assert faults("kept") < 100
+    if where == "main":  # in a thread the same steps happen to find their heap as they left it
+        assert faults("by itself") > 5000
+        assert faults("kept", MALLOC_TOP_PAD_="131072") > 5000  # set by the user: left alone
