@@ -21,7 +21,7 @@ from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, toke
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.ray_alive import RayAlive
 from raybench.launch.travel import runtime_environment
-from raybench.machine import cores, gpus
+from raybench.machine import cores, gpus, network
 from raybench.machine.environment import Environment, capture
 from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
@@ -234,6 +234,8 @@ class Cluster:
         """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
         if self._connected:
             return
+        if self.is_local:
+            _refuse_no_interface()
         # a late call after the end would otherwise start a new cluster of its own
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
@@ -409,6 +411,16 @@ def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
     variables = {name: value for name, value in node.variables.items() if name != "OMP_NUM_THREADS"}
     checkout = {"commit": driver.commit, "dirty": driver.dirty}
     return node.model_copy(update={**checkout, "variables": variables})
+
+
+def _refuse_no_interface() -> None:
+    """Workers of a local cluster have this process's variables: without the interface no group starts."""
+    taken = network.gloo_interface()
+    if taken is not None and not taken[1]:
+        there = ", ".join(network.interfaces())
+        raise RequestError(
+            f"GLOO_SOCKET_IFNAME: an interface that is up here: {there} (received {taken[0]!r})"
+        )
 
 
 def _dashboard_words(url: str | None) -> str:

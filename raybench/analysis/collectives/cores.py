@@ -20,7 +20,8 @@ from raybench.records.record import TrialRecord
 FULL = 0.9  # of a core, or of a host's cores: nothing is left
 # Of a host's cores, by its ranks. Measured on two nodes that share two cores with other programs, gloo, 1 to
 # 16 MiB: 0.04 to 0.07 where messages reach 0.91 to 1.0 of a link of 1 Gbit/s, 0.14 to 0.20 where they reach
-# 0.57 to 0.59 of one of 5 Gbit/s.
+# 0.57 to 0.59 of one of 5 Gbit/s. Not so: broadcast of 16 MiB, 0.21 at 0.94 of 5 Gbit/s; all_reduce of 1 MiB,
+# 0.08 at 0.66 of 1 Gbit/s. To be measured again on cores that nobody else uses.
 LEAST_OWN = 0.1
 
 

@@ -43,6 +43,13 @@ def test_ray_client_is_refused_with_what_works() -> None:
         Cluster(address="ray://head:10001")
 
 
+def test_an_interface_that_is_not_here_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth77")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(RequestError, match=r"^GLOO_SOCKET_IFNAME: .*\blo\b.*received 'eth77'"):
+        Cluster().connect()
+
+
 class Joined(Cluster):
     """A cluster of given nodes, which nobody has to start."""
 
