@@ -127,7 +127,7 @@ def _extremes(smallest: Message, largest: Message) -> str:
 
 
 def _by_cores(groups: Sequence[Sequence[Message]]) -> list[str]:
-    """Where a faster link would not help."""
+    """Where a faster link would hardly help."""
     numbers = [(group, sum(each.cores_decide for each in group)) for group in groups]
     named = [f"{group[0].collective} ({n} of {counted(len(group), 'message')})" for group, n in numbers if n]
     return [f"the cores decide here, not the link: {', '.join(named)}"] if named else []

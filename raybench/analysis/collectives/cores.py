@@ -1,9 +1,9 @@
 """Whether cores or the link decide how long a message takes.
 
 On CPUs the cores carry the messages. A link that is waited for leaves cores free; a rank whose thread is
-always at work, or whose host has no core left, would be no faster over a faster link. Other programs may
-fill a host while the link decides: its full cores count only where the ranks themselves use a good part of
-them.
+at work half of the time, or whose host has no core left, would hardly be faster over a faster link. Other
+programs may fill a host while the link decides: its full cores count only where the ranks themselves use a
+good part of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import numpy as np
 from raybench.records.collectives import CollectivesResult, MessageBlock
 from raybench.records.record import TrialRecord
 
-FULL = 0.9  # of a core, or of a host's cores: nothing is left
-# Of a host's cores, by its ranks. Measured on two nodes that share two cores with other programs, gloo, 1 to
-# 16 MiB: 0.04 to 0.07 where messages reach 0.91 to 1.0 of a link of 1 Gbit/s, 0.14 to 0.20 where they reach
-# 0.57 to 0.59 of one of 5 Gbit/s. Not so: broadcast of 16 MiB, 0.21 at 0.94 of 5 Gbit/s; all_reduce of 1 MiB,
-# 0.08 at 0.66 of 1 Gbit/s. To be measured again on cores that nobody else uses.
+# Of a core, by the process of one rank: the two ends of a transfer copy and add in turn, so that half of each
+# is all of both. Measured on two nodes of one free core each, gloo, all_reduce: 0.13 to 0.21 for 1 to 16 MiB,
+# which reach 0.93 to 1.00 of a link of 1 Gbit/s; 0.64 and 0.65 for 4 and 16 MiB at 0.94 of 5 Gbit/s, and 0.69
+# and 0.71 over 20 Gbit/s, where they are 1.2 times as fast; 0.63 to 0.66 for 4 and 64 KiB over each of them.
+HALF = 0.5
+FULL = 0.9  # of a host's cores: nothing is left
+# Of a host's cores, by its ranks, where others fill them. On two nodes that shared two cores with other
+# programs: 0.04 to 0.07 where 1 to 16 MiB reach 0.91 to 1.00 of 1 Gbit/s, 0.14 to 0.20 at 0.57 to 0.59 of
+# 5 Gbit/s.
 LEAST_OWN = 0.1
 
 
@@ -37,7 +41,7 @@ class CoreUse:
     def decides(self) -> bool:
         """Whether the cores decide the time, and not the link."""
         is_full = self.host_share is not None and self.host_share >= FULL
-        return self.busy_cores >= FULL or (is_full and self.ranks_share >= LEAST_OWN)
+        return self.busy_cores >= HALF or (is_full and self.ranks_share >= LEAST_OWN)
 
     @property
     def decided_by(self) -> str:

@@ -42,7 +42,7 @@ class Message:
 
     @property
     def cores_decide(self) -> bool:
-        """Whether a faster link would not make it faster."""
+        """Whether a faster link would hardly make it faster."""
         return self.cores is not None and self.cores.decides
 
     @property

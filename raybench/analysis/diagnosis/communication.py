@@ -126,7 +126,7 @@ class BandwidthBound(ExposedTransfers):
         if _cores_decide(self.case):
             return NextStep(
                 "the cores decide, not the link: more samples between two transfers (a larger batch or "
-                "accumulation), or more cores for each worker; a faster link does not help"
+                "accumulation), or more cores for each worker; a faster link hardly helps"
             )
         is_compressed = self.case.config.setting.gradient_compression != "none"
         more = "" if is_compressed else ", or half the bytes (gradient_compression bf16)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from raybench.analysis.collectives.cores import FULL, LEAST_OWN, CoreUse
+from raybench.analysis.collectives.cores import FULL, HALF, LEAST_OWN, CoreUse
 from raybench.analysis.collectives.link import HOLDS_WITHIN, Link
 from raybench.analysis.collectives.messages import LeftOut, Message, SweptPlace
 from raybench.analysis.collectives.results import SweepResults
@@ -34,9 +34,9 @@ BANDWIDTHS = (
     "what goes in and what comes out."
 )
 DECIDED = (
-    f"Decided by the cores: a rank keeps {share(FULL)} of a core busy, or {share(FULL)} of a host's cores "
-    f"are busy, at least {share(LEAST_OWN)} by its ranks; a faster link would not help. {NONE}: not told, as "
-    "on GPUs."
+    f"Decided by the cores: a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
+    f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks; a faster "
+    f"link would hardly help. {NONE}: not told, as on GPUs."
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "

@@ -14,6 +14,7 @@ from tests.unit.sweeps import KIB, MIB, swept
     ("busy_cores", "ranks_share", "host_share", "decides"),
     [
         (0.95, 0.02, 0.1, True),  # one thread is always at work, on a large host
+        (0.65, 0.65, 0.7, True),  # the two ends of a transfer work in turn
         (0.4, 0.2, 0.98, True),  # no core is left
         (0.13, 0.065, 1.0, False),  # others fill the host
         (0.4, 0.4, 0.5, False),
