@@ -23,7 +23,7 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
     """
     if study.workload.name == "mlp":  # to look at it torch is imported, which takes seconds
         return None
-    arguments = (study.workload, study.data, study.training is not None)
+    arguments = (study.workload, study.data, study.training is not None, study.measure.timeout_seconds)
     if cluster.is_local:
         return _look(*arguments)
     nodes = cluster.working_nodes(needs)
@@ -63,11 +63,15 @@ def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None
         )
 
 
-def _look(workload: WorkloadSpec, data: str | None, is_trained: bool) -> tuple[int, int] | None:
+def _look(
+    workload: WorkloadSpec, data: str | None, is_trained: bool, limit_s: float
+) -> tuple[int, int] | None:
     from raybench import workloads
+    from raybench.workloads.own_code import ended_after
 
-    workloads.check(workload, data)
-    return workloads.num_samples(workload, data) if is_trained else None
+    with ended_after(limit_s, "measure.timeout_seconds"):
+        workloads.check(workload, data)
+        return workloads.num_samples(workload, data) if is_trained else None
 
 
 def _sees_and_writes(marker: str, content: str) -> bool:

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from raybench.errors import CODE_FAILS, RaybenchError, RequestError, text_of
 from raybench.workloads.frames import line_of
 
 SILENT_S = 30.0  # data may take longer to be read, so it is named and not ended
+_limit: tuple[float, str] | None = None  # of each call, in s, and the field that sets it
+
+
+class _TooLateError(BaseException):
+    """The code was given up; no ``Exception``, which the code may catch."""
+
+
+@contextmanager
+def ended_after(limit_s: float, field: str) -> Iterator[None]:
+    """Inside, a call of the user's code that takes longer is ended; ``field`` of a study says how long.
+
+    In the main thread only, and where the code comes back to Python: no other code can be ended from within.
+    """
+    global _limit
+    before, _limit = _limit, (limit_s, field)
+    try:
+        yield
+    finally:
+        _limit = before
 
 
 @contextmanager
@@ -25,16 +46,41 @@ def fails_in_words(what: str, more: str = "") -> Iterator[None]:
     late.daemon = True
     late.start()
     try:
-        with _exit_raises():
+        with _exit_raises(), _alarm():
             yield
     except RaybenchError:
         raise
+    except _TooLateError as error:
+        assert _limit is not None
+        limit_s, field = _limit
+        line = line_of(error)
+        where = f" ({line})" if line else ""
+        raise RequestError(f"{what} has not returned in {limit_s:g} s, of {field}{where}{more}") from error
     except CODE_FAILS as error:
         text, line = text_of(error), line_of(error)
         told = (f": {text}" if text else "") + (f" ({line})" if line else "")
         raise RequestError(f"{what} raised {type(error).__name__}{told}{more}") from error
     finally:
         late.cancel()
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    """Inside, ``_TooLateError`` is raised in this thread when the limit of ``ended_after`` has passed."""
+    if _limit is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _raise_too_late)
+    timer = signal.setitimer(signal.ITIMER_REAL, _limit[0])
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
+def _raise_too_late(number: int, frame: FrameType | None) -> NoReturn:
+    raise _TooLateError
 
 
 @contextmanager

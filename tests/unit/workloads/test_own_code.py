@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,10 @@ from typing import Any
 import pytest
 
 from raybench.errors import RequestError
+from raybench.launch.cluster import Cluster
+from raybench.launch.readable import check_workload
+from raybench.machine.resources import WorkerNeeds
+from raybench.spec.load import resolve
 from raybench.spec.workloads import FactorySpec
 from raybench.workloads import check, num_samples, own_code
 
@@ -24,6 +30,7 @@ class Own:
     def loss(self, model, batch): pass
     def dataset(self, split):
         if self._given == "exits": sys.exit(0)
+        while self._given == "endless": pass
         if self._given == "raises": raise OSError("no file a\\udcff")
         return {"none": None, "iterator": iter([1]), "number": 3, "negative": Sized(-1),
                 "huge": Sized(10**30), "typeless": Sized("3"), "fails": Sized(None),
@@ -142,3 +149,58 @@ def test_code_that_does_not_come_back_is_named(
         pass
     time.sleep(0.15)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "while True:\n  try: 1 / 0\n  except Exception: pass",
+    ],
+    ids=["loop", "sleep", "catches"],
+)
+def test_code_that_never_comes_back_is_ended_after_the_time_of_a_trial(endless: str) -> None:
+    handler, began = signal.getsignal(signal.SIGALRM), time.monotonic()
+    with pytest.raises(RequestError) as refused, own_code.ended_after(0.2, "measure.timeout_seconds"):
+        with own_code.fails_in_words("workload: what comes back"):
+            pass
+        with own_code.fails_in_words('workload: dataset("train")'):
+            exec(compile(endless, "own_train.py", "exec"))
+    assert time.monotonic() - began < 10
+    (line,) = refused.value.problems
+    assert line.startswith(
+        'workload: dataset("train") has not returned in 0.2 s, of measure.timeout_seconds (own_train.py, line '
+    )
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_another_thread_is_not_ended() -> None:
+    failed = list[BaseException]()
+
+    def call() -> None:
+        try:
+            with own_code.ended_after(0.05, "measure.timeout_seconds"), own_code.fails_in_words("workload"):
+                time.sleep(0.2)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert failed == []
+
+
+def test_a_study_ends_what_does_not_come_back(factory: Any) -> None:
+    spec = factory(given="endless")
+    study = resolve(
+        {
+            "name": "x",
+            "workload": spec.model_dump(),
+            "training": {"epochs": 1, "seeds": 1},
+            "measure": {"max_seconds": 0.1, "timeout_seconds": 0.3},
+        }
+    )
+    with pytest.raises(RequestError, match=r'dataset\("train"\) has not returned in 0.3 s'):
+        check_workload(Cluster(), study, WorkerNeeds("cpu", 1))
