@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
+MUCH_UNTOLD = 0.1  # of a step: worth more rounds
 FAR_APART = 0.1  # of a logarithm: measurements further apart are worth a word at once
 SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
@@ -264,13 +265,23 @@ def _lost(results: StudyResults) -> list[str]:
         return ["nothing lost that could be measured"]
     rest = total - sum(share.value for _, share in sure)
     if not sure:
-        return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0"]
+        more = _more_rounds(results, total)
+        return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0{more}"]
     words = [f"{share.value:.0%} {name}" for name, share in sure]
     if rest >= LEAST_SHARE:
-        words.append(f"{rest:.0%} the rest, not told apart")
+        words.append(f"{rest:.0%} the rest, not told apart{_more_rounds(results, rest)}")
     of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
     beyond = f", which is {-rest:.0%} of the step more than is lost" if rest <= -LEAST_SHARE else ""
     return [f"lost: {of}{', '.join(words)}{beyond}"]
+
+
+def _more_rounds(results: StudyResults, rest: float) -> str:
+    """What would tell a large rest apart, where the rounds were ended by the clock."""
+    steps = results.headline.steps if results.headline else None
+    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNTOLD:
+        return ""
+    number = counted(len(steps.rounds), "round")
+    return f" ({number}: more of them need a larger measure.max_seconds or --time-budget)"
 
 
 def _best(results: StudyResults) -> list[str]:

@@ -179,6 +179,26 @@ def test_nothing_lost() -> None:
     assert answer == "2 devices: 2.00x [2.00, 2.00] at batch 64; nothing lost that could be measured"
 
 
+@pytest.mark.parametrize(("stopped_by", "is_said"), [("max_seconds", True), ("half_width", False)])
+@pytest.mark.parametrize(("seed", "untold"), [(2, "the rest, not told apart"), (3, "do not tell from 0")])
+def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
+    seed: int, untold: str, stopped_by: str, is_said: bool
+) -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, wrapper_s=0.002, contention_s=0.002)
+    spec, runner = (
+        study(knobs={"batch_size": [64]}),
+        FakeRunner(lambda *_: costs, Noise(block=0.3), seed=seed),
+    )
+    records = [
+        record.model_copy(update={"result": record.steps.model_copy(update={"stopped_by": stopped_by})})
+        for record in grid(spec, (1, 2), runner)[0]
+        if record.steps is not None
+    ]
+    told = answer_of(analyse(spec, records))
+    assert untold in told
+    assert ("more of them need a larger measure.max_seconds or --time-budget)" in told) is is_said
+
+
 def test_parts_that_add_up_to_more_than_is_lost() -> None:
     """DDP's copies of buckets were faster than what they stand in for: there is no rest."""
     spec = study(knobs={"batch_size": [64]})
