@@ -30,6 +30,7 @@ from raybench.launch.runner import TrialRunner
 from raybench.machine.comparing import unlike_nodes
 from raybench.machine.environment import of_nodes
 from raybench.plan.budget import Budget
+from raybench.plan.estimate import FINISH_S
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
@@ -38,8 +39,6 @@ from raybench.run.study import run_study
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
-# Kept back from the time budget for ending Ray and writing the report; both measured on two cores.
-FINISH_SECONDS = 11.0
 OVERRUN = 1.05  # times the budget, from where it is said though nothing was left out
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
@@ -231,4 +230,4 @@ def _deadline(options: Options, study: Study) -> float | None:
     if study.time_budget_seconds is None:
         return None
     since = time.time() - options.began
-    return time.monotonic() + study.time_budget_seconds - since - FINISH_SECONDS
+    return time.monotonic() + study.time_budget_seconds - since - FINISH_S

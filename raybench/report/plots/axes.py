@@ -13,6 +13,7 @@ from raybench.report.plots.lines import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 FEW_DECADES = 1000.0  # an axis that spans less has numbers within its decades
 LEAST_TICKS, MOST_TICKS = 3, 9  # numbers on a logarithmic axis
@@ -80,22 +81,29 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def log_y(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic ordinate with plain numbers, enough of them however short it is."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_yscale("log")
     low, high = min(values) / 1.15, max(values) * 1.15
     axes.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    with_separators(axes.yaxis)
     axes.set_ylim(low, high)
 
 
 def few_numbers(axes: Axes) -> None:
     """Large numbers with separators, so few that they do not meet."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    with_separators(axes.xaxis)
+
+
+def with_separators(axis: Axis) -> None:
+    """Numbers as tables have them: 12,000."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def percent_axis(axes: Axes, lines: Sequence[Line]) -> None:

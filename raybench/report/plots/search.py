@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.search_history import SearchHistory
-from raybench.report.plots.axes import whole_numbers
+from raybench.report.plots.axes import whole_numbers, with_separators
 from raybench.report.plots.drawing import COLORS, legend_below, make_figure, write_title
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def draw_search(history: SearchHistory) -> Figure:
     axes.set_xlabel("suggestion")
     axes.set_ylabel(f"{name} ({history.unit})" if history.unit else name)
     whole_numbers(axes)
+    with_separators(axes.yaxis)
     more = f"; one of {step} is shown" if step > 1 else ""
     write_title(
         figure, f"The search: {len(history.points):,} suggestions, each as the search measured it{more}"
