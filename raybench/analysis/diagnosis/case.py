@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Kind, Severity
+from raybench.analysis.diagnosis.measured_batches import MeasuredBatches
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.over_starts import of_any_start
 from raybench.analysis.estimates.phases import phase_times
@@ -74,18 +75,21 @@ class Beside:
 
     alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
+    batches: Mapping[Hashable, MeasuredBatches] = field(default_factory=dict)  # alike in all but these
     records: tuple[TrialRecord, ...] = ()  # all of them
 
     @staticmethod
-    def of(records: Iterable[TrialRecord]) -> Beside:
+    def of(records: Iterable[TrialRecord], scaling_of: Callable[[TrialRecord], Scaling] = scaling) -> Beside:
         """Of complete trials of steps; of several alike the first counts."""
         records = tuple(records)
         alone: dict[Hashable, dict[int, Timed]] = {}
         replays: dict[Hashable, dict[int, Replay]] = {}
+        batches: dict[Hashable, MeasuredBatches] = {}
         for record in records:
             if record.steps is None or record.request.kind != "steps":
                 continue
             asked = record.request.variants
+            batches.setdefault(_of_batches(record.config), MeasuredBatches()).include(record, scaling_of(record))
             of_batches = alone.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
             variants: tuple[tuple[Variant, int], ...] = (
@@ -101,14 +105,20 @@ class Beside:
             if number and (values := series(record.steps, "replay")) is not None:
                 of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
                 of_bytes.setdefault(number, Replay(level(values), record, number))
-        return Beside(alone, {key: tuple(each.values()) for key, each in replays.items()}, records)
+        sent = {key: tuple(each.values()) for key, each in replays.items()}
+        return Beside(alone, sent, batches, records)
 
 
 def _but_for_batch(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""
-    values = vars(config.setting.at(1)).items()
-    setting = tuple(value for name, value in values if name not in ("batch_size", "gradient_accumulation"))
-    return setting, tuple(config.environment.items())
+    setting = config.setting
+    others = {*setting.indifferent(1), "batch_size", "gradient_accumulation"}
+    values = tuple(value for name, value in vars(setting).items() if name not in others)
+    return values, tuple(config.environment.items())
+
+
+def _of_batches(config: Configuration) -> Hashable:
+    return _but_for_batch(config), config.setting.gradient_accumulation
 
 
 def _sent(config: Configuration, steps: StepsResult) -> Hashable:
@@ -184,14 +194,10 @@ class Case:
         """The transfers of the same bytes alone, its own among them, one for each number of buckets."""
         return self.beside.replays.get(_sent(self.config, self.steps), ())
 
-    def larger_batches(self) -> Iterator[TrialRecord]:
-        """Complete trials that differ from it in a larger batch alone."""
-        own = _but_for_batch(self.config), self.config.setting.gradient_accumulation
-        for each in self.beside.records:
-            if each.steps is None or each.config.batch_size <= self.config.batch_size:
-                continue
-            if (_but_for_batch(each.config), each.config.setting.gradient_accumulation) == own:
-                yield each
+    @property
+    def batches(self) -> MeasuredBatches:
+        """Trials that differ from it in the batch alone, itself among them."""
+        return self.beside.batches.get(_of_batches(self.config), MeasuredBatches())
 
     def bucket_caps(self) -> set[BucketCap]:
         """The sizes of buckets that were measured, whatever else those settings have."""

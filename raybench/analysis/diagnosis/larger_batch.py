@@ -14,8 +14,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from raybench.analysis.diagnosis.case import Case
-from raybench.analysis.estimates.efficiency import GOOD, scaling
+from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing
@@ -68,19 +70,12 @@ def _is_contradicted(case: Case, chosen: LargerBatch, now: Estimate) -> bool:
 
     Nothing in efficiency, or in samples/s.
     """
-    for record in case.larger_batches():
-        found = scaling(record)
-        measured, rate = found.efficiency, found.throughput_samples_per_s
-        if measured is None:
-            continue
-        if rate.value <= case.scaling.throughput_samples_per_s.value:
-            return True
-        least = now.value * (1 + LEAST_GAIN)
-        if record.config.setting.batch_size >= chosen.batch_size:
-            least = max(least, chosen.efficiency.low)
-        if measured.value < least:
-            return True
-    return False
+    batch_sizes, efficiencies, rates = case.batches.larger_than(case.config.batch_size)
+    least = now.value * (1 + LEAST_GAIN)
+    least_from_chosen = max(least, chosen.efficiency.low)
+    is_slower = rates <= case.scaling.throughput_samples_per_s.value
+    is_worse = efficiencies < np.where(batch_sizes >= chosen.batch_size, least_from_chosen, least)
+    return bool((is_slower | is_worse).any())
 
 
 def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:

@@ -105,7 +105,7 @@ def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
     there: dict[_Where, list[TrialRecord]] = {}
     for record in scaling_first(results.tried):
         there.setdefault(_where(record), []).append(record)
-    return {where: Beside.of(records) for where, records in there.items()}
+    return {where: Beside.of(records, results.scaling) for where, records in there.items()}
 
 
 def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding]:

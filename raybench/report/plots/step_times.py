@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Variant
+from raybench.records.step_times import slowest_steps
 from raybench.report.plots.drawing import COLORS, STYLES, in_lines, legend_below, make_figure, write_title
 from raybench.report.plots.lines import headline_title
 from raybench.spec.counted import counted
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_STEPS = 5000  # on a line: more are not seen
-BATCH_ROWS = 1 << 20
 VARIANT_WORDS: dict[Variant, str] = {
     "base": "one device, global batch",
     "plain": "one device alone",
@@ -58,7 +58,7 @@ def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimeP
     if record is None or record.steps is None:
         return None
     path = samples_dir / f"{record.trial_id}.parquet" if samples_dir else None
-    times = _sample_times(path) if path is not None and path.is_file() else {}
+    times = slowest_steps(path) if path is not None and path.is_file() else {}
     of_steps = bool(times)
     for variant in VARIANT_WORDS if not of_steps else ():
         blocks = [block for each in record.steps.rounds if (block := each.block(variant))]
@@ -75,37 +75,6 @@ def _thinned(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
     if len(ordered) <= MOST_STEPS:
         return ordered
     return ordered[np.linspace(0, len(ordered) - 1, MOST_STEPS).round().astype(np.int64)]
-
-
-def _sample_times(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Step times by variant, in s: of each step the slowest rank's. Empty where the file cannot be read.
-
-    Read part by part: of ten million rows a share is in memory.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {"variant": pa.string(), "round": pa.int32(), "step": pa.int32(), "step_time_s": pa.float64()}
-    schema, parts = pa.schema(columns), []
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
-                rows = pa.Table.from_batches([batch]).cast(schema)
-                parts.append(_slowest(rows))
-        slowest = _slowest(pa.concat_tables(parts))  # a step may lie on both sides of a cut
-    except (OSError, KeyError, ValueError, pa.ArrowException):
-        return {}
-    names = slowest["variant"].combine_chunks().dictionary_encode()
-    times = slowest["step_time_s"].to_numpy()
-    if not len(times) or not (np.isfinite(times) & (times > 0)).all():
-        return {}
-    codes = names.indices.to_numpy()
-    return {str(name): times[codes == code] for code, name in enumerate(names.dictionary.to_pylist())}
-
-
-def _slowest(rows: Any) -> Any:
-    grouped = rows.group_by(["variant", "round", "step"]).aggregate([("step_time_s", "max")])
-    return grouped.rename_columns(["variant", "round", "step", "step_time_s"])
 
 
 def draw_step_times(plot: StepTimePlot) -> Figure:
