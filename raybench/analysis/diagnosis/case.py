@@ -89,7 +89,9 @@ class Beside:
             if record.steps is None or record.request.kind != "steps":
                 continue
             asked = record.request.variants
-            batches.setdefault(_of_batches(record.config), MeasuredBatches()).include(record, scaling_of(record))
+            batches.setdefault(_of_batches(record.config), MeasuredBatches()).include(
+                record, scaling_of(record)
+            )
             of_batches = alone.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
             variants: tuple[tuple[Variant, int], ...] = (
