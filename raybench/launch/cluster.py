@@ -122,12 +122,17 @@ class Cluster:
     def environments(self, needs: WorkerNeeds) -> list[Environment]:
         """What measurements on each working node depend on; of this machine on a local cluster.
 
-        Raises ``RequestError`` where a node does not answer.
+        Raises ``RequestError`` where a node does not answer, or names an interface that it does not have.
         """
         if self.is_local:
             return [capture()]
         if needs not in self._environments:
-            here, nodes = capture(), self.ask(self.working_nodes(needs), capture)
+            working = self.working_nodes(needs)
+            here, nodes = capture(), self.ask(working, capture)
+            unknown = zip(working, self.ask(working, network.unknown_interfaces, needs.device), strict=True)
+            refused = [f"{node}: {line}" for node, lines in unknown for line in lines]
+            if refused:
+                raise RequestError(*refused)
             self._environments[needs] = [_as_workers_find_it(node, here) for node in nodes]
         return self._environments[needs]
 
@@ -234,8 +239,10 @@ class Cluster:
         """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
         if self._connected:
             return
-        if self.is_local:
-            _refuse_no_interface()
+        if self.is_local:  # its workers have this process's variables
+            refused = network.unknown_interfaces(self._needs.device if self._needs else "cpu")
+            if refused:
+                raise RequestError(*refused)
         # a late call after the end would otherwise start a new cluster of its own
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
@@ -411,16 +418,6 @@ def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
     variables = {name: value for name, value in node.variables.items() if name != "OMP_NUM_THREADS"}
     checkout = {"commit": driver.commit, "dirty": driver.dirty}
     return node.model_copy(update={**checkout, "variables": variables})
-
-
-def _refuse_no_interface() -> None:
-    """Workers of a local cluster have this process's variables: without the interface no group starts."""
-    taken = network.gloo_interface()
-    if taken is not None and not taken[1]:
-        there = ", ".join(network.interfaces())
-        raise RequestError(
-            f"GLOO_SOCKET_IFNAME: an interface that is up here: {there} (received {taken[0]!r})"
-        )
 
 
 def _dashboard_words(url: str | None) -> str:

@@ -143,7 +143,8 @@ def _all_reduce(first: Node, other: Node) -> _Reduced:
         return _Reduced(backend, failure=f"{first.hostname}: {words}", mend="python -m raybench.study doctor")
     meeting_point = f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
-    answers = on_nodes(_measure, ranks, gpus=int(on_gpus))
+    # one that fails leaves its process group half made, and the next pair has one of these nodes too
+    answers = on_nodes(_measure, ranks, gpus=int(on_gpus), once=True)
     failed = next((each for each in answers if each.error is not None), None)
     if failed is not None or answers[0].value is None:
         mend = (

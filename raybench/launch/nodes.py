@@ -73,16 +73,25 @@ def on_each_node(
 
 
 def on_nodes(
-    function: Callable[..., Answer], calls: Sequence[tuple[Node, tuple[object, ...]]], *, gpus: int = 0
+    function: Callable[..., Answer],
+    calls: Sequence[tuple[Node, tuple[object, ...]]],
+    *,
+    gpus: int = 0,
+    once: bool = False,
 ) -> list[Answered[Answer]]:
-    """The same with other arguments on each node, and so many of its GPUs."""
+    """The same with other arguments on each node, and so many of its GPUs.
+
+    ``once``: each process ends with its call. Else Ray may give it the next one, beside what this one left in
+    it; that one comes sooner.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     def on(node: Node) -> NodeAffinitySchedulingStrategy:
         return NodeAffinitySchedulingStrategy(node.node_id, soft=False)
 
-    task = ray.remote(num_cpus=0, num_gpus=gpus, max_retries=0)(function)
+    most = {"max_calls": 1} if once else {}
+    task = ray.remote(num_cpus=0, num_gpus=gpus, max_retries=0, **most)(function)
     asked = [task.options(scheduling_strategy=on(node)).remote(*arguments) for node, arguments in calls]
     done, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWER_S) if asked else ([], [])
     return [

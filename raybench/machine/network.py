@@ -8,6 +8,8 @@ from ipaddress import ip_address
 
 import psutil
 
+from raybench.machine.resources import DeviceKind
+
 
 def interfaces() -> dict[str, str]:
     """The interfaces that are up, in the kernel's order, each with an address, IPv4 first."""
@@ -65,6 +67,22 @@ def nccl_interface() -> tuple[str, str] | None:
         *addresses,
     ]
     return (order[0], addresses[order[0]]) if order else None
+
+
+def unknown_interfaces(device: DeviceKind) -> list[str]:
+    """A line for each variable that names an interface which is not up here: no group of workers starts.
+
+    gloo carries all coordination, on GPUs too.
+    """
+    named = {"GLOO_SOCKET_IFNAME": gloo_interface()}
+    if device == "cuda":
+        named["NCCL_SOCKET_IFNAME"] = nccl_interface()
+    there = ", ".join(interfaces())
+    return [
+        f"{variable}: an interface that is up: {there} (received {taken[0]!r})"
+        for variable, taken in named.items()
+        if taken is not None and not taken[1]
+    ]
 
 
 def _matches(name: str, wanted: str) -> bool:

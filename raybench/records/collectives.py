@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raybench.records.base import Count, Duration, Frozen, Ratio, Seconds
+from raybench.records.base import Count, Duration, Frozen, Ratio, Seconds, Whole
 from raybench.records.measurements import StopReason
 from raybench.spec.sweep import Collective
 
@@ -58,6 +58,7 @@ class CollectivesResult(Frozen):
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
     stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
     missing: tuple[NotMeasured, ...] = ()
+    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
     # that each rank's process may use; None on GPUs
     host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     setup_s: Duration

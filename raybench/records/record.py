@@ -9,7 +9,7 @@ History of the schema, newest first; a raybench reads its own version only:
    since, and absent in older records of this version: ``gradient_timeline`` and ``num_parameters`` of a
    result of steps; ``contention`` of a timeline; ``notes``; ``frames``; ``again`` of a request of steps,
    part of the id from 1 on; ``busy_cores`` and ``host_busy`` of a block
-   of messages, ``host_cores`` of their result.
+   of messages, ``host_cores`` and ``hosts`` of their result.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
    ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
    ``start``, part of the id from 1 on.

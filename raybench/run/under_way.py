@@ -15,6 +15,7 @@ from raybench.records.requests import StudyRequest
 from raybench.run.asking import MAX_LOST_STARTS, FittingGroup, outcome_of
 
 OnGroup = Callable[[int, float | None], None]
+_Variables = frozenset[tuple[str, str]]  # of an environment
 ENDED_STATES = ("timeout", "crashed")  # as which a trial ends whose processes were ended
 RANKS_APART_S = 1.0  # at most, when they begin a trial
 LEAST_GRACE_S = 10.0  # past the time budget, for a trial of which nothing is expected: to set up
@@ -54,6 +55,8 @@ class UnderWay:
         self._begun: list[Begun] = []
         self._on_group, self._group_size = on_group, group_size
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
+        self._served: dict[_Variables, StudyRequest] = {}  # the last in each environment that had workers
+        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and how it is told
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -90,14 +93,16 @@ class UnderWay:
             try:
                 outcome = submitted.outcome()
             except GroupLostError as lost:
-                _count(ended, lost)
                 try:
-                    self._submit(ended)
+                    if not self._given_up(ended, lost):
+                        self._submit(ended)
                 except NoRoomError:  # with its processes its nodes are gone
                     self._begun.remove(ended)
                     raise
                 continue
             self._begun.remove(ended)
+            if outcome.group:  # 0: no group served it
+                self._served[_variables(ended.trial.request)] = ended.trial.request
             return ended, outcome
 
     def aside(self, request: StudyRequest) -> Outcome:
@@ -123,13 +128,41 @@ class UnderWay:
         if fault is not None:
             begun.submitted.ended = Outcome("invalid", 0.0, fault)
             return
+        unfit = self._unfit.get(_variables(request))
+        if unfit is not None:
+            begun.submitted.ended = Outcome("crashed", 0.0, unfit)
+            return
         while True:
             try:
                 self._start_group(request)
                 begun.submitted = self._runner.submit(self._bounded(request, begun.expected_s), on_progress)
                 return
             except GroupLostError as lost:
-                _count(begun, lost)
+                if self._given_up(begun, lost):
+                    return
+
+    def _given_up(self, begun: Begun, lost: GroupLostError) -> bool:
+        """Whether its variables end the trial: no group starts with them, and one with others does.
+
+        Raises ``lost`` where it is one too many in a row whatever the variables, or the cluster was waited
+        for in vain.
+        """
+        begun.num_lost += 1
+        if isinstance(lost, ClusterBusyError):
+            raise lost
+        if begun.num_lost < MAX_LOST_STARTS:
+            return False
+        variables = _variables(begun.trial.request)
+        if not self._served or variables in self._served:
+            raise lost
+        try:
+            self._start_group(next(iter(self._served.values())))
+        except (GroupLostError, NoRoomError):  # the cluster is what has changed
+            raise lost from None
+        named = ", ".join(f"{name}={value}" for name, value in sorted(variables))
+        self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
+        begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
+        return True
 
     def _bounded(self, request: StudyRequest, expected_s: float = 0.0) -> StudyRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.
@@ -186,11 +219,8 @@ def _unheard(progress: Progress) -> None:
     """Of a trial aside nothing is told."""
 
 
-def _count(begun: Begun, lost: GroupLostError) -> None:
-    """Raise ``lost`` where it is one too many in a row, or the cluster was waited for in vain."""
-    begun.num_lost += 1
-    if begun.num_lost >= MAX_LOST_STARTS or isinstance(lost, ClusterBusyError):
-        raise lost
+def _variables(request: StudyRequest) -> _Variables:
+    return frozenset(request.config.environment.items())
 
 
 def _start_asked(request: StudyRequest) -> int | None:

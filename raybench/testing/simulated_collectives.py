@@ -85,6 +85,7 @@ def simulate_part(
         rounds=tuple(rounds),
         stopped_by="steps" if len(rounds) == request.measure.min_rounds else "max_seconds",
         missing=tuple(missing),
+        hosts=(0,) * size,
         host_cores=None if link.busy_cores is None else (NUM_CORES,) * size,
         setup_s=0.1,
         warmup_s=0.5,

@@ -198,6 +198,7 @@ def test_every_message_is_in_every_round_in_an_order_of_its_own() -> None:
         assert all(0 < busy < 1.1 * len(allowed_cores()) for busy in block.busy_cores)
         assert block.host_busy is not None
         assert len(block.host_busy) == 2
+    assert found.hosts == (0, 0)
     assert found.host_cores == (len(allowed_cores()),) * 2
     assert TrialRecord.from_json(record("whole").model_dump(mode="json")) == record("whole")
 

@@ -53,8 +53,8 @@ def core_use_of(record: TrialRecord, result: CollectivesResult, block: MessageBl
     """Of one block; None on GPUs, and where it is not told."""
     if block.busy_cores is None or result.host_cores is None:
         return None
-    shares = defaultdict[str, float](float)
-    hosts = record.hostnames or ("",) * len(block.busy_cores)
+    shares = defaultdict[object, float](float)
+    hosts: tuple[object, ...] = result.hosts or record.hostnames or (0,) * len(block.busy_cores)
     for host, busy, cores in zip(hosts, block.busy_cores, result.host_cores, strict=False):  # as in its file
         shares[host] += busy / cores
     host_share = max(block.host_busy) if block.host_busy else None

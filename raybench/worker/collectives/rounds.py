@@ -19,9 +19,9 @@ from raybench.worker.devices.base import Device
 
 @dataclass(frozen=True)
 class MeasuredRounds:
-    """What the rounds of one part brought, the same on every rank."""
+    """What the rounds of one part brought."""
 
-    rounds: tuple[MessageRound, ...]
+    rounds: tuple[MessageRound, ...]  # on the leader
     stopped_by: StopReason
     seconds: float
 
@@ -44,20 +44,23 @@ class MessageRounds:
 
     def run(self, num_rounds: int, max_seconds: float) -> MeasuredRounds:
         """So many rounds, or what the time allows; the leader's clock counts, so that all stop alike."""
-        began, rounds = perf_counter(), list[MessageRound]()
+        began, rounds, number = perf_counter(), list[MessageRound](), 0
         while True:
-            at_s = perf_counter() - began
-            blocks = self._round()
-            told: list[tuple[list[_OwnBlock], float]] = self._team.gather(
-                (blocks.blocks, perf_counter() - began)
-            )
-            rounds.append(MessageRound(blocks=_blocks(blocks.order, [each for each, _ in told]), at_s=at_s))
-            self._on_round(len(rounds))
-            elapsed_s = told[0][1]
-            if len(rounds) >= num_rounds:
-                return MeasuredRounds(tuple(rounds), "steps", elapsed_s)
-            if elapsed_s >= max_seconds and len(rounds) >= LEAST_MEASURED:
-                return MeasuredRounds(tuple(rounds), "max_seconds", elapsed_s)
+            number, at_s = number + 1, perf_counter() - began
+            own = self._round()
+            elapsed_s = perf_counter() - began
+            of_ranks = self._team.gather_on_leader(own.blocks)
+            if of_ranks is not None:
+                rounds.append(MessageRound(blocks=_blocks(own.order, of_ranks), at_s=at_s))
+            self._on_round(number)
+            stop: StopReason | None = None
+            if number >= num_rounds:
+                stop = "steps"
+            elif elapsed_s >= max_seconds and number >= LEAST_MEASURED:
+                stop = "max_seconds"
+            stop = self._team.from_leader(stop)
+            if stop is not None:
+                return MeasuredRounds(tuple(rounds), stop, elapsed_s)
 
     def _round(self) -> _OwnBlocks:
         order = self._random.sample(self._cases, len(self._cases))

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
 from raybench.machine.cores import allowed_cores
+from raybench.machine.host import host_id, numbered
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Progress
 from raybench.records.requests import CollectivesRequest
@@ -26,7 +27,7 @@ class CollectivesTrial:
         self._cases = Cases()
 
     def run(self, on_progress: OnProgress) -> RankResult:
-        """The times of all messages, the same result on every rank."""
+        """The times of all messages, on the leader."""
         began, request = perf_counter(), self._request
         on_progress(Progress("set up"))
         preparation = Preparation(
@@ -44,13 +45,17 @@ class CollectivesTrial:
             order=f"{request.config.seed} {request.part}",
             on_round=lambda number: on_progress(Progress("measure", f"round {number} of {num_rounds}")),
         ).run(num_rounds, request.left_s)
+        hosts = self._team.gather_on_leader((host_id(), len(allowed_cores())))
+        if hosts is None:
+            return RankResult("complete")
         on_cores = self._device.kind == "cpu"  # which carry the messages themselves
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
             rounds=measured.rounds,
             stopped_by=measured.stopped_by,
             missing=tuple(self._cases.missing),
-            host_cores=tuple(self._team.gather(len(allowed_cores()))) if on_cores else None,
+            hosts=numbered([host for host, _ in hosts]),
+            host_cores=tuple(cores for _, cores in hosts) if on_cores else None,
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
             measure_s=measured.seconds,

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from raybench.machine import core_time
 from raybench.machine.cores import allowed_cores
-from raybench.machine.host import host_id
+from raybench.machine.host import host_id, numbered
 from raybench.worker.communicators import Team
 
 LARGEST = 5  # programs that are named
@@ -62,8 +62,7 @@ class OtherLoad:
         here = (host_id(), os.getpid(), len(allowed_cores()))
         places: list[tuple[str, int, int]] = team.gather(here)
         self._hosts = [host for host, _, _ in places]
-        distinct = list(dict.fromkeys(self._hosts))
-        self.hosts = tuple(distinct.index(host) for host in self._hosts)  # of each rank, the leader's is 0
+        self.hosts = numbered(self._hosts)  # of each rank, the leader's is 0
         self.host_cores = tuple(cores for _, _, cores in places)  # of each rank's host
         self._own_pids = {pid for host, pid, _ in places if host == here[0]}
         self._before = core_time.core_seconds_by_process() if names and team.leads else {}

@@ -15,7 +15,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.joining import core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.travel import runtime_environment
-from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
 from raybench.run.asking import outcome_of
 from raybench.spec.workloads import FactorySpec, MLPSpec
 
@@ -48,6 +48,13 @@ def test_an_interface_that_is_not_here_is_refused_before_ray_starts(monkeypatch:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(RequestError, match=r"^GLOO_SOCKET_IFNAME: .*\blo\b.*received 'eth77'"):
         Cluster().connect()
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth77")
+    cluster = Cluster()
+    cluster.prepare(WorkerNeeds("cuda", 1), tell=lambda words: None)
+    with pytest.raises(RequestError, match=r"^NCCL_SOCKET_IFNAME: .*\blo\b.*received 'eth77'"):
+        cluster.connect()
+    cluster.close()
 
 
 class Joined(Cluster):
@@ -70,6 +77,37 @@ def test_the_driver_may_be_a_node_without_devices() -> None:
     assert sum(cluster.places(needs).values()) == 6
     with pytest.raises(RequestError, match=r"at most 6 workers of 1 core and a GPU fit into 3 nodes"):
         cluster.refuse_unplaceable(8, needs)
+
+
+def test_a_node_that_names_an_interface_which_it_lacks_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node is asked, with its own variables; of the driver's nothing counts."""
+    wrong = {"GLOO_SOCKET_IFNAME": "eth77", "NCCL_SOCKET_IFNAME": "eth78"}
+    of_nodes: dict[str, dict[str, str]] = {"node-1": {}, "node-2": wrong}
+
+    def ask(nodes: list[Node], function: Any, *arguments: object) -> list[Answered[Any]]:
+        answers = []
+        for node in nodes:
+            with pytest.MonkeyPatch.context() as there:
+                for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                    there.delenv(name, raising=False)
+                for name, value in of_nodes[node.hostname].items():
+                    there.setenv(name, value)
+                answers.append(Answered(node, function(*arguments)))
+        return answers
+
+    monkeypatch.setattr("raybench.launch.cluster.on_each_node", ask)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth99")
+    cluster = Joined(a_node(2, 2), a_node(2, 2, 2))
+    gloo, nccl = (f"node-2 (10.0.0.2): {name}: an interface that is up: " for name in wrong)
+    devices: dict[DeviceKind, list[str]] = {"cpu": [gloo], "cuda": [gloo, nccl]}
+    for device, starts in devices.items():
+        with pytest.raises(RequestError) as told:
+            cluster.environments(WorkerNeeds(device, 1))
+        lines = told.value.problems
+        assert len(lines) == len(starts)
+        assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
+    wrong.clear()
+    assert len(cluster.environments(WorkerNeeds("cuda", 1))) == 2
 
 
 def test_a_late_node_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

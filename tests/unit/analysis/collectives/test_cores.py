@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.collectives.cores import CoreUse
+from raybench.analysis.collectives.cores import CoreUse, core_use_of
 from raybench.analysis.collectives.link import links
 from raybench.testing import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
@@ -39,6 +39,20 @@ def test_the_ranks_of_a_host_are_taken_together() -> None:
     line = links(results.messages)[0]
     assert line.by_cores == (KIB, 64 * KIB, MIB)
     assert line.cores_decide(700 * KIB)
+
+
+def test_two_hosts_of_one_name_are_two() -> None:
+    records, _ = swept(FakeLink(busy_cores=0.4, host_busy=0.95), world_sizes=(4,), message_bytes=(KIB,))
+    shares = []
+    for hosts in ((0, 0, 0, 0), (0, 0, 1, 1)):
+        result = records[0].collectives
+        assert result is not None
+        told = result.model_copy(update={"hosts": hosts})
+        record = records[0].model_copy(update={"hostnames": ("node",) * 4, "result": told})
+        use = core_use_of(record, told, told.rounds[0].blocks[0])
+        assert use is not None
+        shares.append(use.ranks_share)
+    assert shares == pytest.approx([0.2, 0.1])
 
 
 def test_what_is_not_told_is_not_decided() -> None:

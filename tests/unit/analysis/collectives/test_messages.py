@@ -11,6 +11,7 @@ from raybench.spec.sweep import COLLECTIVES, Collective
 from raybench.testing import QUIET, FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
 
+ENDS = ("low_", "", "high_")  # of an interval, as columns are named
 LINK = FakeLink(latency_s=50e-6, bandwidth_bytes_per_s=1e9)
 
 
@@ -67,3 +68,8 @@ def test_a_row_has_the_columns_of_the_contract() -> None:
     assert row["placement"] == "spread"
     assert isinstance(row["time_s"], float)
     assert math.isclose(row["time_s"] * float(row["algorithm_bandwidth_bytes_per_s"] or 0), KIB)
+    for kind in ("algorithm", "bus"):
+        low, value, high = (float(row[f"{kind}_bandwidth_{end}bytes_per_s"] or 0) for end in ENDS)
+        assert 0 < low < value < high
+        assert math.isclose(value / low, float(row["time_high_s"] or 0) / row["time_s"])
+        assert math.isclose(high / value, row["time_s"] / float(row["time_low_s"] or 0))

@@ -1,0 +1,60 @@
+"""Rounds of messages: what the ranks tell each other."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from raybench.records.measurements import StopReason
+from raybench.worker.collectives.cases import Case
+from raybench.worker.collectives.operations import Operation
+from raybench.worker.collectives.rounds import MeasuredRounds, MessageRounds
+from raybench.worker.communicators import Team
+from raybench.worker.devices.cpu import CPUDevice
+
+ROUNDS = 8
+
+
+class Told(Team):
+    """The other rank is not there; ``stops``: what the leader answers, where this one is not it."""
+
+    def __init__(self, rank: int, stops: list[StopReason | None]) -> None:
+        self.ranks, self.rank, self.size, self._stops = (0, 1), rank, 2, stops
+
+    def barrier(self) -> None:
+        pass
+
+    def gather(self, item: Any) -> list[Any]:
+        pytest.fail("every rank would have the rounds of all")
+
+    def gather_on_leader(self, item: Any) -> list[Any] | None:
+        return [item, item] if self.leads else None
+
+    def from_leader(self, item: Any) -> Any:
+        return item if self.leads else self._stops.pop(0)
+
+
+class Nothing:
+    """An operation that takes no time to speak of."""
+
+    collective, message_bytes = "all_reduce", 1024
+
+    def run(self) -> None:
+        pass
+
+
+def measured(rank: int, *stops: StopReason | None) -> MeasuredRounds:
+    cases = [Case(cast(Operation, Nothing()), 1.0)]
+    return MessageRounds(cases, Told(rank, [*stops]), CPUDevice(), order="0").run(ROUNDS, 3600.0)
+
+
+def test_the_leader_has_the_rounds_of_all_ranks() -> None:
+    found = measured(0)
+    assert (len(found.rounds), found.stopped_by) == (ROUNDS, "steps")
+    assert {len(block.time_s) for each in found.rounds for block in each.blocks} == {2}
+
+
+def test_the_others_are_told_whether_to_go_on() -> None:
+    found = measured(1, None, None, "max_seconds")
+    assert (found.rounds, found.stopped_by) == ((), "max_seconds")
