@@ -27,7 +27,7 @@ from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.travel import import_path
 from raybench.launch.tune_requests import TuneRequests
-from raybench.launch.tune_submission import Submission, alone_on_nodes
+from raybench.launch.tune_submission import Submission, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DEATH_NOTICE_S, DRIVER_GRACE_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.resources import Resources, WorkerNeeds
@@ -69,12 +69,12 @@ class TuneRunner:
         """What the cluster has."""
         return self._cluster.resources(self._needs)
 
-    def capacity(self, kind: str, world_size: int) -> int:
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """As many as there are free places for; of steps, as many as there are nodes for."""
         if self._tuning is None:
             self._cluster.connect()
             self.places = Places(self._cluster.places(self._needs))
-        return self.places.most(world_size, alone=alone_on_nodes(kind))
+        return self.places.most(world_size, alone=alone_on_nodes(kind), spread=spread)
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
@@ -93,8 +93,13 @@ class TuneRunner:
         Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
         """
         if not self._trials:  # else some of the places are ours; nodes, and what others use, may have changed
-            world_size = request.config.world_size
-            self.places = Places(self._cluster.free_places(world_size, self._needs, self._wait_s))
+            free = self._cluster.free_places(
+                request.config.world_size,
+                self._needs,
+                self._wait_s,
+                lambda free, cluster: taken_for(request, Places(free, cluster)) is not None,
+            )
+            self.places = Places(free, self._cluster.places(self._needs))
         self._number += 1
         submitted = Submitted(request, on_progress)
         task = Task(self._number, request, (), str(self.results) if self.results else None)

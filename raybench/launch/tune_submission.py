@@ -12,6 +12,7 @@ from raybench.launch.places import Places, Taken
 from raybench.launch.runner import Submitted
 from raybench.launch.tune_requests import Config
 from raybench.records.messages import Lost, Outcome, Progress, Task
+from raybench.records.requests import TrialRequest
 
 LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is on its way
 
@@ -34,8 +35,7 @@ class Submission:
     def take(self) -> Config | None:
         """Take its places; what Tune shows of it, None while there is no room."""
         request, config = self.task.request, self.task.request.config
-        alone, spread = alone_on_nodes(request.kind), config.placement == "spread"
-        self.taken = self.places.take(config.world_size, alone=alone, spread=spread)
+        self.taken = taken_for(request, self.places)
         if self.taken is None:
             return None
         if self.places.num_nodes > 1:
@@ -67,6 +67,12 @@ class Submission:
             assert self.began is not None
             return Outcome("crashed", self.over - self.began, lost)
         return self.ended or GroupLostError(lost)
+
+
+def taken_for(request: TrialRequest, places: Places) -> Taken | None:
+    """What ``request`` takes of ``places``; None while there is no room for it."""
+    config, alone = request.config, alone_on_nodes(request.kind)
+    return places.take(config.world_size, alone=alone, spread=config.placement == "spread")
 
 
 def alone_on_nodes(kind: str) -> bool:

@@ -13,7 +13,7 @@ pytest.importorskip("ray.tune")
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner
-from raybench.launch.cluster import Cluster
+from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.places import Places
 from raybench.launch.tune_runner import TuneRunner
 from raybench.launch.tune_submission import LATE_MESSAGE_S
@@ -47,18 +47,21 @@ class Tuning:
         return self.alive
 
 
-def seven_free(wanted: int, needs: WorkerNeeds, limit_s: float) -> dict[str, int]:
+EIGHT, SEVEN_FREE = {"a": 4, "b": 4}, {"a": 3, "b": 4}
+
+
+def seven_free(wanted: int, needs: WorkerNeeds, limit_s: float, suffice: Suffice) -> dict[str, int]:
     """Of eight places others use one."""
-    if wanted > 7:
+    if wanted > 7 or not suffice(SEVEN_FREE, EIGHT):
         raise ClusterBusyError("the cluster was busy")
-    return {"a": 3, "b": 4}
+    return SEVEN_FREE
 
 
 @pytest.fixture
 def runner(tmp_path: Path, clock: Clock) -> TuneRunner:
     cluster: Any = SimpleNamespace(
         connect=lambda: None,
-        places=lambda needs: {"a": 4, "b": 4},
+        places=lambda needs: EIGHT,
         refuse_unplaceable=lambda world_size, needs: None,
         free_places=seven_free,
     )
