@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raybench.spec.placement import workers_on
@@ -24,6 +24,7 @@ class Places:
         self._all = {node: places for node, places in of_node.items() if places > 0}
         self._cluster = {node: places for node, places in (cluster or of_node).items() if places > 0}
         self._free = dict(self._all)
+        self._gone = frozenset[str]()
 
     @property
     def num_nodes(self) -> int:
@@ -32,7 +33,11 @@ class Places:
 
     def untaken(self) -> Places:
         """The same while no trial has any."""
-        return Places(self._all, self._cluster)
+        return Places({n: p for n, p in self._all.items() if n not in self._gone}, self._cluster)
+
+    def keep(self, there: Collection[str]) -> None:
+        """Hand out places on these nodes alone: the others are gone."""
+        self._gone = frozenset(self._cluster) - frozenset(there)
 
     def most(self, world_size: int, *, alone: bool, spread: bool = False) -> int:
         """How many trials of this size fit side by side, at least 1; see ``take``."""
@@ -48,7 +53,8 @@ class Places:
         trial, and one that is ``spread``, stands as it would with the cluster to itself, or not at all: over
         more or fewer nodes it would measure other links.
         """
-        free = {n: p for n, p in self._free.items() if p and (p == self._all[n] or not alone)}
+        there = {node: places for node, places in self._free.items() if places and node not in self._gone}
+        free = {node: places for node, places in there.items() if places == self._all[node] or not alone}
         if sum(free.values()) < world_size:
             return None
         used = workers_on(free, world_size, spread=spread)

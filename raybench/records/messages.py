@@ -172,6 +172,13 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Started:
+    """The process of a trial of Tune's is there."""
+
+    process: Any  # Ray's handle, by which the driver can end it
+
+
+@dataclass(frozen=True)
 class Lost:
     """The workers of a trial died before it began."""
 
@@ -183,4 +190,4 @@ class Message:
     """What a worker tells the driver; ``task`` is the number of the task that it is about."""
 
     task: int
-    content: Ready | Begun | Progress | Kept | Lost | Outcome
+    content: Ready | Begun | Started | Progress | Kept | Lost | Outcome

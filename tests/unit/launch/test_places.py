@@ -68,6 +68,19 @@ def test_a_measured_trial_is_packed_on_the_fewest_nodes_of_the_cluster_or_waits(
     assert places.take(4, alone=False) == Taken(("a", "a", "b", "b"), {"a": 2, "b": 2})  # learns the same
 
 
+def test_a_node_that_is_gone_gives_no_places() -> None:
+    places = Places({"a": 2, "b": 2, "c": 2})
+    first, second = places.take(2, alone=True), places.take(2, alone=True)
+    assert first is not None
+    assert second is not None
+    places.keep({"a": 2, "c": 2})
+    for taken in (first, second):
+        places.give_back(taken)
+    assert places.most(2, alone=True) == 2
+    assert {each.nodes[0] for _ in range(2) if (each := places.take(2, alone=True))} == {"a", "c"}
+    assert places.take(2, alone=True) is None
+
+
 def test_what_others_use_changes_no_trial() -> None:
     cluster = {"a": 2, "b": 2}
     assert Places({"b": 2}, cluster).take(2, alone=False, spread=True) is None
