@@ -58,8 +58,8 @@ class Timed:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         return self._runner.start(world_size, environment, anew=anew)
 
-    def capacity(self, kind: str, world_size: int) -> int:
-        return self._runner.capacity(kind, world_size)
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
+        return self._runner.capacity(kind, world_size, spread=spread)
 
     def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
         self.starts.append(time.perf_counter())

@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from pathlib import Path
@@ -47,6 +47,7 @@ NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
 Answer = TypeVar("Answer")
+Suffice = Callable[[Mapping[str, int], Mapping[str, int]], bool]
 
 
 class Cluster:
@@ -189,23 +190,36 @@ class Cluster:
             signals.check()
             sleep(LOOK_AGAIN_S)
 
-    def free_places(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> dict[str, int]:
+    def free_places(
+        self, wanted: int, needs: WorkerNeeds, limit_s: float, suffice: Suffice = lambda free, there: True
+    ) -> dict[str, int]:
         """The workers that fit on each node beside what others run, at least ``wanted``.
 
-        For when none of our own run: what they had is waited for, a moment long. Raises as ``await_free``.
+        ``suffice``: whether those that are free, of those that there are, are on the right nodes. For when
+        none of our own run: what they had is waited for, a moment long. Raises as ``await_free``.
         """
         if self.is_local:
             return self.places(needs)
-        until = monotonic() + GIVEN_BACK_S
+        began, told = monotonic(), False
+        words = f"{wanted} free places for workers of {needs} on the nodes that a trial needs"
         while True:
             self.await_free(wanted, needs, limit_s)
-            places = sum(self.places(needs).values())
+            there = self.places(needs)
             free = {node.node_id: node.places(needs) for node in self._free()}
-            number = sum(free.values())
+            places, number, waited_s = sum(there.values()), sum(free.values()), monotonic() - began
             is_all_back = number >= places - self._used_by_others
-            if number >= wanted and (is_all_back or monotonic() >= until):
-                self._used_by_others = places - number
-                return free
+            if number >= wanted and (is_all_back or waited_s >= GIVEN_BACK_S):
+                if suffice(free, there):
+                    self._used_by_others = places - number
+                    return free
+                if waited_s >= max(limit_s, GIVEN_BACK_S):
+                    self._refuse_silent(needs)
+                    limit = f"{limit_s:g} s (resources.wait_seconds)"
+                    raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}, others use some")
+                if waited_s >= GIVEN_BACK_S and not told:
+                    self._tell(f"waiting up to {limit_s:g} s (resources.wait_seconds) for {words}")
+                    told = True
+            signals.check()
             sleep(GIVEN_BACK_LOOK_S)
 
     def _refuse_silent(self, needs: WorkerNeeds) -> None:

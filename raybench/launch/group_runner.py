@@ -75,7 +75,7 @@ class WorkerGroupRunner:
         assert self._group is not None
         return sum(self._cluster.places(self._needs).values()) >= self._group.wants[0]
 
-    def capacity(self, kind: str, world_size: int) -> int:
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """One: the workers of the group serve one trial after the other."""
         return 1
 

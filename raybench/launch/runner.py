@@ -39,8 +39,8 @@ class TrialRunner(Protocol):
         """What there is, before any worker starts."""
         ...
 
-    def capacity(self, kind: str, world_size: int) -> int:
-        """How many trials of a kind and size may be under way at once, at least 1."""
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
+        """How many trials of a kind, size and placement may be under way at once, at least 1."""
         ...
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:

@@ -46,6 +46,14 @@ class TuneRequests(Searcher):  # type: ignore[misc]
             self._waiting.append(trial)
             self._changed.notify_all()
 
+    def withdraw(self, trial: Handed) -> bool:
+        """Take a trial back; False where Tune has begun it."""
+        with self._changed:
+            if trial not in self._waiting:
+                return False
+            self._waiting.remove(trial)
+            return True
+
     def close(self) -> None:
         """No more trials: Tune ends with those that run."""
         with self._changed:

@@ -27,11 +27,17 @@ from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.travel import import_path
 from raybench.launch.tune_requests import TuneRequests
-from raybench.launch.tune_submission import Submission, alone_on_nodes
+from raybench.launch.tune_submission import Submission, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
-from raybench.launch.worker_group import DEATH_NOTICE_S, DRIVER_GRACE_S, POLL_S, START_TIMEOUT_S
+from raybench.launch.worker_group import (
+    DEATH_NOTICE_S,
+    DRIVER_GRACE_S,
+    KILL_S,
+    POLL_S,
+    START_TIMEOUT_S,
+)
 from raybench.machine.resources import Resources, WorkerNeeds
-from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Task
+from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 
@@ -64,17 +70,18 @@ class TuneRunner:
         self._trials: dict[int, Submission] = {}  # under way, by number
         self._number = self._num_tuners = 0
         self._waiting: Any = None
+        self._is_stuck = False  # a trial did not end, and has its places for Tune
 
     def resources(self) -> Resources:
         """What the cluster has."""
         return self._cluster.resources(self._needs)
 
-    def capacity(self, kind: str, world_size: int) -> int:
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """As many as there are free places for; of steps, as many as there are nodes for."""
         if self._tuning is None:
             self._cluster.connect()
             self.places = Places(self._cluster.places(self._needs))
-        return self.places.most(world_size, alone=alone_on_nodes(kind))
+        return self.places.most(world_size, alone=alone_on_nodes(kind), spread=spread)
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
@@ -82,10 +89,16 @@ class TuneRunner:
         Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
         self._cluster.connect()
+        asked = monotonic()
+        if not self._trials:  # else nobody would hear of those meanwhile
+            self._cluster.await_places(world_size, self._needs, self._wait_s)
+        waited_s = monotonic() - asked
         self._cluster.refuse_unplaceable(world_size, self._needs)
-        if self._tuning is None or not self._tuning.is_alive():
+        is_over = self._tuning is None or not self._tuning.is_alive()
+        if is_over or (self._is_stuck and not self._trials):
+            self._leave_tune()
             self._start_tune()
-        return GroupInfo((), self._number + 1)
+        return GroupInfo((), self._number + 1, waited_s)
 
     def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
         """Hand a trial to Tune, which begins it when its places are free.
@@ -93,8 +106,15 @@ class TuneRunner:
         Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
         """
         if not self._trials:  # else some of the places are ours; nodes, and what others use, may have changed
-            world_size = request.config.world_size
-            self.places = Places(self._cluster.free_places(world_size, self._needs, self._wait_s))
+            free = self._cluster.free_places(
+                request.config.world_size,
+                self._needs,
+                self._wait_s,
+                lambda free, cluster: taken_for(request, Places(free, cluster)) is not None,
+            )
+            self.places = Places(free, self._cluster.places(self._needs))
+        else:
+            self.places.keep(self._cluster.places(self._needs))
         self._number += 1
         submitted = Submitted(request, on_progress)
         task = Task(self._number, request, (), str(self.results) if self.results else None)
@@ -110,11 +130,9 @@ class TuneRunner:
             ended = next((each for each in submitted if each.ended is not None), None)
             if ended is not None:
                 return ended
-            message = self._message()
-            if message is not None and message.task in self._trials:
-                content = message.content
-                assert isinstance(content, Progress | Lost | Outcome)
-                self._trials[message.task].hear(content)
+            interrupt.check()
+            nearly = any(trial.ended is not None for trial in self._trials.values())
+            self._hear(QUICK_POLL_S if nearly else POLL_S)
 
     def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         """One trial from its submission to its outcome."""
@@ -122,36 +140,52 @@ class TuneRunner:
 
     def close(self) -> None:
         """End Tune, whatever of it still runs, and what this process started of Ray."""
-        if self._tuning is not None:
-            self._requests.close()
-            self._kill([*self._trials])
-            self._tuning.join(CLOSE_S)
-            self._tuning = None
-        self._trials.clear()
+        self._leave_tune()
         self._cluster.close()
 
     def abandon(self) -> None:
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
         self._requests.park()
+        if self.mailbox is not None and not self._cluster.is_local:
+            # else they would hold a joined cluster's devices until this process is gone
+            killing = threading.Thread(target=self._kill_all, daemon=True, name="raybench-kill")
+            killing.start()
+            killing.join(KILL_S)
         self._cluster.abandon()
 
     def _see(self, trial: Submission) -> None:
         """Whether ``trial`` has ended, by its word and by Tune's."""
-        now, timeout_s = monotonic(), trial.task.request.timeout_s
-        if trial.over is None:
-            if self._tuning is not None and not self._tuning.is_alive():
-                lost = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
-                self._end(trial, trial.ended or lost)
-                return
-            longest_s = START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S
-            if trial.began is not None and now > trial.began + longest_s and not trial.killed:
-                self._kill([trial.task.number])  # its own deadlines have failed
-                trial.killed = True
-                trial.ended = Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
+        if trial.over is not None:
+            ended = trial.end(monotonic())
+            if ended is not None:
+                self._end(trial, ended)
+        elif self._tuning is not None and not self._tuning.is_alive():
+            self._kill([trial])
+            lost = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
+            self._end(trial, trial.ended or lost)
+        elif trial.began is None:
+            self._see_waiting(trial)
+        else:
+            self._see_late(trial, monotonic() - trial.began)
+
+    def _see_waiting(self, trial: Submission) -> None:
+        """Whether ``trial`` waits for places that none under way will give back: then it is asked again."""
+        if any(each.began is not None for each in self._trials.values()):
             return
-        ended = trial.end(now)
-        if ended is not None:
-            self._end(trial, ended)
+        if (self._is_stuck or not trial.fits) and self._requests.withdraw(trial):
+            self._end(trial, GroupLostError("its places are not free: nodes are gone, or others use them"))
+
+    def _see_late(self, trial: Submission, seconds: float) -> None:
+        """Whether ``trial``, begun so long ago, has kept no deadline: it is ended, and soon given up."""
+        timeout_s = trial.task.request.timeout_s
+        late_s = seconds - (START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S)
+        if late_s <= 0:
+            return
+        trial.ended = trial.ended or Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
+        trial.killed = trial.killed or self._kill([trial])
+        if late_s > CLOSE_S:
+            self._is_stuck = True
+            self._end(trial, trial.ended)
 
     def _end(self, trial: Submission, ended: Outcome | GroupLostError) -> None:
         submitted = trial.submitted
@@ -162,54 +196,66 @@ class TuneRunner:
         submitted.ended = ended
         del self._trials[trial.task.number]
 
-    def _message(self) -> Message | None:
-        """The next message of any trial; None when there is none for a moment."""
-        interrupt.check()
+    def _hear(self, timeout_s: float) -> bool:
+        """Tell a trial its next message; whether there was one of any within ``timeout_s``."""
         if self._waiting is None:
             self._waiting = self.mailbox.message.remote()
-        nearly = any(trial.ended is not None for trial in self._trials.values())
-        ready, _ = ray.wait([self._waiting], timeout=QUICK_POLL_S if nearly else POLL_S)
+        ready, _ = ray.wait([self._waiting], timeout=timeout_s)
         if not ready:
-            return None
+            return False
         waiting, self._waiting = self._waiting, None
         try:
             message: Message = ray.get(waiting)
         except ray.exceptions.RayError as error:
             self._lose_all(error)
-            return None
-        return message
+            return False
+        if message.task in self._trials:
+            assert isinstance(message.content, Started | Progress | Lost | Outcome)
+            self._trials[message.task].hear(message.content)
+        return True
 
     def _lose_all(self, error: BaseException) -> None:
         """The mailbox is gone, as after Ray's memory monitor took it: no trial can tell its outcome."""
         state: State = "oom" if failures.ran_out_of_memory(error) else "crashed"
+        self._kill([*self._trials.values()])  # they measure on, each with a mailbox of its group
         for trial in list(self._trials.values()):
             reason = f"the mailbox of the trials died: {failures.reason(error)}"
             has_begun, began = trial.has_begun, trial.began or monotonic()
             lost = Outcome(state, monotonic() - began, reason) if has_begun else GroupLostError(reason)
             self._end(trial, lost)
-        self._requests.close()
-        if self._tuning is not None:
-            self._tuning.join(CLOSE_S)  # its trials fail, as they have nobody to tell
-            self._tuning = None
+        self._leave_tune()
 
-    def _kill(self, numbers: Sequence[int]) -> None:
-        """End the processes of Tune trials; their workers end with them."""
-        if not numbers:
+    def _leave_tune(self) -> None:
+        """End Tune and whatever of it still runs."""
+        tuning, self._tuning = self._tuning, None
+        if tuning is None:
             return
-        try:
-            known = ray.get(self.mailbox.workers.remote(), timeout=1.0)
-        except ray.exceptions.RayError:
-            return
-        for number in numbers:
-            if number in known:
-                ray.kill(known[number])
+        self._requests.close()
+        self._kill_all()
+        tuning.join(CLOSE_S)
+        for trial in list(self._trials.values()):  # nobody will tell of them any more
+            self._end(trial, trial.ended or GroupLostError(f"Ray Tune has ended: {self._error or 'by us'}"))
+
+    def _kill_all(self) -> None:
+        """End the processes of every trial; one that starts yet ends for want of a mailbox."""
+        while self._trials and self._hear(POLL_S):
+            pass
+        self._kill([*self._trials.values()])
+        ray.kill(self.mailbox)
+
+    def _kill(self, trials: Sequence[Submission]) -> bool:
+        """End the processes of Tune trials, their workers with them; whether any was known to have one."""
+        known = [trial.process for trial in trials if trial.process is not None]
+        for process in known:
+            ray.kill(process)
+        return bool(known)
 
     def _start_tune(self) -> None:
         from ray import tune
 
         self._num_tuners += 1
-        self._error, self._waiting = None, None
-        self._requests, self._trials = TuneRequests(), {}
+        self._error, self._waiting, self._is_stuck = None, None, False
+        self._requests = TuneRequests()
         self.places = Places(self._cluster.places(self._needs))
         self.mailbox = new_mailbox(f"{self._name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log

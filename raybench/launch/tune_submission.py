@@ -11,7 +11,8 @@ from raybench.errors import GroupLostError
 from raybench.launch.places import Places, Taken
 from raybench.launch.runner import Submitted
 from raybench.launch.tune_requests import Config
-from raybench.records.messages import Lost, Outcome, Progress, Task
+from raybench.records.messages import Lost, Outcome, Progress, Started, Task
+from raybench.records.requests import TrialRequest
 
 LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is on its way
 
@@ -29,13 +30,13 @@ class Submission:
     over: float | None = None
     has_begun: bool = False  # its workers have told of it
     ended: Outcome | GroupLostError | None = None  # by its own word
+    process: Any = None  # Ray's handle of its process in Tune, once that has started
     killed: bool = False
 
     def take(self) -> Config | None:
         """Take its places; what Tune shows of it, None while there is no room."""
         request, config = self.task.request, self.task.request.config
-        alone, spread = alone_on_nodes(request.kind), config.placement == "spread"
-        self.taken = self.places.take(config.world_size, alone=alone, spread=spread)
+        self.taken = taken_for(request, self.places)
         if self.taken is None:
             return None
         if self.places.num_nodes > 1:
@@ -50,9 +51,16 @@ class Submission:
         assert self.taken is not None
         self.places.give_back(self.taken)
 
-    def hear(self, content: Progress | Lost | Outcome) -> None:
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it once no other has any."""
+        return taken_for(self.task.request, self.places.untaken()) is not None
+
+    def hear(self, content: Started | Progress | Lost | Outcome) -> None:
         """Take in what it tells of itself."""
-        if isinstance(content, Progress):
+        if isinstance(content, Started):
+            self.process = content.process
+        elif isinstance(content, Progress):
             self.has_begun = True
             self.submitted.on_progress(content)
         else:
@@ -67,6 +75,12 @@ class Submission:
             assert self.began is not None
             return Outcome("crashed", self.over - self.began, lost)
         return self.ended or GroupLostError(lost)
+
+
+def taken_for(request: TrialRequest, places: Places) -> Taken | None:
+    """What ``request`` takes of ``places``; None while there is no room for it."""
+    config, alone = request.config, alone_on_nodes(request.kind)
+    return places.take(config.world_size, alone=alone, spread=config.placement == "spread")
 
 
 def alone_on_nodes(kind: str) -> bool:

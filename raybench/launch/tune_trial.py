@@ -7,6 +7,7 @@ its life are the trial's. So this is the driver's part for one trial, in a proce
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,9 +16,10 @@ import ray
 
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.errors import GroupLostError
+from raybench.launch.nodes import alive_nodes
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.resources import WorkerNeeds
-from raybench.records.messages import Lost, Message, Outcome, Progress, Task
+from raybench.records.messages import Lost, Message, Outcome, Progress, Started, Task
 from raybench.records.record import TrialRecord
 
 Metrics = dict[str, float | str]
@@ -38,12 +40,12 @@ def measure(
     """
     sys.path += [path for path in sys_path if path not in sys.path]
     number: int = config["number"]
-    ray.get(mailbox.register.remote(number, ray.get_runtime_context().current_actor))
-    task: Task = ray.get(mailbox.pick_up.remote(number))
 
-    def tell(content: Progress | Outcome | Lost) -> Any:
+    def tell(content: Started | Progress | Outcome | Lost) -> Any:
         return mailbox.tell.remote(Message(number, content))
 
+    ray.get(tell(Started(ray.get_runtime_context().current_actor)))
+    task: Task = ray.get(mailbox.pick_up.remote(number))
     began = monotonic()
     try:
         outcome = _outcome(task, tell, needs=needs, storage=Path(storage), name=name)
@@ -70,7 +72,8 @@ def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: 
             strategy="SPREAD" if config.placement == "spread" else "PACK",
             nodes=task.nodes,
         )
-        everyone = tuple(member.rank for member in group.await_ready().members)
+        info = group.await_ready(lambda: _are_there(task.nodes))
+        everyone = tuple(member.rank for member in info.members)
         group.post(task.request, everyone, Path(task.results) if task.results else None, tell)
         outcome = group.outcome()
         whole = not outcome.ends_group
@@ -78,6 +81,11 @@ def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: 
     finally:
         if group is not None:
             group.stop(at_once=not whole)
+
+
+def _are_there(nodes: Sequence[str]) -> bool:
+    """Whether Ray still has all of these: it waits for a place on a node that is gone."""
+    return {*nodes} <= {node.node_id for node in alive_nodes()}
 
 
 def metrics(record: TrialRecord) -> Metrics:

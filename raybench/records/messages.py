@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raybench.errors import printable
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
-from raybench.spec.placement import Placement, alternating
+from raybench.spec.placement import Placement, workers_on
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,12 @@ class GroupInfo:
             return tuple(sorted(placement))  # as torch orders the ranks of a group
         if world_size > len(everyone):
             raise ValueError(f"world size {world_size}: the group has {len(everyone)} workers")
-        if placement == "pack":
-            return tuple(everyone[:world_size])
-        turn = [everyone[place] for place in alternating([member.node for member in self.members])]
-        return tuple(sorted(turn[:world_size]))
+        on_node: dict[str, list[int]] = {}
+        for member in self.members:
+            on_node.setdefault(member.node, []).append(member.rank)
+        places = {node: len(ranks) for node, ranks in on_node.items()}
+        chosen = workers_on(places, world_size, spread=placement == "spread")
+        return tuple(sorted(rank for node, number in chosen.items() for rank in on_node[node][:number]))
 
     def nodes_of(self, ranks: tuple[int, ...]) -> int:
         """The number of nodes on which ``ranks`` stand."""
@@ -170,6 +172,13 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Started:
+    """The process of a trial of Tune's is there."""
+
+    process: Any  # Ray's handle, by which the driver can end it
+
+
+@dataclass(frozen=True)
 class Lost:
     """The workers of a trial died before it began."""
 
@@ -181,4 +190,4 @@ class Message:
     """What a worker tells the driver; ``task`` is the number of the task that it is about."""
 
     task: int
-    content: Ready | Begun | Progress | Kept | Lost | Outcome
+    content: Ready | Begun | Started | Progress | Kept | Lost | Outcome

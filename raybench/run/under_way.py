@@ -68,7 +68,8 @@ class UnderWay:
 
     def capacity(self, request: StudyRequest) -> int:
         """How many trials like ``request`` the runner has room for."""
-        return self._runner.capacity(request.kind, request.config.world_size)
+        config = request.config
+        return self._runner.capacity(request.kind, config.world_size, spread=config.placement == "spread")
 
     def has_room(self, request: StudyRequest) -> bool:
         """Whether ``request`` may begin beside these: the largest decides how many there may be."""

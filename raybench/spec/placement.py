@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Literal
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal, TypeVar
 
 from raybench.spec.base import NonNegativeInt
 
 Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
+Node = TypeVar("Node", bound=Hashable)
 
 
 def placement_text(placement: Placement) -> str:
@@ -27,3 +29,20 @@ def alternating(nodes: Sequence[Hashable]) -> list[int]:
         by_node.setdefault(node, []).append(place)
     longest = max(map(len, by_node.values()), default=0)
     return [places[i] for i in range(longest) for places in by_node.values() if i < len(places)]
+
+
+def workers_on(places: Mapping[Node, int], world_size: int, *, spread: bool) -> Counter[Node]:
+    """How many workers stand on each node, of nodes that have ``places`` for ``world_size`` and more.
+
+    ``spread``: one on each node in turn. Else on as few nodes as can be: the smallest that holds all that are
+    left, or the largest, and again.
+    """
+    if spread:
+        every = [node for node, number in places.items() for _ in range(number)]
+        return Counter(every[place] for place in alternating(every)[:world_size])
+    left, found = dict(places), Counter[Node]()
+    while (wanted := world_size - found.total()) > 0:
+        enough = [node for node, number in left.items() if number >= wanted]
+        node = min(enough, key=left.__getitem__) if enough else max(left, key=left.__getitem__)
+        found[node] = min(left.pop(node), wanted)
+    return found

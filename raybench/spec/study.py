@@ -60,7 +60,8 @@ class ScalingSpec(Model):
     )
     placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
         ("pack",),
-        description="pack fills nodes, spread takes one per node, a list of ranks is itself",
+        description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
+        "is itself",
     )
 
     @field_validator("world_sizes", mode="before")

@@ -94,7 +94,7 @@ class FakeRunner:
             return 1.0
         return math.exp(self.noise.start * self.random.standard_normal())
 
-    def capacity(self, kind: str, world_size: int) -> int:
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """As planted, whatever is asked."""
         return self._capacity
 

@@ -177,6 +177,28 @@ def test_free_places_are_counted_when_our_own_are_given_back(monkeypatch: pytest
     assert told == []
 
 
+@pytest.mark.parametrize("free_after_s", [30, 1000])
+def test_free_places_on_the_wrong_nodes_are_waited_for_and_said_once(
+    free_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs, both = WorkerNeeds("cpu", 1), [a_node(2, 0), a_node(2, 0, 2)]
+    cluster, told, clock = busy_cluster(monkeypatch, 1000)
+    monkeypatch.setattr(cluster, "_alive", lambda: both)
+    monkeypatch.setattr(cluster, "_free", lambda: both[: 2 if clock.now >= 100 + free_after_s else 1])
+
+    def found() -> dict[str, int]:
+        return cluster.free_places(2, needs, 60.0, lambda free, there: len(free) == len(there))
+
+    if free_after_s < 60:
+        assert [*found().values()] == [2, 2]
+    else:
+        with pytest.raises(ClusterBusyError, match=r"busy for 60 s \(resources.wait_seconds\): no 2 free"):
+            found()
+    assert clock.now == pytest.approx(100 + min(free_after_s, 60), abs=0.5)
+    (words,) = told
+    assert words.startswith("waiting up to 60 s (resources.wait_seconds) for 2 free places for workers of 1")
+
+
 def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, told, clock = busy_cluster(monkeypatch, 1000)
     asked = list[float]()

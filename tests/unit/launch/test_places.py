@@ -48,6 +48,47 @@ def test_spread_over_as_many_nodes_as_there_are() -> None:
     assert Places({"a": 2, "b": 2}).take(2, alone=False, spread=True) == Taken(("a", "b"), {"a": 1, "b": 1})
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_is_spread_is_never_on_fewer_nodes_than_it_means(alone: bool) -> None:
+    places = Places({"a": 2, "b": 2, "c": 2})
+    first = places.take(2, alone=True, spread=True)
+    assert first == Taken(("a", "b"), {"a": 2, "b": 2})
+    assert places.take(2, alone=alone, spread=True) is None  # both on c: without the network
+    assert places.most(2, alone=True, spread=True) == 1
+    assert places.most(2, alone=True) == 3
+    places.give_back(first)
+    assert places.take(2, alone=alone, spread=True) is not None
+
+
+def test_a_measured_trial_is_packed_on_the_fewest_nodes_of_the_cluster_or_waits() -> None:
+    places = Places({"a": 2, "b": 2, "c": 4})
+    first = places.take(4, alone=True)
+    assert first == Taken(("c",) * 4, {"c": 4})
+    assert places.take(4, alone=True) is None  # two and two: over the network
+    assert places.take(4, alone=False) == Taken(("a", "a", "b", "b"), {"a": 2, "b": 2})  # learns the same
+
+
+def test_a_node_that_is_gone_gives_no_places() -> None:
+    places = Places({"a": 2, "b": 2, "c": 2})
+    first, second = places.take(2, alone=True), places.take(2, alone=True)
+    assert first is not None
+    assert second is not None
+    places.keep({"a": 2, "c": 2})
+    for taken in (first, second):
+        places.give_back(taken)
+    assert places.most(2, alone=True) == 2
+    assert {each.nodes[0] for _ in range(2) if (each := places.take(2, alone=True))} == {"a", "c"}
+    assert places.take(2, alone=True) is None
+
+
+def test_what_others_use_changes_no_trial() -> None:
+    cluster = {"a": 2, "b": 2}
+    assert Places({"b": 2}, cluster).take(2, alone=False, spread=True) is None
+    assert Places({"a": 1, "b": 1}, cluster).take(2, alone=True) is None
+    assert Places({"a": 1, "b": 1}, cluster).take(2, alone=True, spread=True) is not None
+    assert Places({"b": 2}, cluster).num_nodes == 2
+
+
 @pytest.mark.parametrize(
     ("of_node", "world_size", "sharing", "alone"),
     [

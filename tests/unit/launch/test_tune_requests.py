@@ -68,6 +68,17 @@ def test_tune_sleeps_until_there_is_something_to_do() -> None:
     assert asking.answer == {"number": 7}
 
 
+def test_a_trial_that_waits_can_be_taken_back() -> None:
+    requests, begun, waiting = TuneRequests(), Trial(1), Trial(2, room=False)
+    requests.hand(begun)
+    requests.hand(waiting)
+    assert requests.suggest("x") == {"number": 1}
+    assert not requests.withdraw(begun)
+    assert requests.withdraw(waiting)
+    waiting.room = True
+    assert requests.suggest("y") is None
+
+
 def test_close_ends_tune_and_begins_nothing_more() -> None:
     requests = TuneRequests()
     asking = Asking(requests)

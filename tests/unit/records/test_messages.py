@@ -47,6 +47,12 @@ def test_spread_over_nodes_of_different_sizes_takes_turns(world_size, expected):
     assert UNEVEN.ranks_for(world_size, "spread") == expected
 
 
+@pytest.mark.parametrize(("world_size", "expected"), [(2, (4, 5)), (3, (0, 1, 2)), (4, (0, 1, 2, 3))])
+def test_packed_workers_stand_on_the_fewest_nodes_whichever_ray_began_with(world_size, expected):
+    assert UNEVEN.ranks_for(world_size, "pack") == expected
+    assert group("a", "a", "b", "b", "b", "b").ranks_for(4, "pack") == (2, 3, 4, 5)
+
+
 def test_pack_and_spread_are_the_same_on_one_node():
     one = group("a", "a", "a", "a")
     assert one.ranks_for(3, "pack") == one.ranks_for(3, "spread") == (0, 1, 2)

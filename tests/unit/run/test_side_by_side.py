@@ -216,7 +216,7 @@ class BySize(FakeRunner):
     def __init__(self) -> None:
         super().__init__(noise=QUIET_ENOUGH, capacity=2)
 
-    def capacity(self, kind: str, world_size: int) -> int:
+    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         return 2 // world_size
 
     def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
