@@ -409,7 +409,8 @@ class Session:
             curves_s += UNKNOWN_BEST * self._curve_s(*default)
             confirmation_s = self.cost_s("confirmation", self.plan.target, *default)
             confirmation_s += self.verification_cost_s()
-        curves_s /= self.runner.capacity("steps", self.plan.target)
+        curve = self.plan.curve(self.plan.default(), in_answer=True)
+        curves_s /= min(map(self._under_way.capacity, curve), default=1)
         return RESERVED * (curves_s + confirmation_s) + (starts - 1) * self.budget.start_s
 
     def _default_curve_s(self) -> float:
