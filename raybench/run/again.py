@@ -34,8 +34,7 @@ def measure_again(session: Session) -> bool:
             break
         number = counted(len(requests), "trial")
         for done, (request, record) in enumerate(requests):
-            fixed_s = session.training_reserve_s() + session.start_cost_s(request)
-            in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
+            in_time = session.expected.one_in_time(request)
             if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
             if done == 0:

@@ -43,9 +43,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             session.note_without_profile([request])
         if not session.is_open(request):
             continue
-        in_time = session.in_time(
-            [request], fixed_s=session.training_reserve_s(), steps_s=session.verification_cost_s()
-        )
+        in_time = session.expected.one_in_time(request)
         if in_time is None:
             session.not_reached.append(CONFIRMATION)
             return

@@ -57,15 +57,15 @@ def measure_all(session: Session, trials: Sequence[Trial], after_s: float = 0.0)
 
 def _in_time(session: Session, rest: Sequence[Trial], after_s: float) -> StudyRequest | None:
     """The first of ``rest`` with the time for its rounds that it may take; None where it has no time."""
-    budget, request = session.budget, rest[0].request
+    budget, expected, request = session.budget, session.expected, rest[0].request
     assert request.kind == "steps"
     if budget.left_s is None:
         return request
-    confirmation_s, training_s = session.confirmation_cost_s(), session.training_reserve_s()
-    start_s = session.start_cost_s(request)
+    confirmation_s, training_s = expected.confirmation_cost_s(), expected.training_reserve_s()
+    start_s = expected.start_cost_s(request)
     starts_s = start_s + (rest[-1].start - rest[0].start) * budget.start_s
     steps = [each.request for each in rest if each.request.kind == "steps"]
-    in_time = session.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s + after_s)
+    in_time = expected.in_time(steps, fixed_s=starts_s + training_s, steps_s=confirmation_s + after_s)
     if in_time is None:  # not for all of them: as many as say something
-        return session.shortest(request, fixed_s=start_s + training_s, after_s=confirmation_s)
+        return expected.shortest(request, fixed_s=start_s + training_s, after_s=confirmation_s)
     return in_time

@@ -32,7 +32,7 @@ def _find_largest_batch(session: Session, combination: Setting) -> None:
         if decision.next_batch is None:
             return
         expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
-        if not session.budget.has(expected_s + session.search_reserve_s()):
+        if not session.budget.has(expected_s + session.expected.search_reserve_s()):
             words = combination_words(plan.study, combination)
             session.not_reached.append(f"the largest batch, exactly ({words})")
             return

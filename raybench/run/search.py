@@ -47,7 +47,7 @@ def search(session: Session) -> str:
         while asked and not session.has_room(plan.search(plan.default())):
             hear()
         left = trials - len(tried) - len(asked)
-        in_time = session.suggestion_in_time(left)
+        in_time = session.expected.suggestion_in_time(left)
         if in_time is None:
             late = left
             break
@@ -83,7 +83,7 @@ def _try_again(session: Session) -> None:
     if again:
         session.watcher.stage(f"Trying {counted(len(again), 'suggestion')} again")
     for done, record in enumerate(again):
-        if not session.budget.has(session.cost_s("search", session.plan.target)):
+        if not session.budget.has(session.expected.cost_s("search", session.plan.target)):
             session.not_reached.append(f"{counted(len(again) - done, 'suggestion')} to try again")
             return
         # asked anew: time-outs may be longer now
@@ -118,5 +118,5 @@ class _Best:
         session = self._session
         best = [each.record for each in choice.winners(session.study, self._candidates)]
         others = [each for each in best if not choice.is_default(session.study, each.config)]
-        session.best = tuple(each.config.setting for each in others)
+        session.expected.best = tuple(each.config.setting for each in others)
         return best

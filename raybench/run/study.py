@@ -72,4 +72,4 @@ def _open_suggestions_s(session: Session) -> float:
     """Expected seconds of the suggestions that are still to be made."""
     tried = sum(each.request.kind == "steps" and each.request.role == "search" for each in session.records())
     left = session.study.search.trials - tried
-    return left * session.cost_s("search", session.plan.target)
+    return left * session.expected.cost_s("search", session.plan.target)

@@ -26,7 +26,7 @@ def train(session: Session) -> None:
         session.wait_while(partial(_waits, session, request))
         if request not in session.plan.training(session.records()):
             continue  # its setting was stopped meanwhile: it gets no further seed
-        if not session.budget.has(session.training_cost_s(request)):
+        if not session.budget.has(session.expected.training_cost_s(request)):
             late.append(request)
         else:
             with session.as_far_as_it_fits(trial_words(session.study, request)):

@@ -29,7 +29,7 @@ def verify(session: Session) -> None:
     for done, (proposal, request) in enumerate(asked):
         words = changes_words(proposal.change)
         # a new worker group costs its start, which cannot be cut short
-        in_time = session.in_time([request], fixed_s=_start_s(session, request))
+        in_time = session.expected.in_time([request], fixed_s=_start_s(session, request))
         if in_time is None:
             late.append(words)  # a later one may be cheaper: it needs no processes of its own, or is smaller
             continue

@@ -18,8 +18,7 @@ def take_apart_worst(session: Session) -> None:
         return
     suggestion = session.plan.suggestion_of(worst)
     request = session.plan.taken_apart(suggestion)
-    fixed_s = session.training_reserve_s() + session.start_cost_s(request)
-    in_time = session.in_time([request], fixed_s=fixed_s, steps_s=session.verification_cost_s())
+    in_time = session.expected.one_in_time(request)
     if not session.is_open(request) or in_time is None:
         return
     session.watcher.stage("Taking the least efficient suggestion apart")

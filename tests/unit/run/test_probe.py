@@ -26,7 +26,7 @@ from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.tables.search import largest_table
 from raybench.report.terminal import print_summary
-from raybench.run.session import Session
+from raybench.run.expected_time import ExpectedTime
 from raybench.testing import FakeHardware, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
 from tests.unit.runs import run as run_plan
@@ -303,7 +303,7 @@ def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
 
     plan, runner = planned(), fake()
     monkeypatch.setattr(budget, "monotonic", lambda: 2.0 * len(runner.requests))
-    monkeypatch.setattr(Session, "search_reserve_s", lambda session: 88.0)
+    monkeypatch.setattr(ExpectedTime, "search_reserve_s", lambda expected: 88.0)
     executed, store, _ = run_plan(plan, runner, budget=budget.Budget(100.0))
     assert executed.not_reached[0].startswith("the largest batch, exactly")
     (found,) = largest_fits_of(plan.study, store.records, plan.world_sizes)

@@ -543,7 +543,7 @@ def test_a_fast_winner_is_expected_to_be_fast(monkeypatch):
     others = [each for each in store.records if "local" not in each.request.variants]  # not to predict by
     slow = next(each for each in others if each.config.setting.precision == "fp32")
     for record in (fast, slow):
-        expected_s = executed.cost_s("scaling", 2, record.config.setting)
+        expected_s = executed.expected.cost_s("scaling", 2, record.config.setting)
         assert expected_s == pytest.approx(record.wall_time_s, rel=0.2)
 
 
@@ -625,10 +625,10 @@ def test_the_worst_suggestion_leaves_the_verification_its_time(monkeypatch):
         session = Session(
             executed.plan, runner, store, Watched(), budget=Budget(runner.now + 1e6), verify=verify
         )
-        monkeypatch.setattr(session, "start_cost_s", lambda request: 7.0)
-        monkeypatch.setattr(session, "in_time", lambda rest, **times: asked.append(times))
+        monkeypatch.setattr(session.expected, "start_cost_s", lambda request: 7.0)
+        monkeypatch.setattr(session.expected, "in_time", lambda rest, **times: asked.append(times))
         take_apart_worst(session)
-        assert asked[-1] == {"fixed_s": 7.0, "steps_s": session.verification_cost_s()}
+        assert asked[-1] == {"fixed_s": 7.0, "steps_s": session.expected.verification_cost_s()}
     assert asked[0]["steps_s"] == 0.0 < asked[1]["steps_s"]
 
 

@@ -35,7 +35,7 @@ from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import verification_lines, verification_table
 from raybench.report.terminal import print_summary
 from raybench.run import verify as verifying
-from raybench.run.session import Session
+from raybench.run.expected_time import ExpectedTime
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
@@ -243,13 +243,13 @@ def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
     studied(plan, store=store)
     missing = [each for each in store.records if each.config.setting.batch_size in (128, 512)]
     store.records = [each for each in store.records if each not in missing]
-    fits = Session.in_time
+    fits = ExpectedTime.in_time
 
-    def too_long_for_128(session: Session, rest: Any, **more: Any) -> Any:
+    def too_long_for_128(expected: ExpectedTime, rest: Any, **more: Any) -> Any:
         is_128 = rest[0].config.setting.batch_size == 128
-        return None if is_128 else fits(session, rest, **more)
+        return None if is_128 else fits(expected, rest, **more)
 
-    monkeypatch.setattr(Session, "in_time", too_long_for_128)
+    monkeypatch.setattr(ExpectedTime, "in_time", too_long_for_128)
     session, _, _ = studied(plan, store=store)
     assert session.not_reached == ["the verification of 1 change: batch 128"]
     assert session.watcher.stages[-1].startswith("Verifying 2 changes")
