@@ -11,6 +11,7 @@ from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
 from raybench.commands.display import clock_words, exact_words
 from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.run.verify import MOST_WITHOUT_BUDGET
 from raybench.spec.counted import counted
@@ -34,7 +35,7 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield _largest_batch_words(plan)
     yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
     yield from _batch_lines(plan)
-    for request in plan.training():
+    for request in training_requests(plan):
         factor = request.training.learning_rate_factor(
             request.config.global_batch_size, request.reference_batch
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from raybench.analysis.trained_run import POINTS
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StudyRequest, TrainingRequest
@@ -38,7 +39,7 @@ def waits_for_a_peer(
 
 
 def _may_be_stopped(plan: Plan, request: TrainingRequest) -> bool:
-    fixed = {each.trial_id for each in plan.training()}
+    fixed = {each.trial_id for each in training_requests(plan)}
     return request.trial_id not in fixed and bool(request.training.rung_epochs)
 
 

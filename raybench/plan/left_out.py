@@ -14,6 +14,7 @@ from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.curves import CONFIRMATION, confirmations, curve_trials
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -54,7 +55,7 @@ def left_out_words(
     trials = curve_trials(plan, winners) if is_search else plan.trials()
     kinds: list[tuple[str, str, Sequence[StudyRequest]]] = [
         ("trial", " of the curves", [trial.request for trial in trials]),
-        ("training", "", plan.training(records)),
+        ("training", "", training_requests(plan, records)),
     ]
     for noun, of, requests in kinds:
         late = [each for each in requests if each.trial_id not in known]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from raybench.analysis import choice
-from raybench.analysis.estimates.efficiency import throughput
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
@@ -19,13 +18,11 @@ from raybench.records.requests import (
     StepsRequest,
     StepsRole,
     StudyRequest,
-    TrainingRequest,
     Variant,
 )
 from raybench.spec.knobs import Knobs, LargestBatch, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import MeasureSpec, Study
-from raybench.spec.training import TrainingSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
@@ -164,7 +161,7 @@ class Plan:
         setting = combination.model_copy(update={"batch_size": batch_size})
         suggestion = Suggestion(0, setting, choice.default_environment(self.study))
         return ProbeRequest(
-            config=self._config(suggestion, self.target, self._placement(self.target)),
+            config=self.config(suggestion, self.target, self.placement(self.target)),
             timeout_seconds=self.study.measure.timeout_seconds,
         )
 
@@ -189,11 +186,11 @@ class Plan:
             for value in values[1:]:
                 yield {**default.environment, name: value}, default.setting
         varied = len(knobs.explored()) + sum(len(values) > 1 for values in variables.values())
-        together = self._all_changes()
+        together = self.all_changes()
         if together is not None and varied > 1:
             yield together
 
-    def _all_changes(self) -> tuple[dict[str, str], Setting] | None:
+    def all_changes(self) -> tuple[dict[str, str], Setting] | None:
         """The last value of every list; None where no batch fits."""
         together = self.study.knobs.all_together(self.device, self.largest, whole_steps=self._whole_steps)
         variables = {name: values[-1] for name, values in self.study.environment.items()}
@@ -206,7 +203,7 @@ class Plan:
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
         """The suggestion at the target world size; of the default what predicts other buckets."""
-        request = self._steps(suggestion, "search", self.target, self._placement(self.target))
+        request = self._steps(suggestion, "search", self.target, self.placement(self.target))
         if not self._predicts_buckets(request):
             return request
         rest = tuple(name for name in request.variants if name not in SEARCH_VARIANTS)
@@ -233,7 +230,7 @@ class Plan:
 
     def taken_apart(self, suggestion: Suggestion) -> StepsRequest:
         """The suggestion with all variants where it was searched, as a point of a curve is."""
-        return self._steps(suggestion, "scaling", self.target, self._placement(self.target))
+        return self._steps(suggestion, "scaling", self.target, self.placement(self.target))
 
     def again(self, record: TrialRecord, number: int) -> StepsRequest:
         """A trial of the curve once more, for the ``number``-th time."""
@@ -244,7 +241,7 @@ class Plan:
     def _speaks(self, request: StepsRequest) -> bool:
         """Whether a trial of a curve is the one that its setting is compared by."""
         config = request.config
-        there = (self.target, self._placement(self.target))
+        there = (self.target, self.placement(self.target))
         return (config.world_size, config.placement) == there and request.start == 0
 
     def profiled(self, request: StepsRequest) -> StepsRequest:
@@ -255,7 +252,7 @@ class Plan:
 
     def confirmation(self, winner: Suggestion, default: Suggestion) -> StepsRequest:
         """The winner and the default in the same rounds."""
-        placement = self._placement(self.target)
+        placement = self.placement(self.target)
         request = self._steps(winner, "confirmation", self.target, placement)
         return request.model_copy(update={"versus": default.setting.at(self.target)})
 
@@ -271,71 +268,6 @@ class Plan:
             variants=("synced", "versus") if paired else ("synced",),
             measure=self._measure("verification"),
             versus=unchanged.setting if paired else None,
-        )
-
-    def training(self, records: Sequence[TrialRecord] = ()) -> list[TrainingRequest]:
-        """What is trained, with each seed on one device and on several: see ``_trained``.
-
-        Seed by seed, so that a study that ends early has whole comparisons. Empty without ``[training]``.
-        With ``settings = "measured"`` what ``records`` say was measured too, at the target world size.
-        """
-        spec = self.study.training
-        if spec is None:
-            return []
-        sizes = (1, *(size for size in self.world_sizes if size > 1))
-        trained = list(self._trained())
-        measured = self._measured(trained, records) if spec.settings == "measured" else []
-        requests = [
-            self._training(spec, suggestion, size, seed)
-            for seed, size in itertools.product(spec.seeds, sizes)
-            for suggestion in (*trained, *(measured if size == self.target else ()))
-            if size == 1 or suggestion.setting.strategy != "single"
-        ]
-        return list({request.trial_id: request for request in requests}.values())
-
-    def _measured(self, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
-        """Of the settings measured at the target that learn alike the fastest.
-
-        None that learns as one of ``trained``, and none that was stopped: it gets no further seed.
-        """
-        known = {each.setting.learning_key(self.target) for each in trained}
-        known |= {
-            each.config.setting.learning_key(self.target)
-            for each in records
-            if each.training is not None and each.training.stopped_by is not None
-        }
-        fastest: dict[object, TrialRecord] = {}
-        for record in choice.suggestions(self.study_in_numbers, records, self.target):
-            key = record.config.setting.learning_key(self.target)
-            if record.steps is None or record.config.oversubscribed or key in known:
-                continue
-            other = fastest.setdefault(key, record)
-            if throughput(record).value > throughput(other).value:
-                fastest[key] = record
-        return [self.suggestion_of(record) for record in fastest.values()]
-
-    def _trained(self) -> Iterator[Suggestion]:
-        """The default under each strategy; of an ablation that changes anything all changes together too."""
-        default = self.default()
-        for strategy in self.study.knobs.values("strategy"):
-            setting = default.setting.model_copy(update={"strategy": strategy})
-            yield Suggestion(0, setting, default.environment)
-        together = self._all_changes() if self.study.search.method == "ablation" else None
-        if together is not None and together != (default.environment, default.setting):
-            environment, setting = together  # does the cure learn?
-            yield Suggestion(1, setting, environment)
-
-    def _training(
-        self, spec: TrainingSpec, suggestion: Suggestion, world_size: int, seed: int
-    ) -> TrainingRequest:
-        reference = spec.reference_batch
-        if suggestion.number and reference is None:
-            # the study's learning rate belongs to the default's step, not to that of a changed batch
-            reference = self._training(spec, self.default(), 1, seed).reference_batch
-        config = self._config(suggestion, world_size, self._placement(world_size))
-        return TrainingRequest(
-            config=config.model_copy(update={"seed": seed}),
-            training=spec.model_copy(update={"seeds": (seed,), "reference_batch": reference}),
         )
 
     def trials(self) -> list[Trial]:
@@ -371,10 +303,12 @@ class Plan:
 
         return sorted(unique.values(), key=order)
 
-    def _placement(self, world_size: int) -> Placement:
+    def placement(self, world_size: int) -> Placement:
+        """Of suggestions, of the confirmation and of training."""
         return choice.default_placement(self.study, world_size)
 
-    def _config(self, suggestion: Suggestion, world_size: int, placement: Placement) -> Configuration:
+    def config(self, suggestion: Suggestion, world_size: int, placement: Placement) -> Configuration:
+        """The suggestion on so many devices, with what the study says of every trial."""
         study = self.study
         return Configuration(
             workload=study.workload,
@@ -397,7 +331,7 @@ class Plan:
         return StepsRequest(
             role=role,
             start=start,
-            config=self._config(suggestion, world_size, placement),
+            config=self.config(suggestion, world_size, placement),
             variants=self._variants(role, world_size, suggestion.setting.strategy),
             measure=self._measure(role),
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raybench.plan.budget import Budget
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
@@ -121,7 +122,7 @@ class ExpectedTime:
         left_s = self.budget.left_s
         if left_s is None:
             return 0.0
-        open_ = [each for each in self.plan.training(self.records()) if self.is_open(each)]
+        open_ = [each for each in training_requests(self.plan, self.records()) if self.is_open(each)]
         needed_s = self._side_by_side_s([self.training_cost_s(each) for each in open_], open_)
         return min(needed_s, left_s / 2)
 

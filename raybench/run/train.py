@@ -7,6 +7,7 @@ from functools import partial
 
 from raybench.analysis.labels import late_words, trial_words
 from raybench.plan.halving import waits_for_a_peer, with_rungs
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.requests import StudyRequest, TrainingRequest
 from raybench.run.session import Session
@@ -15,7 +16,7 @@ from raybench.spec.counted import counted
 
 def train(session: Session) -> None:
     """Every training trial that there is time for; what is expected to take too long is named."""
-    requests = session.plan.training(session.records())
+    requests = training_requests(session.plan, session.records())
     if any(session.is_open(request) for request in requests):
         session.watcher.stage(f"Training {counted(len(requests), 'trial')} to the last epoch")
     late, at_once = list[StudyRequest](), 0
@@ -24,7 +25,7 @@ def train(session: Session) -> None:
             continue
         session.make_room(request)
         session.wait_while(partial(_waits, session, request))
-        if request not in session.plan.training(session.records()):
+        if request not in training_requests(session.plan, session.records()):
             continue  # its setting was stopped meanwhile: it gets no further seed
         if not session.budget.has(session.expected.training_cost_s(request)):
             late.append(request)

@@ -10,6 +10,7 @@ import torch
 
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import find_study, load_study
@@ -64,7 +65,7 @@ def request_for(data: Path, strategy: str, devices: int) -> TrainingRequest:
     }
     study = load_study(find_study("distilbert_ag_news"), overrides=tuple(given.items()))
     plan = make_plan(study, Resources("cpu", devices, "a CPU"))
-    return plan.training()[-1]
+    return training_requests(plan)[-1]
 
 
 def rank_fine_tunes(requests: list[TrainingRequest], results: Path) -> list[RankResult | None]:

@@ -11,6 +11,7 @@ import pytest
 
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.records.requests import StudyRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import load_study
@@ -59,7 +60,7 @@ def requests_of(study: Study) -> list[StudyRequest]:
     short = study.model_copy(update={"measure": measure, "training": training})
     plan = make_plan(short, Resources("cpu", 2, "a CPU"))
     steps = next(each.request for each in plan.trials() if each.request.config.world_size == 2)
-    return [steps, next(each for each in plan.training() if each.config.world_size == 2)]
+    return [steps, next(each for each in training_requests(plan) if each.config.world_size == 2)]
 
 
 def measured(requests: dict[str, list[StudyRequest]]) -> dict[str, list[RankResult]]:

@@ -10,6 +10,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes
 from raybench.records.record import State, TrialRecord
@@ -185,7 +186,7 @@ def trained_study(learning: FakeLearning, devices: int = 2, **fields: Any) -> tu
     """That study, its trials of steps and of training."""
     plan = planned_training(devices, **fields)
     runner = FakeRunner(noise=Noise(block=0.005, step=0.002), learning=learning, seed=4)
-    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *plan.training()])[0]
+    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *training_requests(plan)])[0]
 
 
 def cured_study(name: str = "fake", devices: int = 2) -> StudyResults:
@@ -205,7 +206,7 @@ def cured_study(name: str = "fake", devices: int = 2) -> StudyResults:
     )
     plan = make_plan(spec, Resources("cpu", devices, "a CPU"))
     learning = FakeLearning(num_train=5120, spread=0.0)
-    records = run_all(FakeRunner(costs, QUIET, learning=learning), plan.training())[0]
+    records = run_all(FakeRunner(costs, QUIET, learning=learning), training_requests(plan))[0]
     return analyse(plan.study, [_better(record) if _is_cure(record) else record for record in records])
 
 

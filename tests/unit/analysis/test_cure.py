@@ -12,6 +12,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.cure_words import cure_words
@@ -55,7 +56,7 @@ def ablation(noise: Noise = QUIET, devices: int = 2, **fields: object) -> StudyR
     plan = make_plan(spec, Resources("cpu", devices, "a CPU"))
     learning = FakeLearning(num_train=5120, spread=0.0, variance=96.0, squared_gradient=2.0)
     runner = FakeRunner(costs, noise, learning=learning)
-    requests = [*(trial.request for trial in plan.trials()), *plan.training()]
+    requests = [*(trial.request for trial in plan.trials()), *training_requests(plan)]
     return analyse(plan.study, run_all(runner, requests)[0])
 
 

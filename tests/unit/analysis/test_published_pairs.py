@@ -15,6 +15,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.trained_run import TrainedRun
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.spec import Setting, Study
 from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
@@ -315,5 +316,5 @@ def _trained(spec: Study) -> StudyResults:
     """Steps and training on one device and two."""
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
     runner = FakeRunner(noise=QUIET, learning=FakeLearning())
-    requests = [*(trial.request for trial in plan.trials()), *plan.training()]
+    requests = [*(trial.request for trial in plan.trials()), *training_requests(plan)]
     return analyse(spec, run_all(runner, requests)[0])

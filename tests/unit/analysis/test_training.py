@@ -7,6 +7,7 @@ from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.trained_group import ToTarget
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Parity, parity
+from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch, TrainingResult
@@ -29,7 +30,9 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
         )
         for number, accuracy in enumerate(accuracies, start=1)
     )
-    request = planned_training(training={"epochs": len(accuracies), "target_accuracy": target}).training()[1]
+    request = training_requests(
+        planned_training(training={"epochs": len(accuracies), "target_accuracy": target})
+    )[1]
     result = TrainingResult(
         epochs=epochs, global_batch_size=64, reference_batch=32, peak_learning_rate=0.1, setup_s=1.0
     )
@@ -56,7 +59,7 @@ def test_the_verdict_is_the_whole_intervals(low, high, n, verdict):
 def test_the_interval_over_seeds_is_students_and_paired():
     """Differences 0.2, 0.4 and 0.6 points: mean 0.4, half-width t(0.975, 2) 0.2 / sqrt(3) = 0.4968."""
     plan, ones = planned_training(), list[TrialRecord]()
-    for request in plan.training():
+    for request in training_requests(plan):
         share = (
             0.70
             + 0.05 * request.config.seed
@@ -88,7 +91,7 @@ def test_epoch_times_far_apart_still_have_an_interval_above_0():
     """Three seeds of two epochs on a busy machine: each has one epoch behind the warm-up."""
     runs = {size: [run_of(0.5, 0.6)] * 3 for size in (1, 2)}
     plan, records = planned_training(training={"epochs": 2, "seeds": 3}), []
-    for request in plan.training():
+    for request in training_requests(plan):
         one = runs[request.config.world_size][request.config.seed].result
         late = (request.config.seed + request.config.world_size) % 2  # other seeds on one device and on two
         slow = one.epochs[1].model_copy(update={"train_s": 4.0 * (1 + 2 * late)})
@@ -160,7 +163,7 @@ def test_with_one_seed_there_is_no_interval_and_no_verdict():
 def times_of(plan, epoch_times_s):
     """A record of each seed and size; ``epoch_times_s`` by size and seed, a first epoch before them."""
     records = list[TrialRecord]()
-    for request in plan.training():
+    for request in training_requests(plan):
         times = epoch_times_s[request.config.world_size][request.config.seed]
         one = run_of(*[0.5] * (1 + len(times))).result
         epochs = tuple(
@@ -220,7 +223,7 @@ def test_a_group_has_its_estimates_over_the_seeds_as_values():
     """Accuracies of 0.79 and 0.81, epochs of 4 and 9 s, and a target that one seed of two reaches."""
     training = {"epochs": 2, "seeds": 2, "target_accuracy": 0.8}
     plan, records = planned_training(training=training), list[TrialRecord]()
-    for request in plan.training():
+    for request in training_requests(plan):
         one = run_of(0.5, (0.79, 0.81)[request.config.seed]).result
         last = one.epochs[1].model_copy(update={"train_s": (4.0, 9.0)[request.config.seed]})
         result = one.model_copy(update={"epochs": (one.epochs[0], last)})
@@ -240,7 +243,7 @@ def test_without_a_target_or_without_reaching_it():
     for target, to_target in ((None, None), (0.9, ToTarget(num_reached=0, time_s=None, samples=None))):
         plan = planned_training(training={"epochs": 1, "target_accuracy": target})
         one = run_of(0.5).result
-        records = [to_record(each, Outcome("complete", 1.0, result=one)) for each in plan.training()]
+        records = [to_record(each, Outcome("complete", 1.0, result=one)) for each in training_requests(plan)]
         found = analyse(plan.study, records).training
         assert found is not None
         assert [group.to_target for group in found.groups] == [to_target, to_target]

@@ -13,6 +13,7 @@ from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
 from raybench.errors import NoRoomError
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.messages import GroupInfo, Progress
 from raybench.records.record import TrialRecord
@@ -250,7 +251,7 @@ def test_the_epochs_after_a_trial_that_found_no_workers_stand_below_their_traini
             return super().start(world_size, environment, anew=anew)
 
     def told_of(progress: StudyProgress) -> None:
-        trainings = [Trial(request) for request in plan.training()[:2]]
+        trainings = [Trial(request) for request in training_requests(plan)[:2]]
         session = Session(plan, Losing(), MemoryStore(), progress)
         with session.as_far_as_it_fits("planted"):
             session.measure(trainings[1], done=0, total=2)

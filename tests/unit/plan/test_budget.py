@@ -4,6 +4,7 @@ import pytest
 
 from raybench.plan import budget as budget_module
 from raybench.plan.budget import Budget
+from raybench.plan.training import training_requests
 from raybench.records.requests import StepsRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
@@ -17,7 +18,7 @@ def test_a_training_takes_its_steps_and_a_restart_of_the_loader_in_each_epoch():
     records, _ = grid(plan.study, (1, 2), FakeRunner(lambda config, setting: costs, QUIET))
     expected = {
         request.config.world_size: Budget(epoch_samples=6_400).training_cost(request, records)
-        for request in plan.training()
+        for request in training_requests(plan)
     }
     assert expected == pytest.approx({1: 4 * (200 * 0.01 + 2), 2: 4 * (100 * 0.01 + 2)})
 

@@ -2,6 +2,7 @@
 
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from tests.unit.studies import study
 
@@ -14,7 +15,7 @@ def planned(devices: int = 4, **given: object) -> Plan:
 
 
 def test_the_default_is_trained_with_each_seed_on_every_world_size():
-    requests = planned(knobs={"batch_size": [64, 32]}).training()
+    requests = training_requests(planned(knobs={"batch_size": [64, 32]}))
     assert [(r.config.seed, r.config.world_size, r.config.setting.strategy) for r in requests] == [
         (seed, size, "single" if size == 1 else "ddp") for seed in (0, 1) for size in (1, 2, 4)
     ]
@@ -24,22 +25,22 @@ def test_the_default_is_trained_with_each_seed_on_every_world_size():
 
 
 def test_one_device_is_trained_even_where_no_step_is_measured_on_it():
-    requests = planned(scaling={"world_sizes": [2]}).training()
+    requests = training_requests(planned(scaling={"world_sizes": [2]}))
     assert [r.config.world_size for r in requests] == [1, 2, 1, 2]
 
 
 def test_nothing_is_trained_without_the_table():
-    assert planned(training=None).training() == []
+    assert training_requests(planned(training=None)) == []
 
 
 def test_the_reference_batch_is_one_devices():
-    weak = planned(knobs={"batch_size": 16, "gradient_accumulation": 2}).training()
+    weak = training_requests(planned(knobs={"batch_size": 16, "gradient_accumulation": 2}))
     assert {(r.config.world_size, r.reference_batch, r.config.global_batch_size) for r in weak} == {
         (1, 32, 32), (2, 32, 64), (4, 32, 128)
     }  # fmt: skip
-    strong = planned(scaling={"mode": "strong"}, knobs={"batch_size": 64}).training()
+    strong = training_requests(planned(scaling={"mode": "strong"}, knobs={"batch_size": 64}))
     assert {(r.reference_batch, r.config.global_batch_size) for r in strong} == {(64, 64)}
-    own = planned(training={"reference_batch": 256}).training()
+    own = training_requests(planned(training={"reference_batch": 256}))
     assert {r.reference_batch for r in own} == {256}
 
 
@@ -56,7 +57,7 @@ CURE = {
 
 def test_an_ablation_trains_its_cure_too():
     """The default and all changes together, neither of the changes alone."""
-    requests = planned(devices=2, training={"epochs": 2}, **CURE).training()
+    requests = training_requests(planned(devices=2, training={"epochs": 2}, **CURE))
     asked = [
         (
             r.config.world_size,
@@ -71,21 +72,21 @@ def test_an_ablation_trains_its_cure_too():
 
 def test_an_ablation_without_changes_trains_its_default_once():
     linear = {"epochs": 2, "learning_rate_scaling": "linear"}
-    requests = planned(devices=2, training=linear, search={"method": "ablation"}).training()
+    requests = training_requests(planned(devices=2, training=linear, search={"method": "ablation"}))
     assert [r.config.world_size for r in requests] == [1, 2]
 
 
 def test_the_learning_rate_belongs_to_the_default_step_of_an_ablation():
-    requests = planned(devices=2, training={"epochs": 2}, **CURE).training()
+    requests = training_requests(planned(devices=2, training={"epochs": 2}, **CURE))
     assert {r.reference_batch for r in requests} == {32}
     linear = {"epochs": 2, "learning_rate_scaling": "linear"}
     factors = [
         r.training.learning_rate_factor(r.config.global_batch_size, r.reference_batch)
-        for r in planned(devices=2, training=linear, **CURE).training()
+        for r in training_requests(planned(devices=2, training=linear, **CURE))
     ]
     assert factors == [1.0, 16.0, 1.0, 16.0]
 
 
 def test_a_grid_trains_its_default_alone():
     knobs = {"batch_size": [32, 128]}
-    assert {r.config.setting.batch_size for r in planned(devices=2, knobs=knobs).training()} == {32}
+    assert {r.config.setting.batch_size for r in training_requests(planned(devices=2, knobs=knobs))} == {32}

@@ -11,6 +11,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.record import State
@@ -139,7 +140,7 @@ def test_a_training_that_hangs_is_told_as_not_reached(monkeypatch):
     plan = planned(workload=workload, training={"epochs": 4, "seeds": 1})
     runner = Hanging(monkeypatch, hangs)
     session, _, _ = run(plan, runner, budget=Budget(runner.now + 500))
-    late: list[StudyRequest] = [each for each in plan.training() if hangs(each)]
+    late: list[StudyRequest] = [each for each in training_requests(plan) if hangs(each)]
     assert session.not_reached == [late_words(late, 2, "training")]
     assert runner.now < 1000 + 500 + 60
 

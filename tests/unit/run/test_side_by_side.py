@@ -12,6 +12,7 @@ from raybench.machine.resources import Resources
 from raybench.plan import budget
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
@@ -47,7 +48,7 @@ def test_the_same_trials_each_once(fields: dict[str, object]) -> None:
     assert (alone.most_at_once, several.most_at_once) == (1, 3)
     asked = [trial.request.trial_id for trial in plan.trials()]
     assert ids(one_by_one, "scaling") == asked
-    trainings = [request.trial_id for request in plan.training()]
+    trainings = [request.trial_id for request in training_requests(plan)]
     for store in (one_by_one, at_once):
         assert sorted(ids(store, "scaling")) == sorted(asked)
         assert sorted(ids(store, "training")) == sorted(trainings)

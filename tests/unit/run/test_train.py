@@ -11,6 +11,7 @@ from raybench.machine.resources import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.requests import TrialRequest
@@ -98,7 +99,7 @@ def test_a_failed_training_trial_costs_nothing_else():
 def test_each_epoch_is_told():
     plan, told = planned(), list[Progress]()
     runner = FakeRunner(noise=QUIET_ENOUGH, learning=FakeLearning(spread=0.0))
-    runner.run(plan.training()[0], told.append)
+    runner.run(training_requests(plan)[0], told.append)
     assert [each.detail for each in told if each.phase == "epoch"][:2] == [
         "epoch 1/4, test accuracy 50.6%",
         "epoch 2/4, test accuracy 69.2%",

@@ -1,0 +1,82 @@
+"""What is trained: which settings, with which seeds, on how many devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from raybench.analysis import choice
+from raybench.analysis.estimates.efficiency import throughput
+from raybench.plan.trials import Plan, Suggestion
+from raybench.records.record import TrialRecord
+from raybench.records.requests import TrainingRequest
+from raybench.spec.training import TrainingSpec
+
+
+def training_requests(plan: Plan, records: Sequence[TrialRecord] = ()) -> list[TrainingRequest]:
+    """What is trained, with each seed on one device and on several: see ``_trained``.
+
+    Seed by seed, so that a study that ends early has whole comparisons. Empty without ``[training]``.
+    With ``settings = "measured"`` what ``records`` say was measured too, at the target world size.
+    """
+    spec = plan.study.training
+    if spec is None:
+        return []
+    sizes = (1, *(size for size in plan.world_sizes if size > 1))
+    trained = list(_trained(plan))
+    measured = _measured(plan, trained, records) if spec.settings == "measured" else []
+    requests = [
+        _request(plan, spec, suggestion, size, seed)
+        for seed, size in itertools.product(spec.seeds, sizes)
+        for suggestion in (*trained, *(measured if size == plan.target else ()))
+        if size == 1 or suggestion.setting.strategy != "single"
+    ]
+    return list({request.trial_id: request for request in requests}.values())
+
+
+def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
+    """Of the settings measured at the target that learn alike the fastest.
+
+    None that learns as one of ``trained``, and none that was stopped: it gets no further seed.
+    """
+    known = {each.setting.learning_key(plan.target) for each in trained}
+    known |= {
+        each.config.setting.learning_key(plan.target)
+        for each in records
+        if each.training is not None and each.training.stopped_by is not None
+    }
+    fastest: dict[object, TrialRecord] = {}
+    for record in choice.suggestions(plan.study_in_numbers, records, plan.target):
+        key = record.config.setting.learning_key(plan.target)
+        if record.steps is None or record.config.oversubscribed or key in known:
+            continue
+        other = fastest.setdefault(key, record)
+        if throughput(record).value > throughput(other).value:
+            fastest[key] = record
+    return [plan.suggestion_of(record) for record in fastest.values()]
+
+
+def _trained(plan: Plan) -> Iterator[Suggestion]:
+    """The default under each strategy; of an ablation that changes anything all changes together too."""
+    default = plan.default()
+    for strategy in plan.study.knobs.values("strategy"):
+        setting = default.setting.model_copy(update={"strategy": strategy})
+        yield Suggestion(0, setting, default.environment)
+    together = plan.all_changes() if plan.study.search.method == "ablation" else None
+    if together is not None and together != (default.environment, default.setting):
+        environment, setting = together  # does the cure learn?
+        yield Suggestion(1, setting, environment)
+
+
+def _request(
+    plan: Plan, spec: TrainingSpec, suggestion: Suggestion, world_size: int, seed: int
+) -> TrainingRequest:
+    reference = spec.reference_batch
+    if suggestion.number and reference is None:
+        # the study's learning rate belongs to the default's step, not to that of a changed batch
+        reference = _request(plan, spec, plan.default(), 1, seed).reference_batch
+    config = plan.config(suggestion, world_size, plan.placement(world_size))
+    return TrainingRequest(
+        config=config.model_copy(update={"seed": seed}),
+        training=spec.model_copy(update={"seeds": (seed,), "reference_batch": reference}),
+    )
