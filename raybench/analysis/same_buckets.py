@@ -14,7 +14,7 @@ from raybench.analysis.same_setting import change_key
 from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
+from raybench.records.requests import Configuration, StudyRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 
@@ -34,12 +34,17 @@ class KnownBuckets:
         self._orders: dict[Hashable, Sizes] = {}  # bytes of the gradients, as they get ready
         self._measured: dict[tuple[Hashable, BucketCap], Sizes] = {}
         self._standing: dict[tuple[Hashable, BucketCap], BucketCap] = {}
+        self._failed = set[str]()  # ids of trials that stand for no other
         for record in records:
             self.learn(record)
 
     def learn(self, record: TrialRecord) -> bool:
-        """Look at one record more; whether it told anything new."""
+        """Look at one record more; whether it told anything new of the buckets."""
         steps, config = record.steps, record.config
+        if record.state == "complete":
+            self._failed.discard(record.trial_id)
+        else:
+            self._failed.add(record.trial_id)
         if steps is None or not steps.bucket_bytes or not _has_buckets(config.setting, config.world_size):
             return False
         key, cap = _ordering(config.setting), config.setting.bucket_cap_mb
@@ -78,6 +83,18 @@ class KnownBuckets:
             self._standing[key, own] = self._first_alike(setting, key)
         cap = self._standing[key, own]
         return setting if cap == own else setting.model_copy(update={_CAP: cap})
+
+    def stand_in(self, request: StudyRequest) -> StudyRequest | None:
+        """The trial with equal buckets that is measured in the place of ``request``, or to be measured.
+
+        None where there is none, or it has failed: then ``request`` is measured itself.
+        """
+        config = request.config
+        setting = self.standing(config.setting, config.world_size)
+        if request.kind != "steps" or setting == config.setting:
+            return None
+        other = request.model_copy(update={"config": config.model_copy(update={"setting": setting})})
+        return None if other.trial_id in self._failed else other
 
     def _first_alike(self, setting: Setting, key: Hashable) -> BucketCap:
         sizes = self._sizes(key, setting.bucket_cap_mb)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
-from raybench.analysis.same_buckets import KnownBuckets, known_buckets
+from raybench.analysis.same_buckets import known_buckets
 from raybench.errors import RequestError
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.curves import CONFIRMATION, confirmations, curve_trials
@@ -58,23 +58,12 @@ def left_out_words(
         ("training", "", training_requests(plan, records)),
     ]
     for noun, of, requests in kinds:
-        late = [each for each in requests if each.trial_id not in known]
-        late = [each for each in late if not _is_same(each, buckets, known)]
+        late = [each for each in requests if each.trial_id not in known and buckets.stand_in(each) is None]
         words += [late_words(late, len(requests), noun, of)] if late else []
     failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
     if failed is None and any(each.trial_id not in known for each in confirmations(plan, winners)):
         words.append(CONFIRMATION)
     return words
-
-
-def _is_same(request: StudyRequest, buckets: KnownBuckets, known: Set[str]) -> bool:
-    """Whether another bucket size of ``known`` trials is the same thing."""
-    config = request.config
-    standing = buckets.standing(config.setting, config.world_size)
-    if standing == config.setting:
-        return False
-    other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
-    return other.trial_id in known
 
 
 def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:

@@ -117,22 +117,13 @@ class Session:
         return known is None or (known.state in self.retry and known.trial_id not in self._retried)
 
     def is_another(self, request: StudyRequest) -> bool:
-        """Whether another setting of the study is the same thing and stands for it: of equal buckets."""
-        config = request.config
-        return (
-            request.kind == "steps"
-            and self._buckets.standing(config.setting, config.world_size) != config.setting
-        )
+        """Whether a trial of equal buckets is measured in the place of ``request``, or to be measured."""
+        return self._buckets.stand_in(request) is not None
 
     def measured_as_another(self, request: StudyRequest) -> StudyRequest | None:
-        """The same of another setting that is measured and has equal buckets; None where there is none."""
-        if not self.is_another(request):
-            return None
-        config = request.config
-        standing = self._buckets.standing(config.setting, config.world_size)
-        other = request.model_copy(update={"config": config.model_copy(update={"setting": standing})})
-        known = self.store.latest().get(other.trial_id)
-        return other if known is not None and known.state == "complete" else None
+        """The trial of equal buckets that was measured in the place of ``request``; None if there is none."""
+        other = self._buckets.stand_in(request)
+        return other if other is not None and other.trial_id in self.store.latest() else None
 
     def note_the_same(self, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
         """Say which trials were not measured, as others, which stand second, are the same thing."""

@@ -111,6 +111,22 @@ def test_a_grid_measures_what_is_the_same_once_and_says_so():
     assert again.requests == []
 
 
+def test_what_would_be_measured_as_another_is_not_left_out_beside_it():
+    plan = planned()
+    _, store, _ = run(plan, of_model(SMALL))
+    whole = store.records
+    store.records = [r for r in whole if r.config.setting.batch_size == 64 and r.config.world_size == 2]
+    assert left_out_words(plan.study, store.records)[0].startswith("3 of 8 trials of the curves")
+    (default,) = store.records[:1]
+    store.records = [default, *(r.model_copy(update={"state": "crashed"}) for r in whole if r != default)]
+    known = KnownBuckets(CAPS, store.records)
+    asked = [each.request for each in plan.trials() if each.request.config.world_size == 2]
+    stand_ins = [known.stand_in(each) for each in asked]
+    own = [each.config.setting.batch_size for each, other in zip(asked, stand_ins, strict=True) if not other]
+    assert own == [64, 32, 32, 32]  # the crashed one stands for no other
+    assert {each.trial_id for each in stand_ins if each} == {default.trial_id}
+
+
 def test_a_grid_of_a_larger_model_measures_every_size_that_differs():
     plan = planned(knobs={"bucket_cap_mb": ["default", 1, 25, 100]})
     _, store, _ = run(plan, of_model(LARGE))
