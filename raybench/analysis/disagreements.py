@@ -65,8 +65,25 @@ class Disagreement:
 
     @property
     def is_settled(self) -> bool:
-        """Whether another measurement bears the one that speaks out: not where that is slow under load."""
-        return self.agrees is not None and not self.under_load
+        """Whether the one that speaks may be believed: another bears it out, or all others are explained.
+
+        Not where it is slow under load.
+        """
+        return (self.agrees is not None or self.others_under_load) and not self.under_load
+
+    @property
+    def others_under_load(self) -> bool:
+        """Whether all that differs, for certain, is slower, and others took much more meanwhile."""
+        here = self.speaks.load
+        loads = [(each, each.load) for each in self.others]
+        return (
+            self.is_certain
+            and here is not None
+            and all(
+                load is not None and load.is_much_more_than(here) and each.rate.value < self.speaks.rate.value
+                for each, load in loads
+            )
+        )
 
     @property
     def under_load(self) -> bool:

@@ -42,6 +42,7 @@ from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
 from raybench.analysis.training import TrainingResults, analyse_training
+from raybench.analysis.uneven_load import UnderLoad, under_load
 from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
@@ -59,6 +60,7 @@ class StudyResults(MeasuredStudy):
     confirmations: tuple[Confirmation, ...]
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
+    under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
     model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every trial that was diagnosed
@@ -124,8 +126,8 @@ def analyse(
     experiment = published_experiment(base.study.name)
     hidden = hiding(base)
     confirmed = tuple(confirmations(base, chosen))
-    apart = disagreements(base)
-    diagnosis = diagnose_study(base, confirmed, around, apart)
+    apart, loaded = disagreements(base), under_load(base)
+    diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
     verified = verifications(base, diagnosis.first, confirmed)
     attributed = attribution(base, in_same_rounds(base, confirmed))
     best_gain = unconfirmed_gain(base, best, confirmed, attributed)
@@ -141,6 +143,7 @@ def analyse(
         confirmations=confirmed,
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
+        under_load=loaded,
         model_buckets=model_buckets(base),
         recommendation=use,
         findings=diagnosis.findings,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
+from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.report.crossover_words import crossover_words
@@ -55,7 +56,11 @@ def answer_of(results: StudyResults) -> str:
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
         return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
-    doubts = [*(f"measurements disagree: {words}" for words in _apart(results)), *_trained_apart(results)]
+    doubts = [
+        *(f"measurements disagree: {words}" for words in _apart(results)),
+        *_under_load(results),
+        *_trained_apart(results),
+    ]
     if results.cure is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
         together = [short_cure_words(results.cure), *missing_target(results), *lost]
@@ -78,6 +83,20 @@ def _apart(results: StudyResults) -> list[str]:
         f"{where} had {interval(first.speaks.rate)} samples/s"
         f"{_speedup_there(results, first.speaks)} {first.speaks.where}, as told here, and "
         f"{interval(other.rate)}{_speedup_there(results, other)} {other.where}{doubt}{more}"
+    ]
+
+
+def _under_load(results: StudyResults) -> list[str]:
+    """The trial from which other processes took most beyond what they took from others."""
+    if not results.under_load:
+        return []
+    first, *rest = results.under_load
+    config = first.record.config
+    more = f"; so with {counted(len(rest), 'more setting')}" if rest else ""
+    where = f"{label(results.study, config)} on {devices_words(config.world_size)}"
+    return [
+        f"{where} may be faster than told, by up to {first.share:.0%} of its step: {load_words(first.load)} "
+        f"meanwhile, {first.least.taken:.2f} beside the trial they disturbed least{more}"
     ]
 
 
@@ -123,7 +142,10 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
         clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
         clauses += [Clause("What to change", words) for words in _to_change(results)]
     clauses += [Clause("Measured gain", words) for words in _best(results)]
-    clauses += [Clause("Not sure", words) for words in (*_apart(results), *_trained_apart(results))]
+    clauses += [
+        Clause("Not sure", words)
+        for words in (*_apart(results), *_under_load(results), *_trained_apart(results))
+    ]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
     clauses += [Clause("Training", "; ".join(trained))] if trained else []

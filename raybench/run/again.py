@@ -1,64 +1,78 @@
-"""The stage that measures again what was measured more than once and not alike, as far as the time allows."""
+"""The stage that measures again what disagrees, or others disturbed, as far as the time allows."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import trial_words
-from raybench.analysis.measured import measured_study
+from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.uneven_load import under_load
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.run.session import Session
 from raybench.spec.counted import counted
 
-MOST_AT_ONCE = 4  # settings, those furthest apart
+_Requests = dict[str, tuple[StepsRequest, TrialRecord]]  # each once, and the record of the time before
+MOST_AT_ONCE = 4  # settings for each reason, those furthest apart
+UNDER_LOAD = "other programs took cores from it alone"
+DISAGREE = "measurements of the same setting disagree"
 
 
 def measure_again(session: Session) -> bool:
-    """Trials of the curve whose setting has measurements that disagree; whether any was measured.
+    """Trials of the curve that others disturbed, or of whose setting measurements disagree; whether any was.
 
-    Until another measurement bears the one that speaks for the setting out. The last one speaks, so none gets
-    less time than the one before it. Not where the curve is measured in several starts, as what these differ
-    by is in its intervals, nor with more workers than cores. It answers no question of the study by itself,
-    so it is not named where there is no time for it: the report names what disagrees.
+    Until nothing disturbs it more than the rest, and another measurement bears the one that speaks for the
+    setting out. The last one speaks, so none gets less time than the one before it. Not where the curve is
+    measured in several starts, as what these differ by is in its intervals, nor with more workers than cores.
+    It answers no question of the study by itself, so it is not named where there is no time for it: the
+    report names what disagrees.
     """
     if session.plan.study.measure.starts > 1 or session.plan.oversubscribed:
         return False
     measured = False
     for _ in range(MOST_AGAIN):
-        requests = _requests(session)
+        base = measured_study(session.study, session.records())
+        loaded = [each.record for each in under_load(base)]
+        disturbed = _of_curve(session, loaded)
+        requests = disturbed | _of_curve(session, _that_disagree(base, loaded))
         if not requests:
             break
-        number = counted(len(requests), "trial")
-        for done, (request, record) in enumerate(requests):
+        number, why = counted(len(requests), "trial"), [UNDER_LOAD] if disturbed else []
+        why += [DISAGREE] if len(requests) > len(disturbed) else []
+        for done, (request, record) in enumerate(requests.values()):
             in_time = session.expected.one_in_time(request)
             if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
             if done == 0:
-                session.watcher.stage(f"Measuring {number} again: measurements of the same setting disagree")
+                session.watcher.stage(f"Measuring {number} again: {'; '.join(why)}")
             with session.as_far_as_it_fits(f"{trial_words(session.study, request)}, again"):
                 session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
     return measured
 
 
-def _requests(session: Session) -> list[tuple[StepsRequest, TrialRecord]]:
-    """What to measure again, each once, and the record of the time before."""
-    every = disagreements(measured_study(session.study, session.records()))
+def _that_disagree(base: MeasuredStudy, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Of settings whose measurements do, but for those that ``loaded`` trials speak for: these come first."""
     # what wide intervals leave open is left open by as many rounds more
-    apart = [each for each in every if each.is_certain and not each.is_settled]
-    found: dict[str, tuple[StepsRequest, TrialRecord]] = {}
-    for each in apart[:MOST_AT_ONCE]:
-        record = _to_repeat(each)
-        if record is None or times_before(record) >= MOST_AGAIN:
+    apart = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
+    apart = [each for each in apart if each.speaks.record not in loaded]
+    return [record for each in apart[:MOST_AT_ONCE] if (record := _to_repeat(each))]
+
+
+def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
+    """What to measure again of ``records``: trials of a curve that were not too often."""
+    found: _Requests = {}
+    for record in records:
+        if record.request.role != "scaling" or times_before(record) >= MOST_AGAIN:
             continue
         request = session.plan.again(record, times_before(record) + 1)
         if session.is_open(request):
             found.setdefault(request.trial_id, (request, record))
-    return list(found.values())
+    return dict(itertools.islice(found.items(), MOST_AT_ONCE))
 
 
 def _to_repeat(apart: Disagreement) -> TrialRecord | None:

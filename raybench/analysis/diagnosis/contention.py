@@ -6,15 +6,12 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
-
 from raybench.analysis.diagnosis.case import Case, OfTrial, PartOfStep
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
 from raybench.analysis.diagnosis.programs import programs_of, programs_words, stoppable
 from raybench.analysis.diagnosis.words import ms, pct
 from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
-from raybench.records.measurements import Round, StepsResult
-from raybench.records.record import TrialRecord
+from raybench.analysis.load import load_of, loads_of
 
 WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
 MOST_OF_IT = 0.3  # of what others took: less of it is not worth stopping
@@ -39,15 +36,19 @@ class OtherProcesses(OfTrial):
     def condition(cls, case: Case) -> Self | None:
         """They took 2% of the cores beyond those that were spare."""
         record, measurement = case.record, case.steps
-        taken = [told for each in measurement.rounds if (told := _taken(record, measurement, each))]
-        if not taken:
+        load = load_of(record)
+        if load is None:
             return None
-        others, cores = (float(np.median([pair[place] for pair in taken])) for place in range(2))
         # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
         programs = sum(measurement.other_programs.values())
-        spare = max(0.0, min(cores - needed for _, cores, needed in taken))
-        lost = tuple(max(0.0, max(each[0], programs) - spare) / each[1] for each in taken)
-        found = cls(case, max(others, programs), cores, spare, lost)
+        loads = [replace(each, taken=max(each.taken, programs)) for each in loads_of(record)]
+        found = cls(
+            case,
+            max(load.taken, programs),
+            load.cores,
+            load.spare,
+            tuple(max(0.0, each.taken - load.spare) / each.cores for each in loads),
+        )
         return found if found.lost >= WORTH_TELLING else None
 
     @property
@@ -109,18 +110,6 @@ class OtherProcesses(OfTrial):
                 "is one that no worker has"
             )
         return NextStep("see what else runs there (top): stop it, or measure when it is done")
-
-
-def _taken(record: TrialRecord, measurement: StepsResult, round_: Round) -> tuple[float, float, float] | None:
-    """Of the host that is worst off: cores that others took, cores there are, cores that the trial needs."""
-    config, found = record.config, list[tuple[float, float, float]]()
-    places = list(zip(measurement.hosts, round_.other_cores, measurement.host_cores, strict=False))
-    each_needs = config.cpus_per_worker + config.setting.workers
-    for host, others, cores in set(places):  # ranks of one host tell the same
-        ranks = sum(each[0] == host for each in places)
-        if others is not None:
-            found.append((others, cores, min(ranks * each_needs, cores)))
-    return max(found, key=lambda one: one[0] - (one[1] - one[2]), default=None)
 
 
 @dataclass(frozen=True)

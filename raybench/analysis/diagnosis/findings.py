@@ -46,6 +46,7 @@ class FindingName(StrEnum):
     NOISY_MEASUREMENT = "noisy measurement"
     DRIFT = "drift"
     OUTLIER_ROUNDS = "outlier rounds"
+    MEASURED_UNDER_LOAD = "measured under load"
     MEASUREMENTS_DISAGREE = "measurements disagree"
     LOSSES_DISAGREE = "losses disagree"
     NOT_ALL_MEASURED = "not all measured"

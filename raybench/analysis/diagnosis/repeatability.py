@@ -13,6 +13,8 @@ from raybench.analysis.disagreements import Disagreement, Reading
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import devices_words, label
 from raybench.analysis.load import load_words
+from raybench.analysis.uneven_load import UnderLoad
+from raybench.records.record import TrialRecord
 
 MUCH = 0.10  # relative: from here on a finding is a warning
 MOST_TOLD = 3  # measurements that differ from the one that speaks
@@ -37,7 +39,7 @@ class MeasurementsDisagree(OfStudy):
 
     @property
     def severity(self) -> Severity:
-        """A warning from a tenth on, unless a third one bears out the one that speaks."""
+        """A warning from a tenth on, unless the one that speaks may be believed."""
         is_much = abs(self.apart.ratio.value - 1) >= MUCH and not self.apart.is_settled
         return Severity.WARNING if is_much else Severity.NOTE
 
@@ -69,11 +71,16 @@ class MeasurementsDisagree(OfStudy):
         """Which figure counts, and what would bear it out."""
         speaks, agrees = self.apart.speaks, self.apart.agrees
         if self.apart.under_load:
-            return self._again()
+            return _without_the_load(speaks.record, self.whole)
         if agrees is not None:
             return NextStep(
                 f"nothing: the figure {speaks.where} is the one that this report has, and what was measured "
                 f"{_where_else(agrees, speaks)} bears it out"
+            )
+        if self.apart.others_under_load:
+            return NextStep(
+                f"nothing: the figure {speaks.where} is the one that this report has, what is slower was "
+                "measured under load"
             )
         if not self.apart.is_certain:
             return NextStep(
@@ -85,21 +92,65 @@ class MeasurementsDisagree(OfStudy):
             "measures it again, best with nothing else at work"
         )
 
-    def _again(self) -> NextStep:
-        """What was measured under load, once more without it."""
-        record = self.apart.speaks.record
-        programs = stoppable(record.steps) if record.steps else {}
-        what = f" ({programs_words(programs)} of the cores)" if programs else ""
-        if times_before(record) >= MOST_AGAIN:
-            return NextStep(
-                f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
-                f"runs{what} and begin a new study"
-            )
-        return NextStep(
-            f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it "
-            "again",
-            command=self.whole.around.goes_on,
+
+@dataclass(frozen=True)
+class MeasuredUnderLoad(OfStudy):
+    """Other processes took more cores from one trial than from those that it is held against."""
+
+    name = FindingName.MEASURED_UNDER_LOAD
+    under: UnderLoad
+
+    @classmethod
+    def condition(cls, whole: WholeStudy) -> list[Self]:
+        """As ``under_load`` finds them; not again where measurements of the setting show it."""
+        shown = {each.speaks.record.trial_id for each in whole.apart if each.under_load}
+        return [cls(whole, each) for each in whole.loaded if each.record.trial_id not in shown]
+
+    @property
+    def trial_id(self) -> str:
+        """The one that was disturbed."""
+        return self.under.record.trial_id
+
+    @property
+    def severity(self) -> Severity:
+        """The setting may be better than it looks."""
+        return Severity.WARNING
+
+    @property
+    def comes_first(self) -> bool:
+        """Where it is the headline: what explains its step explains the load."""
+        return self.under.record is self.whole.results.headline
+
+    def evidence(self) -> Evidence:
+        """What others took, here and at the least."""
+        under, config = self.under, self.under.record.config
+        where = f"{label(self.whole.results.study, config)} on {devices_words(config.world_size)}"
+        return Evidence(
+            f"{where}: {load_words(under.load)} during its rounds, {under.least.taken:.2f} during those of "
+            f"the trial they disturbed least: up to {under.share:.0%} of its step is due to the difference",
+            {"other_cores": under.load.taken, "least_other_cores": under.least.taken, "share": under.share},
         )
+
+    def next_step(self) -> NextStep:
+        """The same without the load."""
+        return _without_the_load(self.under.record, self.whole)
+
+
+def _without_the_load(record: TrialRecord, whole: WholeStudy) -> NextStep:
+    """What was measured under load, once more without it: of a curve it is resumed, a search goes on."""
+    programs = stoppable(record.steps) if record.steps else {}
+    what = f" ({programs_words(programs)} of the cores)" if programs else ""
+    if record.request.role != "scaling":
+        return NextStep(f"stop what else runs{what} and begin a new study: a search asks nothing twice")
+    if times_before(record) >= MOST_AGAIN:
+        return NextStep(
+            f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
+            f"runs{what} and begin a new study"
+        )
+    return NextStep(
+        f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it again",
+        command=whole.around.goes_on,
+    )
 
 
 def _where_else(reading: Reading, other: Reading) -> str:

@@ -24,6 +24,7 @@ from raybench.analysis.diagnosis.whole import OfStudy, WholeStudy
 from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import scaling_first
+from raybench.analysis.uneven_load import UnderLoad
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 
@@ -44,10 +45,11 @@ def diagnose_study(
     confirmed: Sequence[Confirmation],
     around: Around,
     apart: Sequence[Disagreement] = (),
+    loaded: Sequence[UnderLoad] = (),
 ) -> Diagnosis:
     """The findings of every ``diagnosed`` trial, the headline's ranked, every configuration with its own.
 
-    ``apart``: settings whose measurements disagree.
+    ``apart``: settings whose measurements disagree; ``loaded``: trials that others disturbed more.
     """
     shared = in_same_rounds(results, confirmed)
     better = better_settings(results, shared)
@@ -58,7 +60,7 @@ def diagnose_study(
         record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
         for record in looked_at
     }
-    whole = WholeStudy(results, around, confirmed, apart, shared)
+    whole = WholeStudy(results, around, confirmed, apart, loaded, shared)
     for finding in _of_kinds(whole, OF_COMPARED):
         if finding.trial_id in of_trial:
             of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])

@@ -13,6 +13,7 @@ from raybench.analysis.diagnosis.findings import Kind
 from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.speaking import InSameRounds
+from raybench.analysis.uneven_load import UnderLoad
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class WholeStudy:
     around: Around = field(default_factory=Around)
     confirmed: Sequence[Confirmation] = ()
     apart: Sequence[Disagreement] = ()  # settings whose measurements disagree
+    loaded: Sequence[UnderLoad] = ()  # trials that others disturbed more than those beside them
     shared: InSameRounds | None = None  # settings that were measured in the same rounds
     left_out: Sequence[str] = ()  # what was asked and not measured, in words
 

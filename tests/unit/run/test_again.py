@@ -1,5 +1,7 @@
 """What was measured twice and not alike is measured again, where there is time."""
 
+from dataclasses import replace
+
 import pytest
 
 from raybench.analysis import analyse
@@ -9,6 +11,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
+from raybench.report.answer import answer_box, answer_of
 from raybench.run.again import MOST_AGAIN
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, StepCosts
@@ -85,6 +88,65 @@ def test_a_grid_too():
     assert [each.record.config.setting for each in results.confirmations] == [
         results.best.record.config.setting
     ]
+
+
+class BesideOthers(Disturbed):
+    """Others take a core and a half during the first trials of batch 256 on two devices, and slow them."""
+
+    def of_now(self, config: Configuration, setting: Setting) -> StepCosts:
+        alone_s = 0.004 + 1e-4 * setting.batch_size
+        taken = 1.5 if self.slow > 1 else 0.1
+        comes_s = 0.002 if config.world_size > 1 else 0.0
+        return StepCosts(self.slow * alone_s, exposed_s=self.slow * comes_s, other_cores=taken, host_cores=2)
+
+    def before(self, request: TrialRequest) -> None:
+        config = request.config
+        disturbed = (config.world_size, config.batch_size) == (2, 256) and self.left > 0
+        self.left -= disturbed
+        self.slow = 4.0 if disturbed else 1.0
+
+
+def test_what_others_disturbed_is_measured_again_and_may_be_the_best():
+    """It was measured once: no other figure of it disagrees."""
+    grid = planned(search={"method": "grid"}, knobs={"batch_size": [32, 64, 256]})
+    session, store, _ = run(grid, BesideOthers())
+    (again,) = repeats(store)
+    assert (again.config.world_size, again.config.batch_size) == (2, 256)
+    (stage,) = [text for text in session.watcher.stages if "again" in text]
+    assert stage == "Measuring 1 trial again: other programs took cores from it alone"
+    results = analyse(grid.study, store.records)
+    assert results.best is not None
+    assert results.best.record.trial_id == again.trial_id
+    assert [each.record.config.batch_size for each in results.confirmations] == [256]
+    assert results.under_load == ()
+    assert all(each.name != "measured under load" for each in results.findings)
+
+
+def test_what_others_disturb_each_time_is_told_and_not_believed():
+    grid = planned(search={"method": "grid"}, knobs={"batch_size": [32, 64, 256]})
+    _, store, _ = run(grid, BesideOthers(times=10))
+    assert len([each for each in repeats(store) if each.config.world_size == 2]) == MOST_AGAIN
+    results = analyse(grid.study, store.records)
+    (under,) = results.under_load
+    assert under.share == pytest.approx(1 - (1 - 0.75) / (1 - 0.05), abs=0.01)
+    doubts = [each.words for each in answer_box(results) if each.question == "Not sure"]
+    (doubt,) = [each for each in doubts if "faster than told" in each]
+    assert doubt in answer_of(results)
+    assert doubt.startswith("batch 256 on 2 devices may be faster than told, by up to 74% of its step:")
+    assert "took 1.50 of 2 cores meanwhile, 0.10 beside the trial they disturbed least" in doubt
+    (finding,) = [each for each in results.diagnosis if each.name == "measured under load"]
+    assert "measured 3 times: stop what else runs and begin a new study" in finding.next_step
+
+
+def test_a_load_that_all_trials_have_is_no_reason():
+    class Loaded(BesideOthers):
+        def of_now(self, config: Configuration, setting: Setting) -> StepCosts:
+            return replace(super().of_now(config, setting), other_cores=1.5)
+
+    grid = planned(search={"method": "grid"}, knobs={"batch_size": [32, 64, 256]})
+    _, store, _ = run(grid, Loaded(times=0))
+    assert repeats(store) == []
+    assert analyse(grid.study, store.records).under_load == ()
 
 
 def test_what_agrees_is_measured_once():
