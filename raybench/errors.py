@@ -6,8 +6,9 @@ import errno
 
 LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
 
-# What code of others may raise: sys.exit is a failure of it, not the end of raybench.
-CODE_FAILS = (Exception, SystemExit, KeyboardInterrupt)
+# What code of others may raise: sys.exit is a failure of it, not the end of raybench; nor is an error of
+# its own that is no ``Exception``.
+CODE_FAILS = BaseException
 
 
 def printable(text: str, longest: int = LONGEST_LINE) -> str:

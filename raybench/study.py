@@ -9,6 +9,7 @@ import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
+from raybench.commands.console import usable_streams
 from raybench.commands.doctor import doctor
 from raybench.commands.exit_codes import WRONG_REQUEST, leave_without
 from raybench.commands.listing import list_, show
@@ -46,6 +47,7 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
+    usable_streams()
     try:
         check_arguments(sys.argv[1:])
         app()

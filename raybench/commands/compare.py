@@ -13,6 +13,7 @@ from raybench.commands.exit_codes import DONE, SLOWER
 from raybench.commands.options import parse_path, parse_percent
 from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
+from raybench.spec.typed import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +95,7 @@ def compare_directories(
         raise RequestError(f"--output: {cannot(output or Path(), 'be read', error)}") from None
     if not is_free:
         raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
-    resolved = [directory.resolve() for directory in directories]
+    resolved = [real_path(directory) for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
         raise RequestError(f"compare: two different results directories or more (received {told})")

@@ -12,7 +12,7 @@ from raybench.commands.exit_codes import leave
 from raybench.commands.options import parse_path as _path
 from raybench.commands.options import parse_whole as _whole
 from raybench.errors import RequestError
-from raybench.spec.typed import home_path
+from raybench.spec.typed import home_path, real_path
 
 StudyName = Annotated[
     str | None,
@@ -109,7 +109,7 @@ def scaling(
         "measure.steps": steps,
         "measure.warmup_steps": warmup_steps,
         "measure.profile": True if profile else None,
-        "data": str(home_path(data, "--data").resolve()) if data else None,
+        "data": str(real_path(home_path(data, "--data"))) if data else None,
         "seed": seed,
     }
     from raybench.commands.console import make_console

@@ -18,6 +18,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
+from raybench.spec.typed import real_path
 from raybench.spec.workloads import FactorySpec
 
 
@@ -55,7 +56,7 @@ def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
         search_folders(path)
     cluster = Cluster(
         address=options.address,
-        working_dir=options.working_dir.resolve() if options.working_dir else None,
+        working_dir=_working_dir(options.working_dir) if options.working_dir else None,
         workload=study.workload,
         name=study.name,
     )
@@ -65,6 +66,13 @@ def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
     resources = study.resources.model_copy(update={"device": device})
     study = study.model_copy(update={"resources": resources})
     return cluster, study, made_of(path) if has_own_code else None
+
+
+def _working_dir(path: Path) -> Path:
+    """Where its links lead; raises ``RequestError`` where that is no directory: Ray would not start."""
+    if not path.is_dir():
+        raise RequestError(f"--working-dir: a directory (received {str(path)!r})")
+    return real_path(path)
 
 
 def _study_path(options: Options) -> tuple[Path, bool]:

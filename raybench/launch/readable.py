@@ -10,10 +10,16 @@ import secrets
 from pathlib import Path
 
 from raybench.errors import RequestError
+from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
 from raybench.machine.resources import WorkerNeeds
 from raybench.spec.study import Study
-from raybench.spec.workloads import WorkloadSpec
+from raybench.spec.workloads import FactorySpec, WorkloadSpec
+
+# Of the user's code in ``_look``; each has the time of a trial. It is ended there, but for code that does not
+# come back to Python.
+MOST_CALLS = 9
+STARTS_S = 60.0  # a process, and torch in it
 
 
 def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[int, int] | None:
@@ -25,6 +31,9 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
         return None
     arguments = (study.workload, study.data, study.training is not None, study.measure.timeout_seconds)
     if cluster.is_local:
+        if isinstance(study.workload, FactorySpec):  # on other nodes it is looked at in tasks of Ray's
+            what, limit_s = f"workload.factory: {study.workload.factory}", study.measure.timeout_seconds
+            return call_apart(what, MOST_CALLS * limit_s + STARTS_S, _look, *arguments)
         return _look(*arguments)
     nodes = cluster.working_nodes(needs)
     found = dict(zip(map(str, nodes), cluster.ask(nodes, _look, *arguments), strict=True))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import raybench
+from raybench.spec.typed import real_path
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
 
 
@@ -51,7 +52,7 @@ def _of_factory(workload: FactorySpec) -> Path | None:
 
 def import_path() -> list[str]:
     """Where the driver finds modules, for workers."""
-    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]
+    return [str(real_path(Path(path))) for path in sys.path if path] + [str(Path.cwd())]
 
 
 def own_code_path() -> list[str]:

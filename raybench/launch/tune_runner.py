@@ -22,6 +22,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import NAME, Cluster
+from raybench.launch.deaths import DEATH_NOTICE_S
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
@@ -29,13 +30,7 @@ from raybench.launch.travel import import_path
 from raybench.launch.tune_requests import TuneRequests
 from raybench.launch.tune_submission import Submission, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
-from raybench.launch.worker_group import (
-    DEATH_NOTICE_S,
-    DRIVER_GRACE_S,
-    KILL_S,
-    POLL_S,
-    START_TIMEOUT_S,
-)
+from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.resources import Resources, WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
 from raybench.records.record import State
@@ -181,6 +176,8 @@ class TuneRunner:
         late_s = seconds - (START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S)
         if late_s <= 0:
             return
+        while self._hear(POLL_S):  # this process may have been stopped, and the mailbox has the outcome
+            pass
         trial.ended = trial.ended or Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
         trial.killed = trial.killed or self._kill([trial])
         if late_s > CLOSE_S:

@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Literal, cast
 
-import psutil
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
@@ -20,6 +19,7 @@ from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
+from raybench.launch.deaths import DEATH_NOTICE_S, Deaths
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.travel import import_path, own_code_path
@@ -34,7 +34,6 @@ NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
 POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
 DRIVER_GRACE_S = 5.0  # after the workers' own deadline
-DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
 OTHERS_FAIL_S = 0.5
 STOP_S = 5.0
 KILL_S = 5.0
@@ -67,7 +66,7 @@ class WorkerGroup:
         self._name = f"{name}-group-{number}"  # in Ray's dashboard
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
-        self._pids: list[int] = []
+        self._deaths = Deaths({})
         self._strategy, self._nodes = strategy, nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
         self._mailbox: Any = new_mailbox(f"{self._name}-mailbox")
@@ -95,7 +94,8 @@ class WorkerGroup:
             if message is not None and isinstance(message.content, Ready):
                 self._info = GroupInfo(message.content.members, self._number)
                 here = ray.get_runtime_context().get_node_id()
-                self._pids = [member.pid for member in self._info.members if member.node == here]
+                ranks = {member.rank: member.pid for member in self._info.members if member.node == here}
+                self._deaths = Deaths(ranks)
                 return self._info
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
         late = monotonic() >= deadline
@@ -159,7 +159,7 @@ class WorkerGroup:
             self.kill_workers()
             self._thread.join(STOP_S)
         gone_by = monotonic() + STOP_S
-        while any(psutil.pid_exists(pid) for pid in self._pids) and monotonic() < gone_by:
+        while self._deaths.alive() and monotonic() < gone_by:
             sleep(0.05)  # Ray may call their cores free while they still run
         ray.kill(self._mailbox)
 
@@ -170,20 +170,24 @@ class WorkerGroup:
                 self._waiting = self._mailbox.message.remote()
             interrupt.check()
             left = deadline - monotonic()
-            ready, _ = ray.wait([self._waiting], timeout=max(min(left, POLL_S), 0.0))
+            # also when it is late: this process may have been stopped, and the mailbox has the outcome
+            ready, _ = ray.wait([self._waiting], timeout=POLL_S)
             if ready:
                 waiting, self._waiting = self._waiting, None
                 try:
                     return cast(Message, ray.get(waiting))
                 except ray.exceptions.RayError:
                     return None
-            if left <= 0 or not self.alive:
+            if left <= 0 or not self.alive or self._deaths.unnoticed() is not None:
                 return None
 
     def _why_lost(self, seconds: float, timeout_s: float) -> tuple[State, str]:
         """How the trial ends after ``seconds`` without an outcome, and why."""
         if seconds >= timeout_s:
             return "timeout", f"not done after {timeout_s:g} s"
+        died = self._deaths.unnoticed()
+        if died is not None:
+            return "crashed", f"rank {died}: its process died, and left others that hold its connections"
         self._thread.join(DEATH_NOTICE_S)
         if self._error is None:
             return "crashed", "the worker group ended by itself"

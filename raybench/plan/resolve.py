@@ -12,7 +12,7 @@ from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
-from raybench.spec.typed import home_path
+from raybench.spec.typed import home_path, real_path
 
 MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
@@ -88,7 +88,7 @@ def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], 
         update={
             "scaling": study.scaling.model_copy(update=scaling),
             "resources": study.resources.model_copy(update={"device": resources.device}),
-            "data": str(home_path(study.data, "data").resolve()) if study.data else None,
+            "data": str(real_path(home_path(study.data, "data"))) if study.data else None,
         }
     )
 

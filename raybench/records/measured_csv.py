@@ -20,6 +20,7 @@ from raybench.records.csv_text import unguarded
 from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.toml import received
+from raybench.spec.typed import read_at_most
 
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 OPTIONAL = (
@@ -32,6 +33,7 @@ OPTIONAL = (
     "scaling",
 )
 COMPARED_ROLES = ("scaling", "search")  # of a summary.csv: trials of the study's own questions
+LONGEST_CSV_BYTES = 256 * 2**20  # a summary.csv has some hundred bytes a trial
 MOST_DEVICES, MOST_SAMPLES = 10**6, 10**12
 LEAST_S, MOST_S = 1e-9, 1e7  # of a step: what lies outside is in another unit
 MOST_FAULTS = 5  # lines of an answer; further ones are counted
@@ -139,7 +141,7 @@ def _counted(skipped: Mapping[str, int]) -> str:
 def _cells_of(path: Path) -> list[tuple[int, list[str]]]:
     """The file's cells with their line's number, the header first, without empty lines."""
     try:
-        content = path.read_bytes()
+        content = read_at_most(path, LONGEST_CSV_BYTES)
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     try:

@@ -29,6 +29,7 @@ from raybench.spec.load import header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received
+from raybench.spec.typed import real_path
 
 STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
     "study.toml", "sweep.toml", "environment.json", "trials.jsonl", "samples",
@@ -102,6 +103,8 @@ class StoredResults:
     def environment(self) -> Environment:
         """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
         path = self.path / ENVIRONMENT
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise StoreError(f"{path}: not a file")
         try:
             data = json.loads(path.read_bytes())
             refuse_other_version(path, data.pop("schema_version", None))
@@ -196,4 +199,4 @@ def made_of(study_file: Path) -> Path:
     """The file that was typed: of a study that a results directory keeps the one that it was made of."""
     is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
     first = next(iter(header(study_file)), "") if is_kept else ""
-    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else study_file.resolve()
+    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else real_path(study_file)

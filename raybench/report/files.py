@@ -9,9 +9,20 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write beside the place, then move: a reader finds the old file or the new one, never half of one."""
+    """Write beside the place, then move: a reader finds the old file or the new one, never half of one.
+
+    An ``OSError`` names ``path``, and no file beside it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
+    try:
+        _write_and_move(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    return path
+
+
+def _write_and_move(path: Path, data: bytes) -> None:
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -21,7 +32,6 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     except BaseException:
         Path(unfinished).unlink(missing_ok=True)
         raise
-    return path
 
 
 def remove_old_plots(folder: Path, names: Collection[str]) -> None:

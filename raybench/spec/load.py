@@ -14,7 +14,14 @@ from raybench.errors import RequestError
 from raybench.spec.faults import from_validation, nearest, what_pydantic_cannot_word
 from raybench.spec.study import Study
 from raybench.spec.toml import flat, received
-from raybench.spec.typed import DEEPEST, check_typed, home_path, parse_toml
+from raybench.spec.typed import (
+    DEEPEST,
+    LONGEST_TOML_BYTES,
+    check_typed,
+    home_path,
+    parse_toml,
+    read_at_most,
+)
 
 DEFAULT_STUDY = "default"
 
@@ -74,7 +81,7 @@ def load_study(
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; raises ``RequestError`` in one line for a file that is none."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_at_most(path, LONGEST_TOML_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise RequestError(f"{path}: no such file") from None
     except IsADirectoryError:

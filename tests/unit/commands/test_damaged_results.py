@@ -27,7 +27,7 @@ from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.testing import FakeLearning, FakeRunner
-from raybench.testing.answers import answer_of
+from raybench.testing.answers import answer_of, at_most
 from raybench.testing.faults import read_only, small_disk
 from tests.unit.studies import searched, study, trained_study
 
@@ -160,6 +160,18 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
     told = make_console((damaged.parent / "told.txt").open("w"))
     with contextlib.suppress(RequestError):  # and nothing else
         compare_directories([damaged, other], told, fail_if_slower=None, between_starts=0.07)
+
+
+@pytest.mark.parametrize("name", ["environment.json", "study.toml", "trials.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (damaged / name).unlink()
+    os.mkfifo(damaged / name)
+    with at_most(LIMIT_S):
+        words = answered(damaged, monkeypatch)
+    assert name in words
+    assert "not a file" in words or "it has no" in words
 
 
 def test_a_disk_that_takes_nothing_is_a_line(results: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from raybench import study
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.records import measured_csv
 from raybench.spec.load import resolve
 from raybench.testing import hostile
 from raybench.testing.answers import answer_of, at_most, check_command, check_tables
@@ -139,6 +140,50 @@ def test_a_path_that_no_file_can_have_is_refused(words: list[str]) -> None:
     answer = answer_of(study.main, words, LIMIT_S)
     assert (answer.code, len(answer.errors.splitlines())) == (2, 1), answer
     assert "a path of at most 4,095 bytes" in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["compare", "x", "circle"], "no such directory"),
+        (["report", "circle"], "no such directory"),
+        (["predict", "circle"], "no such directory or file"),
+        (["scaling", "./circle", "--dry-run"], "cannot be read: Too many levels of symbolic links"),
+        (["scaling", "--smoke", "--dry-run", "--data", "circle/x"], ""),
+        (["scaling", "--smoke", "--dry-run", "--set", "data=circle"], ""),
+        (["scaling", "--smoke", "--dry-run", "--working-dir", "circle"], "--working-dir: a directory"),
+        (["scaling", "--smoke", "--dry-run", "--working-dir", "nothing"], "--working-dir: a directory"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else None,
+)
+def test_links_in_a_circle_lead_nowhere(words: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "circle")
+    answer = answer_of(study.main, words, LIMIT_S)
+    assert answer.code == (2 if told else 0), answer
+    assert len(answer.errors.splitlines()) == bool(told)
+    assert told in answer.errors
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has the device")
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["scaling", "/dev/full", "--dry-run"], "131,072"),
+        (["scaling", "long.toml", "--dry-run"], "131,072"),
+        (["predict", "/dev/full"], "1,000,000"),
+        (["report", "long.csv"], "1,000,000"),
+    ],
+    ids=lambda words: words[1] if isinstance(words, list) else None,
+)
+def test_a_file_without_an_end_is_refused(
+    words: list[str], most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured_csv, "LONGEST_CSV_BYTES", 10**6)
+    for name in ("long.toml", "long.csv"):
+        Path(name).write_bytes(bytes(10**6 + 1))
+    answer = answer_of(study.main, words, LIMIT_S)
+    assert (answer.code, answer.errors) == (2, f"{words[1]}: at most {most} bytes\n")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])

@@ -18,11 +18,12 @@ from raybench.analysis.estimates.efficiency import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice
+from raybench.launch.deaths import DEATH_NOTICE_S
 from raybench.launch.places import Places
 from raybench.launch.tune_runner import TuneRunner
 from raybench.launch.tune_submission import LATE_MESSAGE_S, taken_for
 from raybench.launch.tune_trial import metrics
-from raybench.launch.worker_group import DEATH_NOTICE_S, DRIVER_GRACE_S, START_TIMEOUT_S
+from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
 from raybench.testing import FakeRunner, to_record
@@ -187,6 +188,17 @@ def test_a_trial_that_keeps_no_deadline_is_ended(runner: TuneRunner, clock: Cloc
     trial.over = clock.now
     runner._see(trial)
     assert given.outcome().state == "timeout"
+
+
+def test_an_outcome_that_is_heard_late_counts(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
+    given, trial = submitted(runner, clock)
+    fake_ray.told = [Message(trial.task.number, Progress("measure"))]
+    fake_ray.told.append(Message(trial.task.number, Outcome("invalid", 3.0, "planted")))
+    late_by(1.0, clock)  # as after a stop of the driver
+    runner._see(trial)
+    trial.over = clock.now
+    runner._see(trial)
+    assert given.outcome().state == "invalid"
 
 
 def test_a_trial_that_nothing_ends_is_given_up_and_tune_with_it(

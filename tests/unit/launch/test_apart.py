@@ -1,0 +1,149 @@
+"""The user's code before any worker starts: in a process of its own, of which nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from raybench.errors import RequestError
+from raybench.launch import apart
+from raybench.launch.apart import call_apart
+from raybench.launch.cluster import Cluster
+from raybench.launch.readable import check_workload
+from raybench.machine.resources import WorkerNeeds
+from raybench.spec.load import resolve
+
+FACTORY = """
+import asyncio, os, signal, sys, threading, time
+class Own:
+    def model(self): ...
+    def loss(self, model, batch): ...
+    def batch(self, size, generator): ...
+class OwnError(BaseException): ...
+def build(does):
+    if does == "leaves for /": os.chdir("/")
+    if does == "closes the output": os.close(1); os.close(2)
+    if does == "takes signals": signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if does == "clears variables": os.environ.clear()
+    if does == "endless thread": threading.Thread(target=time.sleep, args=(600,)).start()
+    if does == "prints": print("x" * 1_000_000)
+    if does == "own error": raise OwnError("mine")
+    if does == "generator": raise GeneratorExit
+    if does == "cancelled": raise asyncio.CancelledError("gone")
+    if does == "killed": os.kill(os.getpid(), signal.SIGKILL)
+    if does == "thread leaves": threading.Thread(target=os._exit, args=(0,)).start(); time.sleep(60)
+    return Own()
+"""
+STAYS_AS_IT_IS = (
+    "leaves for /", "closes the output", "takes signals", "clears variables", "endless thread", "prints",
+)  # fmt: skip
+TOLD = {
+    "own error": "raised OwnError: mine (own_apart.py, line 15)",
+    "generator": "raised GeneratorExit (own_apart.py, line 16)",
+    "cancelled": "raised CancelledError: gone (own_apart.py, line 17)",
+    "killed": "own_apart:build ended its process: SIGKILL",
+    "thread leaves": "own_apart:build ended its process: exit code 0",
+}
+
+
+@pytest.fixture
+def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Look at the workload of a study, as ``scaling`` does before it starts anything."""
+    (tmp_path / "own_apart.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def look(does: str) -> None:
+        study = resolve({"name": "x", "workload": {"factory": "own_apart:build", "does": does}})
+        check_workload(Cluster(), study, WorkerNeeds("cpu", 1))
+
+    return look
+
+
+@pytest.mark.parametrize("does", STAYS_AS_IT_IS)
+def test_what_a_factory_does_to_its_process_does_not_stay(does: str, looked_at, capfd) -> None:
+    before = Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGINT), threading.enumerate()
+    looked_at(does)
+    after = Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGINT), threading.enumerate()
+    assert after == before
+    assert os.write(1, b".") == os.write(2, b".") == 1
+    assert capfd.readouterr().out == "."  # what the code prints is on stderr
+    assert "own_apart" not in sys.modules
+
+
+@pytest.mark.parametrize("does", TOLD)
+def test_however_a_factory_ends_it_is_one_line(does: str, looked_at) -> None:
+    with pytest.raises(RequestError) as refused:
+        looked_at(does)
+    (line,) = refused.value.problems
+    assert line.startswith("workload.factory: own_apart:build")
+    assert TOLD[does] in line
+
+
+def _leave_a_child(mark: str) -> int:
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+    return child
+
+
+def _never_back(mark: str) -> None:
+    Path(mark).write_text(str(os.getpid()))
+    while True:
+        time.sleep(1)
+
+
+def _close_all() -> None:
+    os.closerange(3, 100)
+    time.sleep(600)
+
+
+def _is_there(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    except FileNotFoundError:
+        return False
+
+
+def _is_gone(process: int) -> bool:
+    until = time.monotonic() + 10
+    while _is_there(process) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not _is_there(process)
+
+
+def test_a_child_that_outlives_the_look_is_ended(tmp_path: Path) -> None:
+    assert _is_gone(call_apart("a look", 60.0, _leave_a_child, str(tmp_path / "mark")))
+
+
+def test_code_that_is_not_back_in_time_is_ended(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with pytest.raises(RequestError, match="a look has not returned in 8 s"):
+        call_apart("a look", 8.0, _never_back, str(mark))
+    assert _is_gone(int(mark.read_text()))
+
+
+def test_code_that_closes_every_file_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "ENDS_S", 0.2)
+    with pytest.raises(RequestError, match="a look closed the files of its process"):
+        call_apart("a look", 60.0, _close_all)
+
+
+def test_it_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+    mark, asking = tmp_path / "mark", os.fork()
+    if not asking:
+        try:
+            call_apart("a look", 60.0, _never_back, str(mark))
+        finally:
+            os._exit(0)
+    until = time.monotonic() + 60
+    while not (mark.exists() and mark.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(asking, signal.SIGKILL)
+    os.waitpid(asking, 0)
+    assert _is_gone(int(mark.read_text()))

@@ -1,0 +1,90 @@
+"""What the driver hears of a worker group late, and workers that are gone unnoticed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from raybench.launch import deaths, worker_group
+from raybench.launch.deaths import Deaths
+from raybench.launch.posted_trial import PostedTrial
+from raybench.launch.worker_group import WorkerGroup
+from raybench.records.messages import Begun, Message, Outcome, Progress, Task
+from tests.unit.studies import request
+
+TOLD = [Message(1, Begun()), Message(1, Progress("measure")), Message(1, Outcome("invalid", 3.0, "planted"))]
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LateRay:
+    """Ray after the driver was stopped: messages are there a moment after they are asked for, not at once."""
+
+    exceptions = ray.exceptions
+
+    def __init__(self, told: list[Message], clock: Clock, stopped_s: float) -> None:
+        self._told, self._clock, self._stopped_s = told, clock, stopped_s
+
+    def wait(self, references: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        self._clock.now += timeout + self._stopped_s
+        self._stopped_s, was_stopped = 0.0, self._stopped_s > 0
+        is_there = bool(self._told) and timeout > 0 and not was_stopped
+        return (references, []) if is_there else ([], references)
+
+    def get(self, reference: str) -> Message:
+        return self._told.pop(0)
+
+
+def group(workers: dict[int, int]) -> WorkerGroup:
+    """One whose workers have a trial, and whose run goes on."""
+    asked = request()
+    found: Any = WorkerGroup.__new__(WorkerGroup)
+    found._thread = SimpleNamespace(is_alive=lambda: True, join=lambda timeout_s: None)
+    found._error, found._waiting, found._deaths = None, None, Deaths(workers)
+    found._mailbox = SimpleNamespace(message=SimpleNamespace(remote=lambda: "the next one"))
+    posted = PostedTrial(1, lambda progress: None), Task(1, asked, (0,), None), worker_group.monotonic()
+    found._posted = posted
+    made: WorkerGroup = found
+    return made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (worker_group, deaths):
+        monkeypatch.setattr(module, "monotonic", clock)
+    return clock
+
+
+def test_what_the_mailbox_has_counts_however_long_the_driver_was_stopped(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_group, "ray", LateRay([*TOLD], clock, stopped_s=10_000.0))
+    assert group({})._outcome().state == "invalid"
+    monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=10_000.0))
+    assert group({})._outcome().state == "timeout"
+
+
+def test_a_death_that_ray_does_not_notice_ends_its_trial(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = subprocess.Popen([sys.executable, "-c", ""])
+    worker.wait()
+    monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=0.0))
+    found = group({0: os.getpid(), 1: worker.pid})
+    began, outcome = clock.now, found._outcome()
+    assert (outcome.state, outcome.ends_group) == ("crashed", True)
+    assert outcome.reason == "rank 1: its process died, and left others that hold its connections"
+    assert deaths.DEATH_NOTICE_S < clock.now - began < deaths.DEATH_NOTICE_S + 5
+    assert clock.now - began < request().timeout_s

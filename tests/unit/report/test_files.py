@@ -1,0 +1,20 @@
+"""A report's file that cannot be written is named itself, not the one beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raybench.report.files import write_whole
+
+
+def test_an_error_names_the_file_that_was_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.html"
+    path.mkdir()  # so it cannot be moved there
+    with pytest.raises(IsADirectoryError) as failed:
+        write_whole(path, "words")
+    assert failed.value.filename == str(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
