@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.cost import extra_device_time
+from raybench.analysis.cost import extra_device_time, extra_money
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.recommendation import Basis, Recommendation
@@ -17,6 +17,7 @@ class DeviceAdvice:
 
     record: TrialRecord
     extra_device_time: Estimate  # of a sample, over one device's, less one: 0.25 is 25% more
+    extra_money: Estimate | None = None  # the same of money; None: device time is all that is paid
 
 
 def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvice | None:
@@ -30,5 +31,5 @@ def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvi
     for record in records:
         more = extra_device_time(base, record)
         if record is not None and more is not None:
-            return DeviceAdvice(record, more)
+            return DeviceAdvice(record, more, extra_money(base, record))
     return None

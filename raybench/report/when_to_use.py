@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
@@ -30,10 +31,23 @@ def when_to_use(results: StudyResults) -> str:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
         words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
         return f"{missing}{words}{percent(more, sign=True)} device time.{batches}"
+    if advice.extra_money is not None:
+        return f"{missing}{_by_money(many, here, speedup, advice.extra_money)}{batches}"
     words = f"{missing}Use {many} {here} where time counts: {times(speedup)} as fast, at "
     if more.low <= 0:
         return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
     return f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts.{batches}"
+
+
+def _by_money(many: str, here: str, speedup: Estimate, more: Estimate) -> str:
+    """Where nodes are paid too, devices that share one may be cheaper than one alone."""
+    amount = percent(more, sign=True)
+    if more.high < 0:
+        return f"Use {many} {here}: {times(speedup)} as fast, and each sample costs {amount} money."
+    fast = f"Use {many} {here} where time counts: {times(speedup)} as fast, at "
+    if more.low <= 0:
+        return f"{fast}no measurable extra cost ({amount} money a sample)."
+    return f"{fast}{amount} money a sample. Use one where cost counts."
 
 
 def _missing(results: StudyResults) -> str:

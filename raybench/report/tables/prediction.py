@@ -48,6 +48,8 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     if outlook is None:
         return empty_table(title)
     forecast, priced = outlook.forecast, outlook.prices.are_known
+    if refusals and all(row.step_time_s is None for row in forecast.predicted):
+        return _refusal_table(outlook, title)
     batch = "global batch" if forecast.scaling == "strong" else "batch"
     costs = {(way.expected.batch_size, way.expected.shape): way for way in outlook.ways}
 
@@ -78,6 +80,25 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
     words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
     return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
+
+
+def _refusal_table(outlook: Outlook, title: str) -> Table:
+    """Why nothing is predicted: each shape once where the reason is that of all its batches."""
+    reasons: dict[tuple[Shape, str], list[int]] = {}
+    for row in outlook.forecast.predicted:
+        reasons.setdefault((row.shape, row.refused), []).append(row.batch_size)
+    of_all = "global " if outlook.forecast.scaling == "strong" else ""
+
+    def batches(sizes: Sequence[int]) -> str:
+        return ", ".join(f"{size:,}" for size in sorted(sizes))
+
+    columns: list[Column[tuple[tuple[Shape, str], list[int]]]] = [
+        Column("devices/ nodes", lambda row: place_words(row[0][0]), right=True),
+        Column(f"{of_all}batch", lambda row: batches(row[1]), right=True),
+        Column("refused", lambda row: row[0][1]),
+    ]
+    words = [f"{sentence(each)}." for each in bring_words(outlook)]
+    return make_table(title, " ".join(["Nothing could be predicted.", *words]), columns, reasons.items())
 
 
 def tradeoff_table(
