@@ -52,7 +52,7 @@ class StudyResults(MeasuredStudy):
     """What a study has found: complete, so that a report only draws it."""
 
     summaries: tuple[TrialSummary, ...]  # of the probes too
-    best: Best | None
+    best: Best | None  # on fewer devices than the target where no suggestion completed there
     best_label: str
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
@@ -87,9 +87,9 @@ class StudyResults(MeasuredStudy):
 
     @property
     def winners(self) -> list[TrialRecord]:
-        """What was chosen: the best suggestion, of several objectives the Pareto front."""
-        chosen = [each.record for each in self.pareto]
-        return chosen or ([self.best.record] if self.best else [])
+        """What was chosen at the target: the best suggestion, of several objectives the Pareto front."""
+        chosen = [each.record for each in self.pareto] or ([self.best.record] if self.best else [])
+        return [each for each in chosen if each.config.world_size == self.target_world_size]
 
 
 def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
@@ -114,8 +114,9 @@ def analyse(
     base = measured_study(study, records)
     around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
     several = len(base.study.search.objectives) > 1
-    chosen = choice.choose(base.study, base.records, base.target_world_size, base.own_scalings)
-    best = choice.best(base.study, base.records, base.target_world_size, chosen)
+    size = choice.compared_at(base.study, base.records, base.target_world_size, base.headline)
+    chosen = choice.choose(base.study, base.records, size, base.own_scalings)
+    best = choice.best(base.study, base.records, size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
+from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
@@ -154,6 +155,7 @@ def _to_change(results: StudyResults) -> list[str]:
     causes = sure if sure or gained or doubted else every
     tests = [verification_of(each, results.verifications) for each in causes]
     left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
+    left = [(each, test) for each, test in left if not _is_part_of_gained(each, results)]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     named = [one for one in left if one[0].change is not None] or left
     steps = list(dict.fromkeys([*doubted, *gained, *(_change_words(each, test) for each, test in named)]))
@@ -173,9 +175,20 @@ def _to_change(results: StudyResults) -> list[str]:
 
 def _gained(results: StudyResults) -> list[str]:
     """Winners whose gain in samples/s a confirmation bears out, the largest first."""
-    better = [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
-    better.sort(key=lambda each: -each.gain.gain.value)
+    better = sorted(_better(results), key=lambda each: -each.gain.gain.value)
     return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
+
+
+def _better(results: StudyResults) -> list[Confirmation]:
+    return [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
+
+
+def _is_part_of_gained(finding: Finding, results: StudyResults) -> bool:
+    """Whether a confirmed winner, which is named before it, has all that the finding would change."""
+    change = finding.change
+    if not change:
+        return False
+    return any(each.record.config.has(change) for each in _better(results))
 
 
 def _without_repeats(steps: Sequence[str]) -> list[str]:
@@ -195,7 +208,10 @@ def _change_words(finding: Finding, test: Verification | None) -> str:
 
 
 def _goodput(results: StudyResults) -> list[str]:
-    """Useful samples: the most of any batch, and the headline's, where the noise scale was measured."""
+    """Useful samples: the most of any batch, the headline's and the recommended setting's.
+
+    Empty where no noise scale was measured.
+    """
     training = results.training
     if training is None or not training.goodput:
         return []
@@ -209,6 +225,17 @@ def _goodput(results: StudyResults) -> list[str]:
     own = next((each for each in training.goodput if headline and each.record is headline), None)
     if own is not None and own is not most:
         words += f"; the default has {interval(own.goodput_samples_per_s)}"
+    use = results.recommendation
+    speaks = results.speaker_of(use.config) if use is not None and not use.is_default else None
+    used = next((each for each in training.goodput if speaks is not None and each.record is speaks), None)
+    if use is not None and used is not None and used is not most:
+        over = ""
+        if own is not None:
+            ratio = unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s)
+            over = f", {times(ratio)} the default's"
+            over += ": faster steps, and slower learning" if ratio.high < 1 else ""
+        words += f"; {use.label} on {devices_words(use.config.world_size)} has "
+        words += f"{interval(used.goodput_samples_per_s)}{over}"
     return [words]
 
 
@@ -291,7 +318,9 @@ def _best(results: StudyResults) -> list[str]:
         return _confirmations(results)
     if best is None:
         return []
-    among = f"{_among(best)}: {results.best_label}"
+    size = best.record.config.world_size
+    where = "" if size == results.target_world_size else f" on {devices_words(size)}"
+    among = f"{_among(best)}{where}: {results.best_label}"
     if best.is_default:
         return [among]
     if results.best_gain is None:

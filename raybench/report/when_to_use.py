@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import NOTHING_EXPLORED, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.report.wording import passages_words, percent, plain_times, rounded_batch, times
@@ -67,10 +67,8 @@ def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
     if curve is None or curve.crossover is None:
         return ""
     passage = curve.crossover
-    setting, several = (
-        "" if curve.is_headline and is_headline else f" ({curve.label})",
-        passages_words(passage),
-    )
+    is_plain = (curve.is_headline and is_headline) or curve.label == NOTHING_EXPLORED
+    setting, several = "" if is_plain else f" ({curve.label})", passages_words(passage)
     if several:
         return f" Over the batch{setting} {several}."
     if not passage.is_slower:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
@@ -118,8 +119,12 @@ def tradeoff_table(
     metered = any(way.run.energy_joules for way in outlook.ways)
     batch = "global batch" if outlook.forecast.scaling == "strong" else "batch"
 
+    def short(found: Estimate) -> str:
+        """In a terminal its interval is as wide as the run's."""
+        return figures(found.value) if most_rows else plain_interval(found)
+
     def epoch_words(way: Way) -> str:
-        return known(way.epoch, lambda cost: figures(cost.time_s.value / unit_s))
+        return known(way.epoch, lambda cost: short(cost.time_s.scaled(1 / unit_s)))
 
     def kind(way: Way) -> str:
         return "measured" if way.expected.is_measured else "predicted"
@@ -132,8 +137,7 @@ def tradeoff_table(
         return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
 
     def money(way: Way) -> str:
-        """Its interval is as wide as the run's."""
-        return known(way.run.money, lambda paid: figures(paid.value) if most_rows else plain_interval(paid))
+        return known(way.run.money, short)
 
     columns: list[Column[Way]] = [
         Column("devices/ nodes", place, right=True),

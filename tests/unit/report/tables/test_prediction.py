@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis import analyse
 from raybench.analysis.cost import works
 from raybench.analysis.prediction.forecast import forecast, shapes_of
 from raybench.analysis.prediction.of_study import group_of_study
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
 from raybench.report.tables.base import without_constant
-from raybench.report.tables.prediction import prediction_table
-from tests.unit.studies import exactly, planted
+from raybench.report.tables.prediction import prediction_table, tradeoff_table
+from tests.unit.studies import exactly, grid, planted, study
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +33,13 @@ def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
 
 def test_a_word_has_no_unit(refused: Outlook) -> None:
     assert "In every row: step time refused." in without_constant(prediction_table(refused)).caption
+
+
+def test_an_epoch_has_its_interval_in_a_document() -> None:
+    """As "0.18" stood for 180 ms [177, 183]."""
+    spec = study(knobs={"batch_size": [32]})
+    group = group_of_study(analyse(spec, grid(spec, (1, 2))[0]))  # with noise
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4,), 2)), works(5_000, 3), Prices())
+    (place,) = [place for place, each in enumerate(tradeoff_table(found).columns) if "epoch" in each.heading]
+    assert all(" [" in row[place] for row in tradeoff_table(found).rows)
