@@ -143,6 +143,7 @@ def _measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
         step_time_s=found.step_time_s,
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
+        speaks=config.placement == choice.default_placement(results.study, config.world_size),
     )
 
 
