@@ -26,6 +26,7 @@ from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.goodput import UsedGoodput, used_goodput
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
@@ -81,6 +82,7 @@ class StudyResults(MeasuredStudy):
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
+    used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
     experiment: PublishedExperiment | None  # that the study repeats
     published: tuple[Pair, ...]
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
@@ -164,6 +166,7 @@ def analyse(
         outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,
+        used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
         experiment=experiment,
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
         departures=departures(base.study),

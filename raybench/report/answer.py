@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
@@ -225,17 +224,13 @@ def _goodput(results: StudyResults) -> list[str]:
     own = next((each for each in training.goodput if headline and each.record is headline), None)
     if own is not None and own is not most:
         words += f"; the default has {interval(own.goodput_samples_per_s)}"
-    use = results.recommendation
-    speaks = results.speaker_of(use.config) if use is not None and not use.is_default else None
-    used = next((each for each in training.goodput if speaks is not None and each.record is speaks), None)
-    if use is not None and used is not None and used is not most:
-        over = ""
-        if own is not None:
-            ratio = unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s)
-            over = f", {times(ratio)} the default's"
-            over += ": faster steps, and slower learning" if ratio.high < 1 else ""
+    use, of_use = results.recommendation, results.used_goodput
+    if use is not None and of_use is not None and of_use.used is not most:
         words += f"; {use.label} on {devices_words(use.config.world_size)} has "
-        words += f"{interval(used.goodput_samples_per_s)}{over}"
+        words += interval(of_use.used.goodput_samples_per_s)
+        if of_use.ratio is not None:
+            slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
+            words += f", {times(of_use.ratio)} the default's{slower}"
     return [words]
 
 
