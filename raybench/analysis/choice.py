@@ -109,6 +109,15 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     return one_of_equal(found, known_buckets(study, there))
 
 
+def compared_at(
+    study: Study, records: Sequence[TrialRecord], target: int, headline: TrialRecord | None
+) -> int:
+    """The world size whose suggestions are compared: the target, else the headline's where none completed."""
+    if headline is None or any(record.steps for record in suggestions(study, records, target)):
+        return target
+    return headline.config.world_size
+
+
 def default_failure(study: Study, records: Iterable[TrialRecord], target: int) -> TrialRecord | None:
     """The default's last trial at the target world size, where none of those that were asked has numbers.
 

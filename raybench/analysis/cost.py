@@ -114,6 +114,19 @@ def extra_device_time(results: MeasuredStudy, record: TrialRecord | None) -> Est
     return less(_device_time_ratio(speedup, size), 1.0) if speedup else None
 
 
+def extra_money(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    """What a sample costs on the record's devices over what it costs on one, less one.
+
+    None where only device time is paid, which says the same, and where no node has a price.
+    """
+    prices, config = prices_of(results.study), record.config
+    one, many = prices.of_second(1, 1), prices.of_second(config.world_size, record.nodes or 1)
+    speedup = _over_one_device(results.scaling(record), config.world_size)
+    if prices.per_node_hour is None or not one or many is None or speedup is None:
+        return None
+    return less(inverse(speedup).scaled(many / one), 1.0)
+
+
 def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
     """The speed-up where it is one of several devices over one."""
     one_device = found.baseline is not None and found.baseline.world_size == 1

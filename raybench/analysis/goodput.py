@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.estimates.noise_scale import efficiency_over_runs
-from raybench.analysis.estimates.statistics import Estimate, product
+from raybench.analysis.estimates.statistics import Estimate, product, unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.records.trainings import Epoch
 
 
@@ -20,6 +21,29 @@ class Goodput:
     throughput_samples_per_s: Estimate
     statistical_efficiency: Estimate  # as sure as the noise scale is known
     goodput_samples_per_s: Estimate  # the uncertainty of both is in it
+
+
+@dataclass(frozen=True)
+class UsedGoodput:
+    """What a setting that is recommended for its samples/s does to useful samples/s."""
+
+    used: Goodput
+    ratio: Estimate | None  # over the headline's; None: of that it is not known
+
+
+def used_goodput(
+    base: MeasuredStudy, known: Sequence[Goodput], config: Configuration | None
+) -> UsedGoodput | None:
+    """Of the setting ``config``; None where it has none, or is the headline's."""
+    speaks = base.speaker_of(config) if config is not None else None
+    if speaks is None or speaks is base.headline:
+        return None
+    used = next((each for each in known if each.record is speaks), None)
+    own = next((each for each in known if each.record is base.headline), None)
+    if used is None:
+        return None
+    over = unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s) if own else None
+    return UsedGoodput(used, over)
 
 
 def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:

@@ -14,22 +14,34 @@ from raybench.spec.placement import placement_words
 from raybench.spec.study import Study
 from raybench.spec.workloads import TextSpec
 
+NOTHING_EXPLORED = "default"  # what a setting is called whose knobs all have one value
+
 
 def label(study: Study, config: Configuration) -> str:
     """The knobs and variables that the study explores, and the placement where it has several."""
     knobs = _explored_knobs(study) or ["batch_size", "precision"]
     knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
-    if len(study.scaling.placement) > 1 and config.world_size > 1:
-        words += f", {placement_words(config.placement)}"
-    return words
+    return ", ".join([words, *_placement(study, config)])
 
 
 def label_without_batch(study: Study, config: Configuration) -> str:
+    """The same but for the batch; "default" where nothing else is explored."""
+    words, placement = label_wherever(study, config), _placement(study, config)
+    return ", ".join(placement if words == NOTHING_EXPLORED and placement else [words, *placement])
+
+
+def label_wherever(study: Study, config: Configuration) -> str:
     """The same but for the batch and the placement."""
     knobs = [name for name in _explored_knobs(study) if name != "batch_size"]
     knobs = shown_knobs(config.setting, knobs, config.world_size)
     return setting_words(config.setting, knobs, _explored_variables(study, config))
+
+
+def _placement(study: Study, config: Configuration) -> list[str]:
+    """Where a study compares several places for more than one device."""
+    several = len(study.scaling.placement) > 1 and config.world_size > 1
+    return [placement_words(config.placement)] if several else []
 
 
 def difference_words(study: Study, config: Configuration) -> str:
@@ -148,7 +160,7 @@ def setting_words(
     """The named knobs of a setting, and variables, separated by commas; "default" without any."""
     words = [knob_words(name, getattr(setting, name)) for name in knobs]
     words += [f"{name}={value}" for name, value in (environment or {}).items()]
-    return ", ".join(words) or "default"
+    return ", ".join(words) or NOTHING_EXPLORED
 
 
 def weights_words(study: Study) -> str:

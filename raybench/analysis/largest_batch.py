@@ -111,7 +111,7 @@ def probe_of(record: TrialRecord) -> Probe:
     share = fullest[0] / fullest[1]
     if share <= MEMORY_SHARE:
         return Probe(batch, None, "", seconds, *fullest)
-    return Probe(batch, Bound.MEMORY, f"it takes {share:.0%} of the memory", seconds, *fullest)
+    return Probe(batch, Bound.MEMORY, f"it takes {share:.1%} of the memory", seconds, *fullest)
 
 
 def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> LargestFit:
@@ -177,7 +177,7 @@ def _predicted(fitting: Sequence[Probe], batch_size: int, rules: Rules) -> tuple
     if rules.predicts_memory and limit and known:
         memory = _extrapolated(known, batch_size, fitting[-1].fixed_bytes or 0)
         if memory > MEMORY_SHARE * limit:
-            words = f"{memory / limit:.0%} of the memory predicted, not tried"
+            words = f"{memory / limit:.1%} of the memory predicted, not tried"
             return Bound.MEMORY, f"batch {batch_size:,}: {words}"
     seconds = _extrapolated([(probe.batch_size, probe.seconds) for probe in fitting], batch_size)
     if seconds > rules.timeout_s:

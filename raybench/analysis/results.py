@@ -26,6 +26,7 @@ from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.goodput import UsedGoodput, used_goodput
 from raybench.analysis.hiding import Hiding, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
@@ -53,7 +54,7 @@ class StudyResults(MeasuredStudy):
     """What a study has found: complete, so that a report only draws it."""
 
     summaries: tuple[TrialSummary, ...]  # of the probes too
-    best: Best | None
+    best: Best | None  # on fewer devices than the target where no suggestion completed there
     best_label: str
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
@@ -83,15 +84,16 @@ class StudyResults(MeasuredStudy):
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
+    used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
     experiment: PublishedExperiment | None  # that the study repeats
     published: tuple[Pair, ...]
     departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
     @property
     def winners(self) -> list[TrialRecord]:
-        """What was chosen: the best suggestion, of several objectives the Pareto front."""
-        chosen = [each.record for each in self.pareto]
-        return chosen or ([self.best.record] if self.best else [])
+        """What was chosen at the target: the best suggestion, of several objectives the Pareto front."""
+        chosen = [each.record for each in self.pareto] or ([self.best.record] if self.best else [])
+        return [each for each in chosen if each.config.world_size == self.target_world_size]
 
 
 def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
@@ -116,8 +118,9 @@ def analyse(
     base = measured_study(study, records)
     around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
     several = len(base.study.search.objectives) > 1
-    chosen = choice.choose(base.study, base.records, base.target_world_size, base.own_scalings)
-    best = choice.best(base.study, base.records, base.target_world_size, chosen)
+    size = choice.compared_at(base.study, base.records, base.target_world_size, base.headline)
+    chosen = choice.choose(base.study, base.records, size, base.own_scalings)
+    best = choice.best(base.study, base.records, size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
     with_probes = list({record.trial_id: record for record in records}.values())
@@ -166,6 +169,7 @@ def analyse(
         outlook=outlook_of_study(base, work, devices_per_node),
         strategies=compare_strategies(base),
         training=training,
+        used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
         experiment=experiment,
         published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
         departures=departures(base.study),

@@ -18,6 +18,7 @@ from raybench.analysis.estimates.epochs import epochs_time
 from raybench.analysis.estimates.statistics import Estimate, inverse, unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import Prices, prices_of
+from raybench.analysis.same_setting import same_question
 from raybench.analysis.trained_group import TrainedGroup, over_seeds
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
@@ -67,7 +68,10 @@ def _over_one(steps: Scaling) -> Estimate | None:
 def with_trained(
     base: MeasuredStudy, points: Sequence[CostPoint], training: TrainingResults | None, pieces: Sequence[Work]
 ) -> tuple[CostPoint, ...]:
-    """``points`` with the epochs and runs that were trained in the place of those by steps."""
+    """``points`` with the epochs and runs that were trained in the place of those by steps.
+
+    One device's only where several were trained too: what is compared is told in one way.
+    """
     return tuple(_point(base, each, training, pieces) for each in points) if training else tuple(points)
 
 
@@ -78,7 +82,11 @@ def _point(
     if point.world_size != own.config.world_size:
         return point
     group = next((each for each in training.groups if base.speaker_of(each.config) is own), None)
+    compared = [each.base for each in training.comparisons]
     if group is None:
+        by_steps_alone = not any(same_question(each.config, own.config) for each in compared)
+        return point if by_steps_alone else replace(point, saved_s=None, saved_money=None)
+    if point.world_size == 1 and all(each is not group for each in compared):
         return point
     prices, nodes = prices_of(base.study), point.record.nodes or 1
     every = tuple(

@@ -209,14 +209,15 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
     if options.nodes is not None or options.devices_per_node is not None:
         return
     across = [
-        str(max(each.shape.workers))
+        max(each.shape.workers)
         for found in outlooks
         for each in found.forecast.predicted
         if each.shape.nodes > 1
     ]
     if across:
-        told = " or ".join(dict.fromkeys(across))
-        yield f"nodes of {told} devices are assumed, the most that were seen on one (--devices-per-node)"
+        *fewer, last = dict.fromkeys(across)
+        told = " or ".join([*map(str, fewer), counted(last, "device")])
+        yield f"nodes of {told} are assumed, the most that were seen on one (--devices-per-node)"
 
 
 def _write(path: Path, text: str) -> Path:

@@ -176,6 +176,7 @@ def _to_change(results: StudyResults) -> list[str]:
     causes = sure if sure or gained or doubted else every
     tests = [verification_of(each, results.verifications) for each in causes]
     left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
+    left = [(each, test) for each, test in left if not _is_part_of_gained(each, results)]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     named = [one for one in left if one[0].change is not None] or left
     steps = list(dict.fromkeys([*doubted, *gained, *(_change_words(each, test) for each, test in named)]))
@@ -195,9 +196,20 @@ def _to_change(results: StudyResults) -> list[str]:
 
 def _gained(results: StudyResults) -> list[str]:
     """Winners whose gain in samples/s a confirmation bears out, the largest first."""
-    better = [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
-    better.sort(key=lambda each: -each.gain.gain.value)
+    better = sorted(_better(results), key=lambda each: -each.gain.gain.value)
     return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
+
+
+def _better(results: StudyResults) -> list[Confirmation]:
+    return [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
+
+
+def _is_part_of_gained(finding: Finding, results: StudyResults) -> bool:
+    """Whether a confirmed winner, which is named before it, has all that the finding would change."""
+    change = finding.change
+    if not change:
+        return False
+    return any(each.record.config.has(change) for each in _better(results))
 
 
 def _without_repeats(steps: Sequence[str]) -> list[str]:
@@ -217,7 +229,10 @@ def _change_words(finding: Finding, test: Verification | None) -> str:
 
 
 def _goodput(results: StudyResults) -> list[str]:
-    """Useful samples: the most of any batch, and the headline's, where the noise scale was measured."""
+    """Useful samples: the most of any batch, the headline's and the recommended setting's.
+
+    Empty where no noise scale was measured.
+    """
     training = results.training
     if training is None or not training.goodput:
         return []
@@ -231,6 +246,13 @@ def _goodput(results: StudyResults) -> list[str]:
     own = next((each for each in training.goodput if headline and each.record is headline), None)
     if own is not None and own is not most:
         words += f"; the default has {interval(own.goodput_samples_per_s)}"
+    use, of_use = results.recommendation, results.used_goodput
+    if use is not None and of_use is not None and of_use.used is not most:
+        words += f"; {use.label} on {devices_words(use.config.world_size)} has "
+        words += interval(of_use.used.goodput_samples_per_s)
+        if of_use.ratio is not None:
+            slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
+            words += f", {times(of_use.ratio)} the default's{slower}"
     return [words]
 
 
@@ -313,7 +335,9 @@ def _best(results: StudyResults) -> list[str]:
         return _confirmations(results)
     if best is None:
         return []
-    among = f"{_among(best)}: {results.best_label}"
+    size = best.record.config.world_size
+    where = "" if size == results.target_world_size else f" on {devices_words(size)}"
+    among = f"{_among(best)}{where}: {results.best_label}"
     if best.is_default:
         return [among]
     if results.best_gain is None:

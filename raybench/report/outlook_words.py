@@ -168,14 +168,16 @@ def _amdahl(outlook: Outlook) -> Iterator[str]:
 
 
 def _fraction_words(found: SerialFraction, outlook: Outlook) -> str:
-    value = found.fraction
-    is_share = 0 <= value.value <= 1
+    value, is_fit = found.fraction, found.world_size is None
+    is_slower = is_fit and value.value >= 1  # by a fit f stays a share
+    is_share = 0 <= value.value <= 1 and not is_slower
     words = plain_percent(value) if is_share and value.low >= value.high else serial_fraction_words(value)
-    if found.batch_size is not None and found.world_size is not None:
+    words = "none: slower than one" if is_slower else words
+    if not is_fit or len(outlook.serial_fractions) > 1:
         of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
-        words += (
-            f" at {of_all}batch {found.batch_size:,} by the speed-up on {devices_words(found.world_size)}"
-        )
+        words += f" at {of_all}batch {found.batch_size:,}"
+    if found.world_size is not None:
+        words += f" by the speed-up on {devices_words(found.world_size)}"
     if not is_share:
         return words
     if found.devices is None:

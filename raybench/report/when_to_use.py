@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.device_advice import DeviceAdvice
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import NOTHING_EXPLORED, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.report.wording import passages_words, percent, plain_times, rounded_batch, times
@@ -30,10 +32,39 @@ def when_to_use(results: StudyResults) -> str:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
         words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
         return f"{missing}{words}{percent(more, sign=True)} device time.{batches}"
-    words = f"{missing}Use {many} {here} where time counts: {times(speedup)} as fast, at "
+    words = f"{missing}Use {many} {here}"
+    no_faster = _no_faster_words(results, advice)
+    if advice.cheapest is not None and advice.extra_money is not None:
+        return f"{words}{_by_money(advice, speedup)}{no_faster}{batches}"
+    fast = f"{words} where time counts: {times(speedup)} as fast, at "
     if more.low <= 0:
-        return f"{words}no measurable extra cost ({percent(more, sign=True)} device time a sample)."
-    return f"{words}{percent(more, sign=True)} device time a sample. Use one where cost counts.{batches}"
+        return f"{fast}no measurable extra cost ({percent(more, sign=True)} device time a sample).{no_faster}"
+    slow = f" Use one where cost counts.{no_faster}{batches}"
+    return f"{fast}{percent(more, sign=True)} device time a sample.{slow}"
+
+
+def _by_money(advice: DeviceAdvice, speedup: Estimate) -> str:
+    """Where nodes are paid too, devices that share one may be cheaper than one alone."""
+    assert advice.cheapest is not None
+    assert advice.extra_money is not None
+    (cheapest, least), more = advice.cheapest, percent(advice.extra_money, sign=True)
+    if cheapest is advice.record and least.high < 0:
+        return f": {times(speedup)} as fast, and each sample costs {more} money."
+    fast = f" where time counts: {times(speedup)} as fast, at"
+    if least.high < 0:
+        few = devices_words(cheapest.config.world_size)
+        return f"{fast} {more} money a sample. Use {few} where cost counts, at {percent(least, sign=True)}."
+    if advice.extra_money.low <= 0:
+        return f"{fast} no measurable extra cost ({more} money a sample)."
+    return f"{fast} {more} money a sample. Use one where cost counts."
+
+
+def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
+    record = advice.no_faster
+    speedup = results.scaling(record).speedup if record is not None else None
+    if record is None or speedup is None:
+        return ""
+    return f" {devices_words(record.config.world_size)} are no faster: {times(speedup)}."
 
 
 def _missing(results: StudyResults) -> str:
@@ -41,7 +72,7 @@ def _missing(results: StudyResults) -> str:
     use, advice = results.recommendation, results.device_advice
     if use is None or use.is_default or use.basis is Basis.NO_CHOICE or use.config.world_size == 1:
         return ""
-    if advice is not None and advice.record is not results.headline:
+    if advice is not None and advice.asked is not results.headline:
         return ""
     if results.headline is not None and results.headline.config.setting == use.config.setting:
         return ""
@@ -53,10 +84,8 @@ def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
     if curve is None or curve.crossover is None:
         return ""
     passage = curve.crossover
-    setting, several = (
-        "" if curve.is_headline and is_headline else f" ({curve.label})",
-        passages_words(passage),
-    )
+    is_plain = (curve.is_headline and is_headline) or curve.label == NOTHING_EXPLORED
+    setting, several = "" if is_plain else f" ({curve.label})", passages_words(passage)
     if several:
         return f" Over the batch{setting} {several}."
     if not passage.is_slower:

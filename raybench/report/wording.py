@@ -250,7 +250,12 @@ def plain_percent(estimate: Estimate) -> str:
     """A relative value in percent, with its interval where there is one."""
     if estimate.low < estimate.high:
         return percent(estimate)
-    return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else f"{estimate.value:.1%}"
+    return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
+
+
+def plain_share(value: float) -> str:
+    """A relative value in percent: "37.2%"; what rounds to nothing has no sign."""
+    return f"{_no_negative_zero(f'{100 * value:.1f}')}%"
 
 
 def objectives_words(objectives: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def _advised(case: Case, finding: Finding, measured: Change | None, predicted: L
             f"{changes_words(measured.changes)}: measured at {pct(measured.efficiency)} efficiency, "
             f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
         )
-        ratio = measured.throughput_ratio
+        ratio = measured.predicted_ratio
         return replace(finding, next_step=words, change=dict(measured.settings), predicted=ratio)
     if predicted is None:
         return finding

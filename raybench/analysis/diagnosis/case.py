@@ -77,6 +77,7 @@ class Beside:
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
     batches: Mapping[Hashable, MeasuredBatches] = field(default_factory=dict)  # alike in all but these
     records: tuple[TrialRecord, ...] = ()  # all of them
+    elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 
     @staticmethod
     def of(records: Iterable[TrialRecord], scaling_of: Callable[[TrialRecord], Scaling] = scaling) -> Beside:

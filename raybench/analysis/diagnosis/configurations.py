@@ -44,6 +44,8 @@ class Change:
     speedup: Estimate
     efficiency_ratio: Estimate
     throughput_ratio: Estimate
+    # the same by two trials apart, which is what a test in the same rounds is held against: not by itself
+    predicted_ratio: Estimate
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,8 @@ def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | 
     faster = rate_ratio(other, record, results.scalings, pairs.in_same_rounds, num_pairs).ratio
     if faster.low <= 1:
         return None
+    no_rounds = InSameRounds(results.buckets)
+    predicted = rate_ratio(other, record, results.own_scalings, no_rounds, num_pairs).ratio
     changes = other.config.differences(record.config)
     return Change(
         changes=changes,
@@ -186,6 +190,7 @@ def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | 
         speedup=simultaneous(theirs.speedup, number),
         efficiency_ratio=ratio,
         throughput_ratio=faster,
+        predicted_ratio=predicted,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Self
 
 import numpy as np
@@ -192,13 +192,27 @@ class Straggler(OfTrial):
 
     def _in_other_trials(self) -> bool | None:
         """Whether half of the other trials at least have the same slow device; None: none tells."""
-        others = (each for each in self.case.beside.records if each.trial_id != self.case.record.trial_id)
+        beside, own = self.case.beside, self.case.record
+        there = {each.trial_id for each in beside.records} | {own.trial_id}
+        others = chain(
+            (each for each in beside.records if each.trial_id != own.trial_id),
+            (each for each in beside.elsewhere if each.trial_id not in there and self._has_device(each)),
+        )
         spreads = (_spread(each.steps) for each in islice(others, MOST_LOOKED_AT) if each.steps is not None)
         told = [each for each in spreads if each is not None]
         if not told:
             return None
         same = sum(each.is_certain and each.slow == self.rank for each in told)
         return 2 * same >= len(told)
+
+    def _has_device(self, other: TrialRecord) -> bool:
+        """Whether the rank worked in a trial of another world size or placement, on the same host."""
+        own = self.case.record
+        hosts = [
+            each.hostnames[place] if (place := _place(each, self.rank)) < len(each.hostnames) else ""
+            for each in (own, other)
+        ]
+        return self.rank in other.ranks and hosts[0] == hosts[1]
 
     def evidence(self) -> Evidence:
         """Which rank on which node, how much, and whether alone too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.diagnosis.advice import advised
@@ -105,9 +105,12 @@ def _where(record: TrialRecord) -> _Where:
 def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
     """Of each world size and placement, what its trials say of each other; those of the curve first."""
     there: dict[_Where, list[TrialRecord]] = {}
-    for record in scaling_first(results.tried):
+    every = tuple(scaling_first(results.tried))
+    for record in every:
         there.setdefault(_where(record), []).append(record)
-    return {where: Beside.of(records, results.scaling) for where, records in there.items()}
+    several = tuple(record for record in every if record.config.world_size > 1)
+    beside = {where: Beside.of(records, results.scaling) for where, records in there.items()}
+    return {where: replace(each, elsewhere=several) for where, each in beside.items()}
 
 
 def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding]:

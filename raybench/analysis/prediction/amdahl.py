@@ -32,25 +32,24 @@ STEP = 1e-6
 class AmdahlLine:
     """The law through the points of one batch."""
 
-    serial_fraction: float
+    serial_fraction: Estimate
     one_device_s: float
+
+    def speedup(self, world_size: float) -> float:
+        """Of so many devices over one."""
+        return amdahl_speedup(self.serial_fraction.value, world_size)
+
+    def devices_until(self, least_return: float) -> int | None:
+        """``batch_lines.devices_until`` by this fraction."""
+        return devices_until(self.serial_fraction.value, least_return)
 
 
 @dataclass(frozen=True)
 class AmdahlFit:
-    """Amdahl's serial fraction of all points together, and the law through each line of points.
+    """The law through each line of points, which have one batch per device, or one global batch if strong."""
 
-    A line is what was measured with one batch per device, or with one global batch. ``is_strong`` says
-    which.
-    """
-
-    serial_fraction: Estimate
     lines: Mapping[int, AmdahlLine]  # by batch per device, or by global batch if ``is_strong``
     is_strong: bool
-
-    def speedup(self, world_size: float) -> float:
-        """Of so many devices over one, by the fraction of all points together."""
-        return amdahl_speedup(self.serial_fraction.value, world_size)
 
     def step_time_s(self, question: Question) -> float | None:
         """A step by the law of its batch, in s; None for a batch without a line."""
@@ -58,11 +57,7 @@ class AmdahlFit:
         line = self.lines.get(_batch_of(question, self.is_strong))
         if line is None:
             return None
-        return line.one_device_s / amdahl_speedup(line.serial_fraction, n) * (1 if self.is_strong else n)
-
-    def devices_until(self, least_return: float) -> int | None:
-        """``batch_lines.devices_until`` by the fraction of all points together."""
-        return devices_until(self.serial_fraction.value, least_return)
+        return line.one_device_s / line.speedup(n) * (1 if self.is_strong else n)
 
 
 def fit_amdahl(
@@ -76,7 +71,7 @@ def fit_amdahl(
     for is_strong in (False, True) if scaling is None else (scaling == "strong",):
         lines = _lines(points, is_strong)
         if lines:
-            return _fitted(lines, is_strong)
+            return AmdahlFit({batch: line.law() for batch, line in lines.items()}, is_strong)
     return None
 
 
@@ -90,9 +85,17 @@ class _Line:
         apart = self.log_rate - _log_speedup(f, self.sizes)
         return np.asarray(apart - np.median(apart), dtype=np.float64)
 
-    def law(self, f: float) -> AmdahlLine:
-        """The law of fraction ``f`` through the points."""
-        return AmdahlLine(f, float(np.exp(-np.median(self.log_rate - _log_speedup(f, self.sizes)))))
+    def law(self) -> AmdahlLine:
+        """The law that fits best."""
+        f = _least(lambda tried: float(np.abs(self.residuals(tried)).sum()))
+        degrees = max(1, len(self.sizes) - 2)
+        # the mean absolute deviation of a normal variable is sqrt(2 / pi) of its standard deviation
+        mean = float(np.abs(self.residuals(f)).sum()) / degrees
+        scale = max(LEAST_NOISE, mean * math.sqrt(math.pi / 2))
+        half = t_quantile(degrees) * scale / math.sqrt(float((self.slope(f) ** 2).sum()))
+        found = Estimate(f, max(0.0, f - half), min(1.0, f + half), len(self.sizes))
+        level = np.median(self.log_rate - _log_speedup(f, self.sizes))
+        return AmdahlLine(found, float(np.exp(-level)))
 
     def slope(self, f: float) -> Floats:
         """Of the law's logarithm by ``f``, less its mean."""
@@ -120,26 +123,6 @@ def _batch_of(each: MeasuredPoint | Question, is_strong: bool) -> int:
         return each.batch_size
     passes = each.passes if isinstance(each, Question) else 1
     return each.global_batch_size or each.batch_size * each.shape.world_size * passes
-
-
-def _fitted(lines: Mapping[int, _Line], is_strong: bool) -> AmdahlFit:
-    def residuals(f: float) -> Floats:
-        return np.concatenate([line.residuals(f) for line in lines.values()])
-
-    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
-    count = sum(len(line.sizes) for line in lines.values())
-    degrees = max(1, count - len(lines) - 1)
-    # the mean absolute deviation of a normal variable is sqrt(2 / pi) of its standard deviation
-    scale = max(LEAST_NOISE, float(np.abs(residuals(f)).sum()) / degrees * math.sqrt(math.pi / 2))
-    slope = np.concatenate([line.slope(f) for line in lines.values()])
-    half = t_quantile(degrees) * scale / math.sqrt(float((slope**2).sum()))
-    estimate = Estimate(f, max(0.0, f - half), min(1.0, f + half), count)
-    laws = {batch: line.law(_least_of(line)) for batch, line in lines.items()}
-    return AmdahlFit(estimate, laws, is_strong)
-
-
-def _least_of(line: _Line) -> float:
-    return _least(lambda tried: float(np.abs(line.residuals(tried)).sum()))
 
 
 def _log_speedup(f: float, sizes: Floats) -> Floats:

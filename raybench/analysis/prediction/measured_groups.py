@@ -28,6 +28,7 @@ class Measurement:
     step_time_s: Estimate
     efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
     joules_per_sample: float | None = None
+    speaks: bool = False  # for all of its batch and shape: the figure that reports have
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ class MeasuredGroup:
 
     @property
     def distinct(self) -> tuple[Measurement, ...]:
-        """One measurement for each batch and shape, the smallest first: of repeats their geometric mean."""
+        """One measurement for each batch and shape, the smallest first.
+
+        Of repeats the one that speaks for the others, else their geometric mean.
+        """
         alike: dict[tuple[int, int, Shape], list[Measurement]] = {}
         for each in self.measurements:
             alike.setdefault((each.batch_size, each.point.shape.world_size, each.point.shape), []).append(
@@ -94,7 +98,7 @@ def samples_of_step(batch_size: int, world_size: int, scaling: ScalingMode, pass
 
 
 def _mean(repeats: Sequence[Measurement]) -> Measurement:
-    first = repeats[0]
-    if len(repeats) == 1:
+    first = next((each for each in repeats if each.speaks), repeats[0])
+    if len(repeats) == 1 or first.speaks:
         return first
     return Measurement(first.point, first.batch_size, over_starts([each.step_time_s for each in repeats]))

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
-from raybench.analysis.estimates.efficiency import Baseline
-from raybench.analysis.labels import label_without_batch
+from raybench.analysis.estimates.efficiency import one_device
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import label_wherever
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prediction.forecast import FEWEST_WORLD_SIZES, doublings, forecast, shapes_of
 from raybench.analysis.prediction.measured_groups import MeasuredGroup, Measurement, log_error
@@ -47,7 +48,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
     measurements = [_measurement(results, record) for record in trials]
     return MeasuredGroup(
         model=model_name(headline),
-        setting=label_without_batch(results.study, headline.config) if others else "",
+        setting=label_wherever(results.study, headline.config) if others else "",
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(*_one_device(results, trials), *measurements),
@@ -142,6 +143,7 @@ def _measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
         step_time_s=found.step_time_s,
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
+        speaks=config.placement == choice.default_placement(results.study, config.world_size),
     )
 
 
@@ -164,23 +166,22 @@ def shape_of(record: TrialRecord) -> Shape:
 
 
 def _one_device(results: MeasuredStudy, trials: Sequence[TrialRecord]) -> list[Measurement]:
-    """One device beside the others, in the rounds of a batch that was not measured on one device alone."""
+    """One device where it has no trial of its own: in the rounds of the most devices, as costs have it."""
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
-    for record in trials:
+    for record in sorted(trials, key=lambda each: -each.config.world_size):
         batch, config = record.config.setting.batch_size, record.config
-        baseline = results.scaling(record).baseline
-        if batch in known or baseline is None or baseline.world_size > 1 or not baseline.paired:
+        one = one_device(record, results.scaling(record))
+        if batch in known or one is None or one.baseline is None or not one.baseline.paired:
             continue
         known.add(batch)
         micro = batch if config.scaling == "weak" else batch // config.setting.gradient_accumulation
         of_all = batch if config.scaling == "strong" else None
-        found.append(_of_baseline(baseline, batch, micro, of_all))
+        found.append(_of_one(one.step_time_s, batch, micro, of_all))
     return found
 
 
-def _of_baseline(baseline: Baseline, batch: int, micro: int, of_all: int | None) -> Measurement:
-    step_s = baseline.step_time_s
+def _of_one(step_s: Estimate, batch: int, micro: int, of_all: int | None) -> Measurement:
     point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s), of_all)
     return Measurement(point, batch, step_s)
 
@@ -203,7 +204,7 @@ def _notes(
         notes.append(f"fitted: {headline.device_name}; {trials} on other devices left out: {names}")
     others = len(usable) - len(alike)
     if others:
-        words = label_without_batch(results.study, headline.config)
+        words = label_wherever(results.study, headline.config)
         trials = counted(others, "trial")
         notes.append(f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)")
     return notes

@@ -10,6 +10,7 @@ from raybench.analysis.batch_lines import devices_until, serial_fraction
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.objectives import on_front
+from raybench.analysis.prediction.amdahl import AmdahlFit
 from raybench.analysis.prediction.forecast import Expected, Forecast
 from raybench.analysis.prediction.measured_groups import NORMAL_95
 from raybench.analysis.prediction.measured_scaling import MeasuredScaling, measured_scalings
@@ -60,21 +61,24 @@ class Limited:
 
 @dataclass(frozen=True)
 class Worth:
-    """Up to how many devices a batch is worth it: each further one brings at least half of one device."""
+    """Up to how many devices a batch is worth it.
+
+    Each further one brings at least half of one device, or all of them together are faster and cheaper.
+    """
 
     fewest: Way
     way: Way
     speedup: Estimate  # of ``way`` over ``fewest``
-    further: Way | None  # the next larger world size, where each further device brings ``returns``
+    further: Way | None  # of the larger world sizes that where each further device brings most: ``returns``
     returns: float | None  # of one device's throughput
 
 
 @dataclass(frozen=True)
 class SerialFraction:
-    """Amdahl's f of a batch by its speed-up over one device, as reports have it; else by a fit."""
+    """Amdahl's f of a batch: by a fit to its world sizes, or by its speed-up on the most devices over one."""
 
-    batch_size: int | None  # None: of all batches together, by a fit
-    world_size: int | None
+    batch_size: int
+    world_size: int | None  # None: of the fit
     fraction: Estimate
     devices: int | None  # more than these return less than half of one each; None: every one a whole one
 
@@ -124,21 +128,33 @@ def outlook(
 
 
 def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
+    """Of each batch, as one f of all would be that of none.
+
+    By the law that stands beside the predictions; where there are none, as reports have it.
+    """
+    fit = forecast.amdahl
+    if fit is not None and any(each.step_time_s is not None for each in forecast.predicted):
+        yield from _of_fit(fit)
+        return
     largest: dict[int, MeasuredScaling] = {}
     for each in scalings:
         known = largest.get(each.batch_size)
         if known is None or each.shape.world_size > known.shape.world_size:
             largest[each.batch_size] = each
-    two_sizes = len(forecast.group.world_sizes) == 2
-    over_one = [each for each in largest.values() if two_sizes and each.baseline_world_size == 1]
-    over_one = [each for each in over_one if each.shape.world_size > 1]
+    over_one = [
+        each for each in largest.values() if each.baseline_world_size == 1 and each.shape.world_size > 1
+    ]
     for each in over_one:
         if each.speedup is not None:
             size, found = each.shape.world_size, serial_fraction(each.speedup, each.shape.world_size)
             yield SerialFraction(each.batch_size, size, found, devices_until(found.value, LEAST_RETURN))
-    fit = forecast.amdahl
     if not over_one and fit is not None:
-        yield SerialFraction(None, None, fit.serial_fraction, fit.devices_until(LEAST_RETURN))
+        yield from _of_fit(fit)
+
+
+def _of_fit(fit: AmdahlFit) -> Iterator[SerialFraction]:
+    for batch, line in fit.lines.items():
+        yield SerialFraction(batch, None, line.serial_fraction, line.devices_until(LEAST_RETURN))
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:
@@ -215,9 +231,10 @@ def _worth(ways: Sequence[Way]) -> Worth:
     ordered = [fastest[size] for size in sorted(fastest)]
     fewest = chosen = ordered[0]
     for way in ordered[1:]:
-        if _returns(fewest, chosen, way) >= LEAST_RETURN:
+        if _returns(fewest, chosen, way) >= LEAST_RETURN or _beats(way, chosen):
             chosen = way
-    further = next((way for way in ordered if _size(way) > _size(chosen)), None)
+    larger = [way for way in ordered if _size(way) > _size(chosen)]
+    further = max(larger, key=lambda way: _returns(fewest, chosen, way), default=None)
     return Worth(
         fewest=fewest,
         way=chosen,
@@ -225,6 +242,11 @@ def _worth(ways: Sequence[Way]) -> Worth:
         further=further,
         returns=_returns(fewest, chosen, further) if further else None,
     )
+
+
+def _beats(way: Way, other: Way) -> bool:
+    """Whether it is faster, and cheaper too: as devices of one node are that is paid whole."""
+    return way.run.time_s.value < other.run.time_s.value and way.spent.value <= other.spent.value
 
 
 def _returns(fewest: Way, fewer: Way, more: Way) -> float:

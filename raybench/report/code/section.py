@@ -119,7 +119,7 @@ def _also_confirmed(results: StudyResults, use: Recommendation) -> list[str]:
     others = [
         f"{each.label} ({measured_words(each)} samples/s)"
         for each in results.verifications
-        if each.verdict is Verified.CONFIRMED and each.record and each.record.config != use.config
+        if each.verdict is Verified.CONFIRMED and not use.config.has(each.proposal.change)
     ]
     return (
         [f"Not in this code, and confirmed alone against the default: {'; '.join(others)}."] if others else []

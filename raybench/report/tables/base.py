@@ -87,7 +87,8 @@ def _said(heading: str, value: str) -> str:
     if heading == "n":
         return f"n = {value}"
     name, _, unit = heading.partition(", ")
-    return f"{name} {value} {unit}".strip()
+    is_number = any(each.isdigit() for each in value)  # "refused" has no unit
+    return f"{name} {value} {unit if is_number else ''}".strip()
 
 
 def first_rows(table: Table, most: int) -> Table:

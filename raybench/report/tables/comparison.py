@@ -10,6 +10,7 @@ from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, S
 from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_words
 from raybench.analysis.summary import model_name
+from raybench.report.failures_words import failures_words
 from raybench.report.measured_on import began_words, hardware_words
 from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
 from raybench.report.tables.scaling import scaling_table
@@ -38,6 +39,7 @@ def sides_table(sides: Sequence[Side]) -> Table:
     """What each study measured and found at its default on its target world size."""
     described = [dict(_description(side)) for side in sides]
     rows = [_Row(name, tuple(side[name] for side in described)) for name in described[0]]
+    rows = [row for row in rows if set(row.cells) != {NONE}]
     caption = "The default of each study at its largest world size; means with 95% intervals over n rounds."
     return make_table("Side by side", caption, _columns(sides), rows)
 
@@ -192,6 +194,7 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
     yield "n", count(scaling.step_time_s) if scaling else NONE
     yield "best setting", results.best_label if results.best else NONE
+    yield "failed", failures_words(results.failed) or NONE
 
 
 def _interconnect(side: Side) -> str:

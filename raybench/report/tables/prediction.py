@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
@@ -48,6 +49,8 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     if outlook is None:
         return empty_table(title)
     forecast, priced = outlook.forecast, outlook.prices.are_known
+    if refusals and all(row.step_time_s is None for row in forecast.predicted):
+        return _refusal_table(outlook, title)
     batch = "global batch" if forecast.scaling == "strong" else "batch"
     costs = {(way.expected.batch_size, way.expected.shape): way for way in outlook.ways}
 
@@ -80,6 +83,25 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 
 
+def _refusal_table(outlook: Outlook, title: str) -> Table:
+    """Why nothing is predicted: each shape once where the reason is that of all its batches."""
+    reasons: dict[tuple[Shape, str], list[int]] = {}
+    for row in outlook.forecast.predicted:
+        reasons.setdefault((row.shape, row.refused), []).append(row.batch_size)
+    of_all = "global " if outlook.forecast.scaling == "strong" else ""
+
+    def batches(sizes: Sequence[int]) -> str:
+        return ", ".join(f"{size:,}" for size in sorted(sizes))
+
+    columns: list[Column[tuple[tuple[Shape, str], list[int]]]] = [
+        Column("devices/ nodes", lambda row: place_words(row[0][0]), right=True),
+        Column(f"{of_all}batch", lambda row: batches(row[1]), right=True),
+        Column("refused", lambda row: row[0][1]),
+    ]
+    words = [f"{sentence(each)}." for each in bring_words(outlook)]
+    return make_table(title, " ".join(["Nothing could be predicted.", *words]), columns, reasons.items())
+
+
 def tradeoff_table(
     outlook: Outlook | None, title: str = "Time and cost", most_rows: int | None = None
 ) -> Table:
@@ -97,8 +119,12 @@ def tradeoff_table(
     metered = any(way.run.energy_joules for way in outlook.ways)
     batch = "global batch" if outlook.forecast.scaling == "strong" else "batch"
 
+    def short(found: Estimate) -> str:
+        """In a terminal its interval is as wide as the run's."""
+        return figures(found.value) if most_rows else plain_interval(found)
+
     def epoch_words(way: Way) -> str:
-        return known(way.epoch, lambda cost: figures(cost.time_s.value / unit_s))
+        return known(way.epoch, lambda cost: short(cost.time_s.scaled(1 / unit_s)))
 
     def kind(way: Way) -> str:
         return "measured" if way.expected.is_measured else "predicted"
@@ -111,8 +137,7 @@ def tradeoff_table(
         return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
 
     def money(way: Way) -> str:
-        """Its interval is as wide as the run's."""
-        return known(way.run.money, lambda paid: figures(paid.value) if most_rows else plain_interval(paid))
+        return known(way.run.money, short)
 
     columns: list[Column[Way]] = [
         Column("devices/ nodes", place, right=True),

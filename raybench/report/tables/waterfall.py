@@ -16,6 +16,7 @@ from raybench.report.wording import (
     interval,
     lost_milliseconds,
     milliseconds,
+    plain_share,
     serial_fraction_words,
     share_of_step,
 )
@@ -57,7 +58,7 @@ def waterfall_table(results: StudyResults) -> Table:
 def _parts(waterfall: Waterfall) -> Iterator[_Part]:
     step_s = waterfall.step_time_s
     for name, part in waterfall.parts.present().items():
-        yield _Part(PART_WORDS[name], part, f"{part.value / step_s.value:.1%}")
+        yield _Part(PART_WORDS[name], part, plain_share(part.value / step_s.value))
     yield _Part("step time", step_s, "100%")
 
 

@@ -113,6 +113,22 @@ def test_a_study_of_ones_own_that_trains_has_an_epoch_and_a_run(records: str) ->
     assert found.phases is not None
 
 
+@pytest.mark.parametrize("sizes", [(1,), (1, 4)])
+def test_what_is_saved_is_said_of_figures_of_one_kind(sizes: tuple[int, ...]) -> None:
+    """As 811 ms trained on one device and 858 ms by steps on two "saved" what steps say of both."""
+    spec = study(workload=REAL, knobs={"batch_size": [32]}, training={"epochs": 3, "seeds": 3})
+    measured, _ = grid(spec, (1, 2, 4), FakeRunner(noise=QUIET))
+    found = analyse(spec, [*measured, *trained(spec, sizes)])
+    one, two, four = found.costs
+    assert [each.costs[-1].is_trained for each in (one, two, four)] == [4 in sizes, False, 4 in sizes]
+    for point in (two, four):
+        if point.saved_s is not None:
+            runs_s = 10 * (one.costs[-1].time_s.value - point.costs[-1].time_s.value)
+            assert point.saved_s.value == pytest.approx(runs_s, rel=0.02)
+    assert (two.saved_s is None) == (4 in sizes)
+    assert four.saved_s is not None
+
+
 def test_training_alone_tells_an_epochs_samples() -> None:
     spec = study(workload=REAL, training={"epochs": 2})
     found = analyse(spec, trained(spec, (1, 2), FakeLearning(num_train=1_001)))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis import analyse
 from raybench.analysis.hiding import HIDDEN, passage
-from tests.unit.studies import exactly, planted
+from raybench.report.tables.hiding import hiding_words
+from raybench.spec import Setting
+from raybench.testing import QUIET, FakeRunner, run_all
+from tests.unit.studies import exactly, planted, request, study
 
 
 def test_compute_that_hides_communication_is_interpolated() -> None:
@@ -23,6 +27,21 @@ def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
     (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").hiding
     assert always.compute_s is None
     assert max(point.fraction.value for point in always.points) <= HIDDEN
+
+
+def test_places_side_by_side_are_named() -> None:
+    """As pack and spread were rows of one name, each with a sentence of its own."""
+    spec = study(knobs={"batch_size": [32, 128]}, scaling={"placement": ["pack", "spread"]})
+    requests = [
+        request(world_size=size, placement=place, setting=Setting(batch_size=batch))
+        for batch in (32, 128)
+        for size, place in ((1, "pack"), (2, "pack"), (2, "spread"))
+    ]
+    found = analyse(spec, run_all(FakeRunner(noise=QUIET), requests)[0])
+    assert [each.label for each in found.hiding] == ["pack", "spread"]
+    words = [hiding_words(each) for each in found.hiding]
+    assert words[0].startswith("pack: not reached")
+    assert words[1].startswith("spread: not reached")
 
 
 def test_the_last_passage_counts() -> None:

@@ -12,6 +12,7 @@ from raybench.analysis.labels import (
     difference_words,
     knob_words,
     label,
+    label_wherever,
     label_without_batch,
     placement_words,
     setting_words,
@@ -50,7 +51,8 @@ def test_variables_and_placements_are_named_where_there_are_several() -> None:
     assert label(spec, asked) == "batch 64, 1 MiB buckets, OMP_PROC_BIND=true, ranks 0 3"
     alone = config(setting=OTHER.at(1), environment=variables, world_size=1)
     assert label(spec, alone) == "batch 64, OMP_PROC_BIND=true"
-    assert label_without_batch(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true"
+    assert label_without_batch(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true, ranks 0 3"
+    assert label_wherever(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true"
 
 
 def test_a_combination_has_the_explored_knobs_that_change_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeRunner, StepCosts
-from tests.unit.studies import grid, study
+from tests.unit.studies import asked, failed, grid, study
 
 MACHINE = environments.capture()
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
@@ -63,6 +64,19 @@ def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
     assert "tuesday is slower than monday by more than 0%: 0.5" in text
     assert printed(tuesday, monday, fail_if_slower=0.0)[0] == 0  # faster is no failure
     assert printed(monday, tuesday)[0] == 0  # nobody asked
+
+
+def test_a_side_without_numbers_says_why(tmp_path):
+    """As a column of dashes, and no word on what had happened."""
+    monday = planted(tmp_path, "monday", 0.010)
+    spec = study(knobs={"batch_size": [32]})
+    crash = failed(asked(spec, "scaling", Setting(batch_size=32), 2), "crashed", "RuntimeError: boom")
+    with ResultsDirectory.create(tmp_path / "tuesday", spec, MACHINE) as store:
+        store.append(crash)
+    text = printed(monday, tmp_path / "tuesday", width=160)[1]
+    assert re.search(r"failed +– +1 crashed \(RuntimeError: boom\)", text)
+    assert "other processes" not in text  # which neither tells
+    assert "failed" not in printed(monday, planted(tmp_path, "wednesday", 0.010))[1]
 
 
 def test_it_fails_beyond_the_percent_that_is_asked_for(tmp_path):

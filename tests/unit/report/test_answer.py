@@ -12,11 +12,14 @@ from raybench.analysis.crossover import crossover
 from raybench.analysis.curves import BatchCurve, BatchPoint
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.machine.resources import Resources
+from raybench.plan.resolve import make_plan
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.when_to_use import when_to_use
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.runs import run
 from tests.unit.studies import FULL, asked, failed, grid, request, searched, study, trained_study
 
 DEFAULT = study(
@@ -158,6 +161,44 @@ def test_the_target_failed() -> None:
     ]
     answer = answer_of(analyse(spec, records))
     assert answer.startswith("no trial completed on 4 devices: 1 timeout (after 300 s); 2 devices: ")
+
+
+def test_where_the_target_failed_the_best_is_of_fewer_devices() -> None:
+    """As batch 512 was advised at 2.5 times the samples/s, and the default's code given out."""
+    spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [32, 512]})
+    lost = [failed(asked(spec, "scaling", Setting(batch_size=batch), 4)) for batch in (32, 512)]
+    results = analyse(spec, [*grid(spec, [1, 2])[0], *lost])
+    assert results.recommendation is not None
+    assert (results.recommendation.label, results.recommendation.config.world_size) == ("batch 512", 2)
+    assert results.winners == []  # nothing is confirmed there
+    gain = next(each.words for each in answer_box(results) if each.question == "Measured gain")
+    assert gain.startswith("best of 2 on 2 devices: batch 512, +")
+    assert when_to_use(results).startswith("Use 2 devices (batch 512) where time counts")
+    assert "(default)" not in when_to_use(results)
+
+
+@pytest.mark.parametrize("precisions", [["fp32"], ["fp32", "bf16"]])
+def test_a_change_that_the_confirmed_winner_has_is_said_once(precisions: list[str]) -> None:
+    """As "batch 512: +188%, confirmed; batch 512: measured at 82% (confirmed, +188%)"."""
+    spec = study(knobs={"batch_size": [32, 512], "precision": precisions})
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    results = analyse(plan.study, run(plan)[1].records)
+    assert results.diagnosis[0].change == {"batch_size": 512}
+    clauses = {each.question: each.words for each in answer_box(results)}
+    assert clauses["What to change"].count("batch 512") == 1
+    assert clauses["What to change"].endswith("samples/s, confirmed")
+    code = use_it(results, {})
+    assert code is not None
+    assert not any("Not in this code" in sentence for sentence in code.sentences)
+
+
+def test_faster_steps_that_teach_less_are_said_to() -> None:
+    """As a batch with half of the default's useful samples/s was a gain of 156% and nothing else."""
+    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
+    results = analyse(plan.study, records)
+    words = next(each.words for each in answer_box(results) if each.question == "Goodput")
+    assert re.search(r"; batch 256 on 2 devices has [\d,]+ \[[\d,]+, [\d,]+\], 0\.\d\dx \[", words)
+    assert words.endswith("] the default's: faster steps, and slower learning")
 
 
 def test_slower_at_every_batch() -> None:

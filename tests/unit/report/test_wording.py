@@ -12,6 +12,8 @@ from raybench.report.wording import (
     mebibytes,
     milliseconds,
     percent,
+    plain_percent,
+    plain_share,
     relative_words,
     restart_words,
     seeds_words,
@@ -48,6 +50,17 @@ def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
     assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
     assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
     assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "cannot be told"
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    """As "-0.0%" of a step."""
+    assert [plain_share(each) for each in (-0.0002, 0.0002, -0.012, 0.3721)] == [
+        "0.0%",
+        "0.0%",
+        "-1.2%",
+        "37.2%",
+    ]
+    assert plain_percent(Estimate(-0.0001, -0.0001, -0.0001, 1)) == "0.0%"
 
 
 def test_a_run_is_said_in_a_unit_that_suits_it() -> None:

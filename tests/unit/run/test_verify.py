@@ -304,6 +304,23 @@ def test_a_diagnosis_of_its_own_is_confirmed() -> None:
     assert {each.verdict for each in results.verifications if each.gain} == {Verified.CONFIRMED}
 
 
+def test_a_confirmation_is_not_its_own_prediction() -> None:
+    """As "predicted +113% [106, 120], measured +113% [106, 120]": both were the confirmation's."""
+    plan = make_plan(study(knobs={"batch_size": [32, 256]}), Resources("cpu", 2, "a CPU"))
+    results = analyse(plan.study, run(plan, FakeRunner(seed=1))[1].records)
+    (tested,) = [each for each in results.verifications if each.record is not None]
+    assert results.best is not None
+    assert results.headline is not None
+    best, default = (
+        results.own_scalings[each.trial_id].throughput_samples_per_s.value
+        for each in (results.best.record, results.headline)
+    )
+    assert tested.gain == results.confirmations[0].gain
+    assert tested.predicted_gain is not None
+    assert tested.predicted_gain.value == pytest.approx(best / default - 1)
+    assert abs(tested.predicted_gain.value - tested.gain.gain.value) > 1e-6
+
+
 @pytest.mark.parametrize(
     ("low", "high", "predicted", "expected"),
     [

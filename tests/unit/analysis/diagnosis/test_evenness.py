@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from raybench.analysis import analyse
 from raybench.analysis.diagnosis.case import Beside, Case
 from raybench.analysis.diagnosis.evenness import Straggler
+from raybench.analysis.diagnosis.findings import FindingName
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, Noise, StepCosts
-from tests.unit.studies import measured
+from raybench.testing import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
+from tests.unit.studies import grid, measured, study
 
 NUM_TRIALS = 300
 
@@ -79,3 +81,13 @@ def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran()
     assert straggling([]).endswith("perhaps the device itself, but no other trial of the study tells it")
     loaded = straggling([0.0006, 0.0006], taken=0.54)
     assert loaded.endswith("other processes took 0.54 cores of its host meanwhile")
+
+
+def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:
+    """As "no other trial of the study tells it" stood below two findings on rank 2, on 4 and on 8 devices."""
+    hardware = FakeHardware(offset_s=(0, 0, 0.01))
+    spec = study(knobs={"batch_size": [64]})
+    records = grid(spec, (1, 4, 8), FakeRunner(hardware.costs, Noise(block=0.005), seed=1))[0]
+    found = [each for each in analyse(spec, records).findings if each.name is FindingName.STRAGGLER]
+    assert len(found) == 2
+    assert all(each.evidence.endswith(": it is the device itself") for each in found)

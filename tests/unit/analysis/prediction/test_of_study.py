@@ -51,6 +51,45 @@ def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
     assert four.efficiency.value == pytest.approx(10 / 15, rel=1e-3)
 
 
+def test_one_device_without_a_trial_is_the_one_that_costs_have() -> None:
+    """As 3.39 min in the rounds of two devices stood beside 3.37 min in those of four."""
+    spec = study(knobs={"batch_size": [32, 64]})
+    results = analyse(spec, grid(spec, (2, 4), FakeRunner(costs, seed=1, num_devices=8))[0])
+    group = group_of_study(results)
+    assert group is not None
+    one = {each.batch_size: each for each in group.measurements if each.point.shape.world_size == 1}
+    rates = {
+        point.record.config.setting.batch_size: point.costs[0].time_s.value
+        for point in results.costs
+        if point.world_size == 1
+    }
+    assert sorted(one) == sorted(rates) == [32, 64]
+    for batch, step in one.items():
+        assert step.step_time_s.value / batch * 1e6 == pytest.approx(rates[batch])
+
+
+def test_of_places_of_one_shape_the_first_speaks() -> None:
+    """As 53.8 s of pack and spread together stood beside 53.5 s of pack."""
+    spec = study(knobs={"batch_size": [32]}, scaling={"placement": ["spread", "pack"]})
+    requests = [
+        asked(spec, "scaling", Setting(batch_size=32), size, placement=place)
+        for size in (1, 2, 4)
+        for place in ("pack", "spread")
+        if size > 1 or place == "pack"
+    ]
+    results = analyse(spec, run_all(FakeRunner(costs, seed=1), requests)[0])
+    group = group_of_study(results)
+    assert group is not None
+    assert len(group.points) == 5  # all are fitted
+    told = {
+        each.config.world_size: results.told[each.trial_id]
+        for each in results.tried
+        if "pack" not in str(each.config.placement)
+    }
+    for each in group.distinct[1:]:
+        assert each.step_time_s == told[each.point.shape.world_size].step_time_s
+
+
 def test_other_devices_than_the_headlines_are_left_out() -> None:
     spec, records = ran()
     headline = measured_study(spec, records).headline

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raybench.analysis import analyse
 from raybench.analysis.cost import works
 from raybench.analysis.estimates.statistics import Estimate, of_log
 from raybench.analysis.objectives import on_front
@@ -14,11 +15,11 @@ from raybench.analysis.prediction.of_study import group_of_study
 from raybench.analysis.prediction.tradeoff import Outlook, outlook, probability_of_at_most
 from raybench.analysis.prices import Prices
 from raybench.analysis.published import load_figures
-from raybench.report.outlook_words import outlook_sentences
+from raybench.report.outlook_words import bring_words, outlook_sentences
 from raybench.report.tables.base import NONE
 from raybench.report.tables.prediction import prediction_table
 from tests.unit.analysis.prediction.tables import HEADER, groups
-from tests.unit.studies import exactly, planted
+from tests.unit.studies import exactly, grid, planted, study
 
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
@@ -181,6 +182,37 @@ def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
     (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
     assert "none: slower than one at batch 8 by the speed-up on 2 devices" in line
     assert "at batch 128 by the speed-up on 2 devices, more than 1 device returns less than 50%" in line
+
+
+def test_the_serial_fraction_is_of_a_batch_by_its_most_devices() -> None:
+    """As f = 14% [0, 64] of a fit to two batches beside 57% and 7% in the table of the same report."""
+    spec = study(knobs={"batch_size": [512, 32]})
+    group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((8,), 4)), works(), Prices())
+    assert {(each.batch_size, each.world_size) for each in found.serial_fractions} == {(32, 4), (512, 4)}
+    small, large = (each.fraction.value for each in found.serial_fractions)
+    assert small > 0.5
+    assert large < 0.1
+    slow = planted({(8,): exactly(0.3)}, "batch_size")
+    group = group_of_study(slow)
+    assert group is not None
+    (line,) = bring_words(outlook(forecast(group, shapes_of((4,), 4)), works(), Prices()))[:1]
+    assert line.startswith("Amdahl's law: f = none: slower than one at batch 8")
+
+
+def test_what_is_faster_and_cheaper_is_worth_it(tmp_path: Path) -> None:
+    """As 4 devices were advised where 8 of the same node were faster and cost less."""
+    rows = ["1,1,100,0.100", "1,2,100,0.210", "1,4,100,0.230", "1,8,100,0.260"]
+    (group,) = groups(tmp_path, rows)
+    found = forecast(group, shapes_of((16,), 8))
+    (by_node,) = outlook(found, works(36_000, 10), Prices(1.0, 10.0)).worth
+    assert by_node.way.expected.shape.world_size == 8
+    (by_device,) = outlook(found, works(36_000, 10), Prices(1.0)).worth
+    assert by_device.way.expected.shape.world_size == 1
+    assert by_device.further is not None  # two are no faster, eight bring the most
+    assert by_device.further.expected.shape.world_size == 8
+    assert by_device.returns == pytest.approx((8 * 0.100 / 0.260 - 1) / 7)
 
 
 def test_what_is_refused_has_no_figures_and_one_line_answers_over_all_batches() -> None:
