@@ -16,10 +16,11 @@ LOOK_AGAIN_S = 1.0
 
 
 class Deaths:
-    """Which of the processes, by rank, are there."""
+    """Which of the processes, by rank, are there, of those that can be seen from this one's container."""
 
     def __init__(self, pids: Mapping[int, int]) -> None:
-        self._pids, self._gone_since = dict(pids), dict[int, float]()
+        self._pids = {rank: pid for rank, pid in pids.items() if not _is_gone(pid)}
+        self._gone_since = dict[int, float]()
         self._looked = monotonic()
 
     def alive(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections import namedtuple
@@ -85,6 +86,8 @@ class Hostile:
             sys.exit(0)
         if fault == "interrupt in loss" and late:
             raise KeyboardInterrupt
+        if fault == "cancelled in loss" and late:
+            raise asyncio.CancelledError("gone")
         if fault == "unprintable":
             raise OSError(SURROGATE)
         if fault == "five megabytes":

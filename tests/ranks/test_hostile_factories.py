@@ -46,6 +46,7 @@ CRASHED = {
     "exit in model": "SystemExit: 0",
     "exit in loss": "SystemExit: 0",
     "interrupt in loss": "KeyboardInterrupt",
+    "cancelled in loss": "CancelledError: gone",
     "unprintable": r"OSError: no file a\udcff\x1b[2J\u202eb",
     "five megabytes": "ValueError: xxx",
     "unspeakable": "UnspeakableError",

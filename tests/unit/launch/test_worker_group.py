@@ -79,10 +79,12 @@ def test_what_the_mailbox_has_counts_however_long_the_driver_was_stopped(
 def test_a_death_that_ray_does_not_notice_ends_its_trial(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", ""])
-    worker.wait()
+    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=0.0))
-    found = group({0: os.getpid(), 1: worker.pid})
+    unseen = 2**22 + 1  # no process has such a number
+    found = group({0: os.getpid(), 1: worker.pid, 2: unseen})
+    worker.kill()
+    worker.wait()
     began, outcome = clock.now, found._outcome()
     assert (outcome.state, outcome.ends_group) == ("crashed", True)
     assert outcome.reason == "rank 1: its process died, and left others that hold its connections"
