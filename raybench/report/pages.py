@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -17,8 +18,10 @@ from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
 
 MOST_FINDINGS = 20  # of one name, in a page
+COMMAND = re.compile("`([^`]*)`")
 
 
 def make_pages(
@@ -84,6 +87,13 @@ def _in_two_lines_at_most(cell: str) -> str:
     return cell.replace(" ", "\u00a0").replace("\u00a0[", " [")
 
 
+def _commands(text: str) -> Markup:
+    """Words for HTML; what stands between backticks, as in Markdown, is what one types."""
+    from markupsafe import Markup, escape
+
+    return Markup(COMMAND.sub(r"<code>\1</code>", str(escape(text))))
+
+
 @cache
 def _template(name: str) -> jinja2.Template:
     import jinja2
@@ -101,5 +111,6 @@ def _template(name: str) -> jinja2.Template:
         code=formats.markdown_code,
         cell=formats.markdown_cell,
         counted=counted,
+        commands=_commands,
     )
     return environment.get_template(name)

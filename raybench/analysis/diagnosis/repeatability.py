@@ -103,7 +103,8 @@ class MeasuredUnderLoad(OfStudy):
     @classmethod
     def condition(cls, whole: WholeStudy) -> list[Self]:
         """As ``under_load`` finds them; not again where measurements of the setting show it."""
-        shown = {each.speaks.record.trial_id for each in whole.apart if each.under_load}
+        loaded = [each.speaks for each in whole.apart if each.under_load]
+        shown = {each.record.trial_id for each in loaded if each.config == each.record.config}
         return [cls(whole, each) for each in whole.loaded if each.record.trial_id not in shown]
 
     @property

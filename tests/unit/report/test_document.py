@@ -13,7 +13,8 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report import write_report
-from raybench.report.answer import answer_box
+from raybench.report.answer import Clause, answer_box
+from raybench.report.pages import make_pages
 from raybench.spec import Setting
 from raybench.testing import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import asked, grid, searched, study
@@ -90,10 +91,18 @@ def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> 
     assert body.index("2 devices: ") < body.index('id="causes"') < body.index("<figure>")
 
 
+def test_what_one_types_is_code_in_the_page_and_what_is_between_is_no_html() -> None:
+    box = [Clause("What to change", "try `raybench doctor` & <b>`<i>`</b>")]
+    files = make_pages(Path("a"), {}, asked_by="x", name="n", box=box, sections=(), method=())
+    page = str(files["report.html"])
+    assert "try <code>raybench doctor</code> &amp; &lt;b&gt;<code>&lt;i&gt;</code>&lt;/b&gt;" in page
+
+
 def test_causes_stand_in_every_document(directory: Path, records: list[TrialRecord]) -> None:
     first = analyse(SPEC, records).diagnosis[0]
     for kind in ("html", "md"):
         text = html.unescape((directory / f"report/report.{kind}").read_text())
+        text = re.sub("</?code>", "`", text) if kind == "html" else text
         assert first.evidence in text
         assert first.next_step in text
 

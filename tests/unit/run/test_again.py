@@ -112,12 +112,12 @@ def test_what_others_disturbed_is_measured_again_and_may_be_the_best():
     session, store, _ = run(grid, BesideOthers())
     (again,) = repeats(store)
     assert (again.config.world_size, again.config.batch_size) == (2, 256)
-    (stage,) = [text for text in session.watcher.stages if "again" in text]
+    (stage,) = [text for text in session.watcher.stages if " again: " in text]
     assert stage == "Measuring 1 trial again: other programs took cores from it alone"
     results = analyse(grid.study, store.records)
     assert results.best is not None
     assert results.best.record.trial_id == again.trial_id
-    assert [each.record.config.batch_size for each in results.confirmations] == [256]
+    assert [each.record.config.batch_size for each in results.confirmations] == [64, 256]
     assert results.under_load == ()
     assert all(each.name != "measured under load" for each in results.findings)
 
