@@ -38,7 +38,10 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
     nodes = cluster.working_nodes(needs)
     found = dict(zip(map(str, nodes), cluster.ask(nodes, _look, *arguments), strict=True))
     if len(set(found.values())) > 1:
-        lines = (f"{node}: {samples} training and test samples" for node, samples in found.items())
+        lines = (
+            f"{node}: {samples[0]:,} training and {samples[1]:,} test samples" if samples else f"{node}: none"
+            for node, samples in found.items()
+        )
         raise RequestError("data: the same on every node", *lines)
     return next(iter(found.values()), None)
 
