@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from raybench.analysis.diagnosis.case import Case, PartOfStep
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep
+from raybench.analysis.diagnosis.larger_batch import larger_batch
 from raybench.analysis.diagnosis.latency import Latency, latency_of, sweep_link
 from raybench.analysis.diagnosis.slow_path import WorseWay, worse_way
 from raybench.analysis.diagnosis.words import bandwidth, ms, pct, size
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.spec.counted import counted
+from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
 DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
 OTHER_CAPS_MB = (1.0, DEFAULT_CAP_MB)  # sizes of buckets that most models have in different numbers of them
+HALF_THE_BYTES: Mapping[str, KnobValue] = {"gradient_compression": "bf16"}
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 
 
@@ -128,11 +131,12 @@ class BandwidthBound(ExposedTransfers):
                 "the cores decide, not the link: more samples between two transfers (a larger batch or "
                 "accumulation), or more cores for each worker; a faster link hardly helps"
             )
-        is_compressed = self.case.config.setting.gradient_compression != "none"
-        more = "" if is_compressed else ", or half the bytes (gradient_compression bf16)"
-        return NextStep(
-            f"more samples between two transfers: a larger batch or accumulation{more}; else a faster link"
-        )
+        words = "more samples between two transfers: a larger batch or accumulation"
+        if self.case.config.setting.gradient_compression != "none":
+            return NextStep(f"{words}; else a faster link")
+        # what can be tried, where no larger batch can
+        change = None if larger_batch(self.case) else dict(HALF_THE_BYTES)
+        return NextStep(f"{words}, or half the bytes (gradient_compression bf16); else a faster link", change)
 
 
 class CommunicationBound(ExposedTransfers):

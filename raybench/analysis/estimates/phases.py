@@ -25,6 +25,7 @@ from raybench.records.record import TrialRecord
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
 SYNCHRONIZATION = "gradient synchronization"
 SKEW = "waiting for the slowest rank"
+LEAST_GAIN = 0.1  # of the step on several devices, or loss, that is shared among the phases
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class PhaseTable:
     rows: tuple[PhaseRow, ...]
     backward_with_synchronization: PhaseRow
     total: PhaseRow
-    is_gain: bool | None  # False: more devices lose time; None: the interval leaves it open
+    is_gain: bool | None  # False: more devices lose time; None: too little of either, or not known which
 
 
 def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
@@ -161,11 +162,15 @@ def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
 def _gain(
     record: TrialRecord, others: Sequence[TrialRecord], totals: tuple[Estimate, Estimate]
 ) -> Estimate | None:
-    """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it."""
-    speedup = scaling_over_starts(record, others).speedup
+    """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it, or nearly.
+
+    Of a small difference between large parts, that take and give, each would have several times the whole.
+    """
+    speedup, (one, many) = scaling_over_starts(record, others).speedup, totals
     if speedup is None or not speedup.excludes(1.0):
         return None
-    one, many = totals
+    if abs(one.value - many.value) < LEAST_GAIN * many.value:
+        return None
     low, high = (many.value * (end - 1) for end in (speedup.low, speedup.high))
     return Estimate(one.value - many.value, low, high, speedup.n)
 

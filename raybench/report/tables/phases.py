@@ -38,10 +38,12 @@ def phases_table(results: StudyResults) -> Table:
         f"For the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label}), one device "
         "alone beside all of them. Phases are timed in blocks of their own: their shares are taken, the "
         "levels are those of the rounds. Backward is without transfers; gradient synchronization is what "
-        "nothing hides of them. The shares add up to 100%; a negative one takes time back."
+        "nothing hides of them. "
     )
     if phases.is_gain is None:
-        caption += " The interval of the speed-up has 1 in it: there is no gain to share."
+        caption += "The speed-up is too near to 1, or not surely another: there is no gain to share."
+    else:
+        caption += "The shares add up to 100%; a negative one takes time back."
     if epoch_samples:
         caption += f" An epoch has {epoch_samples:,.0f} samples."
         if results.restart_s is not None:

@@ -72,6 +72,26 @@ def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) 
     assert ("more cores for each worker" in finding.next_step) is bool(by_cores)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool) -> None:
+    """25 MiB in one message, by the sweep a matter of bytes."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
+    latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
+    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9), ())
+    record = measured(costs, QUIET, device="cuda")
+    assert record.steps is not None
+    full = record.steps.model_copy(update={"memory_limit_bytes": record.steps.device_memory_bytes})
+    if is_full:
+        record = record.model_copy(update={"result": full})
+    finding = transfers(record, Around({LinkKey("all_reduce", 2, 1): link}), "cuda")
+    assert finding.name is FindingName.BANDWIDTH_BOUND
+    assert "half the bytes (gradient_compression bf16)" in finding.next_step
+    if is_full:
+        assert finding.change == {"gradient_compression": "bf16"}
+    else:
+        assert set(finding.change or {}) == {"batch_size"}
+
+
 def between_nodes(**variables: str) -> Finding:
     """Two ranks on two nodes, whose transfers take a third of the step."""
     record = measured(StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006), QUIET)

@@ -75,3 +75,18 @@ def test_without_a_gain_there_are_no_shares() -> None:
     assert found is not None
     assert found.is_gain is None
     assert all(row.share_of_gain is None for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "is_gain"), [(0.0208, None), (0.0192, None), (0.0300, False), (0.0120, True)]
+)
+def test_of_a_small_difference_no_phase_has_a_multiple(step_s: float, is_gain: bool | None) -> None:
+    """One device takes 20 ms for the samples: of 0.8 ms synchronization alone would be 1,000% and more."""
+    costs = StepCosts(plain_s=0.010, exposed_s=step_s - 0.010)
+    found = phase_table(measured(costs, QUIET))
+    assert found is not None
+    assert found.total.speedup is not None
+    assert found.total.speedup.excludes(1.0)
+    assert found.is_gain is is_gain
+    shares = [row.share_of_gain for row in found.rows]
+    assert any(shares) is (is_gain is not None)
