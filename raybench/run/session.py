@@ -92,6 +92,7 @@ class Session:
             self.budget,
             group_size=self.plan.group_size,
             device=self.plan.device,
+            environments=self.plan.environments(),
             on_group=self.watcher.group,
         )
         self.expected = ExpectedTime(
@@ -226,6 +227,8 @@ class Session:
         Once nothing is under way: what began beside it may complete yet; no more begins until it is known.
         """
         if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
+            return
+        if self._under_way.is_unfit(record.study_request):  # none of its settings was tried
             return
         known = self.store.latest().values()
         if any(each.state == "complete" for each in known):  # from now on every failure is its own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
@@ -44,16 +44,23 @@ class Begun:
 class UnderWay:
     """Begins trials and waits for them; ``group_size``: of the worker group that serves a whole study.
 
-    ``on_group`` is told as ``Watcher.group``.
+    ``environments``: all that it has; ``on_group`` is told as ``Watcher.group``.
     """
 
     def __init__(
-        self, runner: TrialRunner, budget: Budget, *, group_size: int, device: str, on_group: OnGroup
+        self,
+        runner: TrialRunner,
+        budget: Budget,
+        *,
+        group_size: int,
+        device: str,
+        environments: Sequence[Mapping[str, str]],
+        on_group: OnGroup,
     ) -> None:
         self._runner, self._budget = runner, budget
         self._group, self._device = FittingGroup(runner, group_size), device
         self._begun: list[Begun] = []
-        self._on_group, self._group_size = on_group, group_size
+        self._environments, self._on_group, self._group_size = environments, on_group, group_size
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
         self._served: dict[_Variables, StudyRequest] = {}  # the last in each environment that had workers
         self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and how it is told
@@ -106,6 +113,10 @@ class UnderWay:
                 self._served[_variables(ended.trial.request)] = ended.trial.request
             return ended, outcome
 
+    def is_unfit(self, request: StudyRequest) -> bool:
+        """Whether it is known that no worker group starts with the variables of ``request``."""
+        return _variables(request) in self._unfit
+
     def aside(self, request: StudyRequest) -> Outcome:
         """How a trial ends that is of no record, while none is under way. Raises as ``begin``."""
         assert not self._begun
@@ -154,16 +165,26 @@ class UnderWay:
         if begun.num_lost < MAX_LOST_STARTS:
             return False
         variables = _variables(begun.trial.request)
-        if not self._served or variables in self._served:
+        other = next(iter(self._served.values()), None) or self._with_others(begun.trial.request)
+        if other is None or variables in self._served:
             raise lost
         try:
-            self._start_group(next(iter(self._served.values())))
+            self._start_group(other)
         except (GroupLostError, NoRoomError):  # the cluster is what has changed
             raise lost from None
         named = ", ".join(f"{name}={value}" for name, value in sorted(variables))
         self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
         begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
         return True
+
+    def _with_others(self, request: StudyRequest) -> StudyRequest | None:
+        """``request`` with the first other variables that a group may start with; None: there are none."""
+        own = request.config.environment
+        for each in self._environments:
+            if each != own and frozenset(each.items()) not in self._unfit:
+                config = request.config.model_copy(update={"environment": dict(each)})
+                return request.model_copy(update={"config": config})
+        return None
 
     def _bounded(self, request: StudyRequest, expected_s: float = 0.0) -> StudyRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.

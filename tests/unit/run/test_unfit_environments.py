@@ -66,9 +66,12 @@ def states(store: MemoryStore) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("runner", [Unfit(), UnfitProcesses()], ids=["a group", "each its own processes"])
-def test_the_trials_of_the_other_variables_are_measured(runner: Unfit | UnfitProcesses) -> None:
-    plan = planned("eth0", "eth77", "eth1")
+@pytest.mark.parametrize("interfaces", [("eth0", "eth77", "eth1"), ("eth77", "eth0", "eth1")])
+@pytest.mark.parametrize("kind", [Unfit, UnfitProcesses], ids=["a group", "each its own processes"])
+def test_the_trials_of_the_other_variables_are_measured(
+    kind: type[Unfit | UnfitProcesses], interfaces: tuple[str, ...]
+) -> None:
+    plan, runner = planned(*interfaces), kind()
     _, store, _ = run(plan, runner)
     assert states(store) == {"eth0": {"complete"}, "eth77": {"crashed"}, "eth1": {"complete"}}
     crashed = [record for record in store.records if record.state == "crashed"]
@@ -85,9 +88,10 @@ def test_the_trials_of_the_other_variables_are_measured(runner: Unfit | UnfitPro
     [
         (Unfit(all_end=True), ("eth0", "eth77")),
         (Unfit(first=6), ("eth0", "eth77")),  # such a group has run: it is not the variable
-        (Unfit(), ("eth77", "eth0")),  # nothing is known yet
+        (Unfit(all_end=True), ("eth77", "eth0")),
+        (Unfit(), ("eth77",)),  # there are no others
     ],
-    ids=["nothing starts any more", "it did start", "the first of all"],
+    ids=["nothing starts any more", "it did start", "nothing starts at all", "the only ones"],
 )
 def test_what_need_not_be_the_variables_ends_the_study(runner: Unfit, interfaces: tuple[str, ...]) -> None:
     store = MemoryStore()
