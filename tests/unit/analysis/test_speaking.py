@@ -140,8 +140,10 @@ def test_what_nothing_bears_out_is_a_warning_in_the_first_lines():
     results = analysed(*searched(slow_default=3.3), *curves(slow_default=1.6), confirmed())
     found = next(each for each in results.disagreements if each.config.world_size == 2)
     assert not found.is_settled
-    finding = next(each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence)
-    assert finding.severity == "warning"
+    named = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    loaded, finding = named  # beside one that was not, so it comes first
+    assert (loaded.name, loaded.comes_first) == ("measured under load", True)
+    assert (finding.name, finding.severity) == ("measurements disagree", "warning")
     assert "nothing bears it out" in finding.next_step
     words = next(each.words for each in answer_box(results) if each.question == "Not sure")
     assert "fp32 on 2 devices had" in words
