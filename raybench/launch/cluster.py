@@ -17,7 +17,7 @@ import psutil
 
 from raybench.errors import ClusterBusyError, GroupLostError, Interrupted, NoRoomError, RequestError
 from raybench.launch import signals
-from raybench.launch.joining import TOKEN_FILE, core_output, refusal_words, token_hint
+from raybench.launch.joining import TOKEN_FILE, await_head, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.ray_alive import RayAlive
 from raybench.launch.travel import runtime_environment
@@ -257,6 +257,8 @@ class Cluster:
             refused = network.unknown_interfaces(self._needs.device if self._needs else "cpu")
             if refused:
                 raise RequestError(*refused)
+        else:
+            await_head(str(self._address))
         # a late call after the end would otherwise start a new cluster of its own
         os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")

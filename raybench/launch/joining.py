@@ -1,16 +1,65 @@
-"""Joining a cluster: what Ray's core says meanwhile stays off the terminal; a refusal is told in words."""
+"""Joining a cluster: whether there is one; what Ray's core says stays off the terminal, but for refusals."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
+
+from raybench.errors import RequestError
+from raybench.launch import signals
 
 TOKEN_FILE = Path("~/.ray/auth_token")
+ANSWERS_S = 30.0  # a head that is just being started; Ray itself tries for minutes, without a word
+ONE_TRY_S = 3.0
+LOOK_AGAIN_S = 0.5
+# What every gRPC server answers, before it asks for a token: HTTP/2's preface and an empty frame of settings
+# (RFC 9113, 3.4), whose type stands in the fourth byte.
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+SETTINGS, FRAME_BYTES = 4, 9
 REFUSED = ("InvalidAuthToken", "Unauthenticated")  # what the core says when a head refuses the token
+
+
+def await_head(address: str, limit_s: float = ANSWERS_S) -> None:
+    """Wait until a head is at ``HOST:PORT``. Raises ``RequestError`` after ``limit_s``.
+
+    Nothing is looked at where it is another address, as ``auto``, or Ray speaks TLS, which a head answers
+    with certificates only.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return
+    began = monotonic()
+    while True:
+        missing = _what_is_missing(host.strip("[]"), int(port))
+        if not missing:
+            return
+        if monotonic() - began >= limit_s:
+            raise RequestError(
+                f"--address: a Ray cluster that answers: {missing}, tried for {limit_s:g} s "
+                f"(received {address!r})"
+            )
+        signals.check()
+        sleep(LOOK_AGAIN_S)
+
+
+def _what_is_missing(host: str, port: int) -> str:
+    """Why there is no head yet; empty where one is."""
+    try:
+        with socket.create_connection((host, port), timeout=ONE_TRY_S) as connection:
+            connection.sendall(HELLO)
+            answer = connection.recv(FRAME_BYTES, socket.MSG_WAITALL)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, TimeoutError):
+            return "nothing answers there"
+        return f"{getattr(error, 'strerror', None) or error}"
+    is_head = len(answer) == FRAME_BYTES and answer[3] == SETTINGS
+    return "" if is_head else "what answers there is no Ray cluster's head"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,17 @@ def dashboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+RAY = ("-m", "ray.scripts.scripts")
+
+
 @contextmanager
-def running_head(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def running_head(
+    *options: str, program: tuple[str, ...] = RAY, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A head node's address and process; it is ended at the end, and must not have been before."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+        start = [sys.executable, *program, "start", "--head", "--block"]
         devices = ["--num-cpus", "2", "--num-gpus", "0"]
         head = subprocess.Popen(
             [*start, *devices, "--port", str(port), "--temp-dir", folder, *options],
@@ -68,6 +73,7 @@ def running_head(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]
                 "PYTHONPATH": str(ROOT),
                 "RAY_ENABLE_AUTO_CONNECT": "0",
                 "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+                **(variables or {}),
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

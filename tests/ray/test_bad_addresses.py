@@ -1,0 +1,84 @@
+"""A cluster that cannot be joined is told in a line: nobody there, silent, of another Ray, with a token."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.ray.commands import Command
+from tests.ray.test_faults import write_study
+from tests.ray.test_join import free_port, running_head
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+# Ray's own command line, of another release
+OF_ANOTHER_RELEASE = (
+    "-c",
+    "import ray; ray.__version__ = '2.59.0'; from ray.scripts.scripts import main; main()",
+)
+TOKEN = "a" * 32
+MOST_S = 60.0  # 30 s are for a head that is being started, the rest is for busy cores
+
+
+def refusal(folder: Path, address: str, **variables: str) -> tuple[str, float]:
+    """The one line that the command ends with, and after how many seconds."""
+    write_study(folder, [8])
+    given = {"RAY_AUTH_MODE": "disabled", **variables}
+    began = time.monotonic()
+    command = Command(
+        "scaling", "faulty.toml", "--output", "out", "--address", address, folder=folder, variables=given
+    )
+    assert command.wait() == 2, command.output
+    (line,) = [line for line in command.output.splitlines() if line.startswith("--address")]
+    assert "Traceback" not in command.output
+    assert not (folder / "out").exists()
+    return line, time.monotonic() - began
+
+
+def test_where_nobody_answers(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    line, took_s = refusal(tmp_path, address)
+    assert line.startswith("--address: a Ray cluster that answers: Connection refused, tried for 30 s")
+    assert address in line
+    assert took_s < MOST_S
+
+
+def test_where_somebody_is_silent(tmp_path: Path) -> None:
+    """It takes the connection, and never says a word: another program's port."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        line, took_s = refusal(tmp_path, address)
+    assert line.startswith("--address: a Ray cluster that answers: nothing answers there")
+    assert address in line
+    assert took_s < MOST_S
+
+
+def test_a_cluster_of_another_release(tmp_path: Path) -> None:
+    nobody_asks = {"RAY_AUTH_MODE": "disabled"}
+    with running_head("--include-dashboard", "false", program=OF_ANOTHER_RELEASE, variables=nobody_asks) as (
+        address,
+        _,
+    ):
+        line, _ = refusal(tmp_path, address)
+    print(line, _)
+    assert "2.59.0" in line
+
+
+def test_a_cluster_that_asks_for_a_token(tmp_path: Path) -> None:
+    asks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    with running_head("--include-dashboard", "false", variables=asks) as (address, _):
+        line, _ = refusal(tmp_path, address)
+        print(line)
+        assert "it asks for a token, and no token was sent" in line
+        line, _ = refusal(tmp_path, address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN[::-1] + "b")
+        print(line)
+        assert "the token that was sent is another one" in line
+        nowhere = {"RAY_AUTH_MODE": "token", "HOME": str(tmp_path)}
+        line, _ = refusal(tmp_path, address, **nowhere)
+        print(line)
+        assert "there is no token here" in line
