@@ -10,7 +10,7 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.launch.nodes import Node
+from raybench.launch.nodes import Answered, Node
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.resources import WorkerNeeds
 from raybench.spec import Study
@@ -19,15 +19,19 @@ NEEDS = WorkerNeeds("cpu", 1)
 NAMES = ("first", "second")
 
 
-class TwoNodes(Cluster):
-    """A joined cluster; ``on`` says what a node answers in the place of what the function returns there."""
+class Joined(Cluster):
+    """A cluster of two nodes, which Ray asks."""
+
+    def working_nodes(self, needs: WorkerNeeds) -> list[Node]:
+        return [Node(name, name, "10.0.0.1", cpus=1.0, gpus=0.0) for name in NAMES]
+
+
+class TwoNodes(Joined):
+    """The same; ``on`` says what a node answers in the place of what the function returns there."""
 
     def __init__(self, on: Callable[[str, Any], Any] = lambda name, answer: answer) -> None:
         super().__init__(address="10.0.0.1:6379")
         self._on, self.asked = on, list[tuple[object, ...]]()
-
-    def working_nodes(self, needs: WorkerNeeds) -> list[Node]:
-        return [Node(name, name, "10.0.0.1", cpus=1.0, gpus=0.0) for name in NAMES]
 
     def ask(self, nodes: Any, function: Any, *arguments: Any) -> list[Any]:
         self.asked.append(arguments)
@@ -63,6 +67,22 @@ def test_data_that_all_nodes_have_are_counted_once() -> None:
     cluster = TwoNodes(lambda name, answer: (60_000, 10_000))
     assert check_workload(cluster, a_study(), NEEDS) == (60_000, 10_000)
     assert len(cluster.asked) == 1
+
+
+def test_a_node_without_the_data_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = "RequestError: data: the files of fashion_mnist (received '/data')"
+
+    def asked(nodes: Any, function: Any, *arguments: Any) -> list[Answered[Any]]:
+        first, second = nodes
+        return [Answered(first, value=(60_000, 10_000)), Answered(second, error=missing)]
+
+    monkeypatch.setattr("raybench.launch.cluster.on_each_node", asked)
+    with pytest.raises(RequestError) as refused:
+        check_workload(Joined(address="10.0.0.1:6379"), a_study(), NEEDS)
+    rule, line = refused.value.problems
+    assert rule == "--address: nodes that can run raybench"
+    assert line.startswith("second")
+    assert line.endswith(missing)
 
 
 def test_a_node_with_other_data_is_named_before_anything_starts() -> None:
