@@ -183,6 +183,10 @@ class LocalNodes:
         """Plug the node's link in, or pull it out."""
         self._in_switch(f"ip link set {node.port_of_switch} {'up' if up else 'down'}")
 
+    def cut_switch(self) -> None:
+        """Pull the plug of the switch: every node is alone."""
+        self._in_switch("ip link set switch down")
+
     def await_joined(self, number: int) -> None:
         """Wait until so many nodes have joined. Raises ``RuntimeError`` where they have not in time."""
         arguments = [sys.executable, "-c", _JOINED, self.address, str(number), str(START_S)]

@@ -1,4 +1,4 @@
-"""The head of a cluster that was joined loses its power, or its link, while Ray Tune runs the trials."""
+"""The head of a cluster that was joined loses its power or its link, or all nodes theirs, in mid-trial."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ WITHIN_S = 60.0
 OF_RAYS_DEATH = 3
 
 
-@pytest.mark.parametrize("lost", ["power", "link"])
-def test_tune_ends_with_a_report_and_nothing_recorded_is_lost(tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize(
+    ("runner", "lost"), [("tune", "power"), ("tune", "link"), ("group", "power"), ("group", "switch")]
+)
+def test_it_ends_with_a_report_and_nothing_recorded_is_lost(tmp_path: Path, runner: str, lost: str) -> None:
     reason = local_nodes.missing()
     if reason is not None:
         pytest.skip(reason)
     (tmp_path / "waiting.py").write_text(WORKLOAD)
     (tmp_path / "grid.toml").write_text(GRID.format(workload="", more=""))
     output, trials = tmp_path / "output.txt", tmp_path / "out" / "trials.jsonl"
-    study_line = ["scaling", "grid.toml", "--runner", "tune", "--output", "out"]
+    study_line = ["scaling", "grid.toml", "--runner", runner]
     command = [sys.executable, "-m", "raybench.study", *study_line]
     environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     with LocalNodes(3) as nodes:
@@ -52,8 +54,10 @@ def test_tune_ends_with_a_report_and_nothing_recorded_is_lost(tmp_path: Path, lo
             before = trials.read_text()
             if lost == "power":
                 nodes.end(head)
-            else:
+            elif lost == "link":
                 nodes.set_link(head, up=False)
+            else:
+                nodes.cut_switch()
             code = study.wait(WITHIN_S)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still runs:\n{output.read_text()}")
@@ -63,5 +67,6 @@ def test_tune_ends_with_a_report_and_nothing_recorded_is_lost(tmp_path: Path, lo
     assert code == OF_RAYS_DEATH, words
     assert trials.read_text().startswith(before)
     assert f"the head of the cluster, {nodes.address}, has not answered for" in words
-    assert "--runner tune --resume --output out" in words
+    asked = "--runner tune " if runner == "tune" else ""
+    assert f"scaling {asked}--resume --output out" in words
     assert (tmp_path / "out" / "report" / "report.html").exists()
