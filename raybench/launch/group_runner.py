@@ -135,7 +135,7 @@ class WorkerGroupRunner:
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
         group, self._group = self._group, None
         if group is not None and not self._cluster.is_local:
-            group.kill_workers()  # else they would hold a joined cluster's devices until this process is gone
+            group.abandon()  # else they would hold a joined cluster's devices until this process is gone
         self._cluster.abandon()
 
     def _stop_group(self, *, at_once: bool = False) -> None:

@@ -156,7 +156,7 @@ class WorkerGroup:
             self._mailbox.end.remote()
             self._thread.join(STOP_S)
         if self.alive:
-            self.kill_workers()
+            self._kill_workers()
             self._thread.join(STOP_S)
         gone_by = monotonic() + STOP_S
         while self._deaths.alive() and monotonic() < gone_by:
@@ -194,16 +194,23 @@ class WorkerGroup:
         state: State = "oom" if failures.ran_out_of_memory(self._error) else "crashed"
         return state, failures.reason(self._error)
 
-    def kill_workers(self) -> None:
-        """End the workers' processes, whatever they do.
+    def abandon(self) -> None:
+        """End the workers' processes, whatever they do, and let Ray Train see it and put its own actors away.
 
-        A call of Ray's may wait for the head of the cluster far beyond its own time limit.
+        Without that, a cluster that has no dashboard would keep Ray Train's ``PlacementGroupCleaner`` for
+        ever: it asks the dashboard whether the driver lives.
         """
-        killing = threading.Thread(target=self._kill_workers, daemon=True, name="raybench-kill")
+        if self._kill_workers():
+            self._thread.join(STOP_S)
+
+    def _kill_workers(self) -> bool:
+        """Whether Ray did so in time: a call may wait for the head of the cluster far beyond its limit."""
+        killing = threading.Thread(target=self._kill_each_worker, daemon=True, name="raybench-kill")
         killing.start()
         killing.join(KILL_S)
+        return not killing.is_alive()
 
-    def _kill_workers(self) -> None:
+    def _kill_each_worker(self) -> None:
         try:
             workers = ray.get(self._mailbox.workers.remote(), timeout=1.0)
         except ray.exceptions.RayError:
