@@ -97,7 +97,7 @@ class InvalidBatchError(InvalidTrialError):
 
 
 class Interrupted(RaybenchError):
-    """SIGINT or SIGTERM: keep what was measured, write the report, leave with exit code 130."""
+    """SIGINT, SIGTERM or SIGHUP: keep what was measured, write the report, leave with exit code 130."""
 
 
 class RayDiedError(Interrupted):

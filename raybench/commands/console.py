@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -40,7 +41,8 @@ def own_output(log: Path) -> Iterator[Console]:
     """A console on what was stdout, while everything else that is printed goes to ``log``.
 
     File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
-    that it starts. Both are back at the end, so that a traceback is seen.
+    that it starts. Both are back at the end, so that a traceback is seen. Where nobody reads stdout any more
+    what the console writes is dropped, and ``is_read`` tells: a run is not lost by that.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -50,12 +52,13 @@ def own_output(log: Path) -> Iterator[Console]:
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)
+    lasting = _Lasting(stream)
     try:
-        yield make_console(stream)
+        yield make_console(lasting)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        stream.flush()
+        lasting.flush()
         os.dup2(saved_out, 1)
         os.dup2(saved_err, 2)
         for descriptor in (saved_out, saved_err):
@@ -72,6 +75,11 @@ def make_console(file: Any = None) -> Console:
     return console
 
 
+def is_read(console: Console) -> bool:
+    """Whether somebody may still read what the console of ``own_output`` writes."""
+    return not getattr(console.file, "is_gone", False)
+
+
 def say(console: Console, words: str) -> None:
     """A sentence: in a terminal its lines end between words, piped it is one line."""
     console.print(words, soft_wrap=not console.is_terminal, highlight=False, markup=False)
@@ -80,6 +88,38 @@ def say(console: Console, words: str) -> None:
 def say_to_copy(console: Console, line: str) -> None:
     """A line with a path or a command that is copied: one line, however narrow the terminal."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+class _Lasting:
+    """A stream that goes on, into nothing, once its reader is gone: a pipe's other end, a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_gone = False
+
+    def write(self, text: str) -> int:
+        with self._into_nothing_if_gone():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._into_nothing_if_gone():
+            self._stream.flush()
+
+    @contextmanager
+    def _into_nothing_if_gone(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):  # a full disk is told
+                raise
+            self.is_gone = True
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno())  # with what was not written yet
+            os.close(nothing)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Unpadded:

@@ -11,11 +11,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from raybench.commands.console import say
+from raybench.commands.console import is_read, say
+from raybench.launch import signals as interrupt
 from raybench.records.messages import Progress
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
 LONG_PHASE_S = 2.0  # from then on its seconds are shown
+NOT_READ = "nobody reads this output any more"
 LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
@@ -90,7 +92,9 @@ class Display:
         state.since = monotonic()
 
     def progress(self, progress: Progress) -> None:
-        """The trial's phase."""
+        """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
+        if not is_read(self.console):
+            interrupt.ask(NOT_READ)
         phase = f"{progress.phase} {progress.detail}".strip()
         if phase != self._state.phase:
             self._state.phase, self._state.since = phase, monotonic()

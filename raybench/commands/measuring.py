@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,8 +10,8 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from raybench.commands.console import own_output, say, say_to_copy
-from raybench.commands.display import Display
+from raybench.commands.console import is_read, own_output, say, say_to_copy
+from raybench.commands.display import NOT_READ, Display
 from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
 from raybench.commands.last_words import last_words
 from raybench.commands.paths import shown_path
@@ -62,7 +63,7 @@ def measure_and_report(
 
     ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
     """
-    notes, ended, goes_on, told = list(store.warnings), DONE, False, False
+    notes, ended, goes_on, told, read = list(store.warnings), DONE, False, False, True
     goes_on_by = f"To go on: {resume_command(store.path, command)}"
     with _said_if_killed(store, goes_on_by), own_output(store.path / "ray.log") as own:
         with Display(own, quiet=quiet) as display:
@@ -97,7 +98,18 @@ def measure_and_report(
             code = ended = CANNOT_WRITE
         if (goes_on or ended != DONE) and not told and store.is_there:
             say_to_copy(own, goes_on_by)
+        read = is_read(own)
+    if not read and (goes_on or ended != DONE) and store.is_there:
+        _say_elsewhere(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", goes_on_by)
     return ended or code
+
+
+def _say_elsewhere(*lines: str) -> None:
+    """On stderr, where stdout has no reader; a terminal that is gone had both."""
+    try:
+        os.write(2, "".join(f"{line}\n" for line in lines).encode(errors="replace"))
+    except OSError:
+        pass
 
 
 def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:

@@ -273,7 +273,8 @@ class Cluster:
         self._not_rays = frozenset(child.pid for child in psutil.Process().children())
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
-                context = self._in_thread(lambda: ray.init(**common, **self._where()))
+                with signals.hangup_ignored():
+                    context = self._in_thread(lambda: ray.init(**common, **self._where()))
             except Interrupted:
                 raise
             except Exception as error:  # a node that does not start in time is nothing more to Ray

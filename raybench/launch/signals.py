@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as one exception in the main thread, held back where it would do harm.
+"""SIGINT, SIGTERM and SIGHUP as one exception in the main thread, held back where it would do harm.
 
 Raised in the middle of a call of Ray's, an exception comes out as an internal error, or leaves processes
 behind: while trials are measured signals are held, and looked for between calls.
@@ -7,7 +7,8 @@ Ray's core takes SIGTERM for its own handler (abseil's), which calls ours and se
 process 3 s later: in the middle of a report, that is. So ours are put back once Ray has started, and an alarm
 that was set before that is called off.
 
-What ends a run in the same way, at the same places, is ``end``: other threads may find that it cannot go on.
+What ends a run in the same way, at the same places, are ``ask``, where nobody reads what it says any more,
+and ``end``: other threads may find that it cannot go on.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from types import FrameType
 
 from raybench.errors import Interrupted, RayDiedError
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _held = 0
 _second_raises = False  # while held: an impatient user does not wait
 _waiting: int | None = None
-_died = ""  # why the run cannot go on
+_asked: Interrupted | None = None  # by this process itself, and why
 
 
 def _on_signal(number: int, _: FrameType | None) -> None:
@@ -40,8 +41,12 @@ def _on_signal(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise ``Interrupted``; afterwards the earlier handlers are back."""
-    before = {number: signal.signal(number, _on_signal) for number in SIGNALS}
+    """Inside, a signal raises ``Interrupted``; afterwards the earlier handlers are back.
+
+    A hangup that is ignored stays so: that is how ``nohup`` lets a command outlive its terminal.
+    """
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    before = {number: signal.signal(number, _on_signal) for number in SIGNALS if number not in ignored}
     try:
         yield
     finally:
@@ -58,6 +63,19 @@ def take_back() -> None:
         for number in SIGNALS:
             if signal.getsignal(number) is _on_signal:  # Python does not see what C code installs
                 signal.signal(number, _on_signal)
+
+
+@contextmanager
+def hangup_ignored() -> Iterator[None]:
+    """What is started inside outlives its terminal: a hangup reaches every process that belongs to it.
+
+    So Ray lives until this process has ended it in order. Only in the main thread.
+    """
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager
@@ -82,18 +100,24 @@ def held(*, second_raises: bool = False) -> Iterator[None]:
 def check() -> None:
     """Raise ``Interrupted`` if a signal waits: for places inside ``held`` where it is safe to stop.
 
-    Or ``RayDiedError`` where another thread has called ``end``.
+    Also where this process has asked for it, by ``ask`` or ``end``.
     """
-    global _waiting, _died
+    global _waiting, _asked
     if _waiting is not None:
         name, _waiting = signal.Signals(_waiting).name, None
         raise Interrupted(name)
-    if _died:
-        reason, _died = _died, ""
-        raise RayDiedError(reason)
+    if _asked is not None:
+        asked, _asked = _asked, None
+        raise asked
+
+
+def ask(reason: str) -> None:
+    """From any thread: the next ``check`` raises ``Interrupted`` with this reason."""
+    global _asked
+    _asked = _asked or Interrupted(reason)
 
 
 def end(reason: str) -> None:
     """From any thread: the next ``check`` raises ``RayDiedError`` with this reason."""
-    global _died
-    _died = reason
+    global _asked
+    _asked = RayDiedError(reason)

@@ -120,6 +120,52 @@ def test_both_are_back_after_an_exception(tmp_path):
     assert (tmp_path / "ray.log").read_text() == ""
 
 
+def test_where_nobody_reads_any_more_it_goes_on_and_is_asked_to_end(tmp_path):
+    """The console writes into nothing, however often, and what comes after it has a whole stdout."""
+    body = """
+        import signal
+        from raybench.commands.console import is_read
+        from raybench.errors import Interrupted
+        from raybench.launch import signals
+        from raybench.records.messages import Progress
+        reads, writes = os.pipe()
+        os.dup2(writes, 1)
+        os.close(writes)
+        with own_output(Path(sys.argv[1])) as console, Display(console) as display:
+            display.line("read")
+            display.progress(Progress("measure", ""))
+            signals.check()
+            assert is_read(console)
+            os.close(reads)
+            for _ in range(3):
+                display.line("not read")
+            assert not is_read(console)
+            display.progress(Progress("measure", ""))
+            try:
+                signals.check()
+            except Interrupted as asked:
+                print(asked, file=sys.stderr)
+        """
+    done = program(body, str(tmp_path / "ray.log"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ray.log").read_text() == "nobody reads this output any more\n"
+
+
+def test_a_full_disk_under_the_output_is_told(tmp_path):
+    body = """
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, 1)
+        with own_output(Path(sys.argv[1])) as console:
+            try:
+                console.print("does not fit")
+            except OSError as error:
+                sys.stderr.write(error.strerror)
+                os.dup2(2, console.file.fileno())
+        """
+    program(body, str(tmp_path / "ray.log"))
+    assert (tmp_path / "ray.log").read_text().startswith("No space left on device")
+
+
 def test_a_second_run_appends_to_the_log(tmp_path):
     log = tmp_path / "ray.log"
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: one exception, at places where it is safe to stop."""
+"""SIGINT, SIGTERM and SIGHUP: one exception, at places where it is safe to stop."""
 
 # ruff: noqa: PT012  # at which line of a block the exception comes is the question here
 
@@ -16,11 +16,13 @@ from raybench.launch import signals as interrupt
 
 @pytest.fixture(autouse=True)
 def nothing_waits() -> Iterator[None]:
-    """Handlers as they were, and no signal left over."""
+    """Handlers as they were, and no signal left over; a hangup is not ignored, as it is under ``nohup``."""
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     before = {number: signal.getsignal(number) for number in interrupt.SIGNALS}
     yield
     assert {number: signal.getsignal(number) for number in interrupt.SIGNALS} == before
     interrupt.check()
+    signal.signal(signal.SIGHUP, hangup)
 
 
 def send(number: int = signal.SIGINT) -> None:
@@ -112,6 +114,31 @@ def test_a_signal_that_waited_through_an_error_is_not_lost():
             raise OSError("disk")
         with pytest.raises(Interrupted):
             interrupt.check()
+
+
+def test_under_nohup_a_hangup_changes_nothing():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interrupt.raising():
+        send(signal.SIGHUP)
+    assert signal.signal(signal.SIGHUP, signal.SIG_DFL) is signal.SIG_IGN
+
+
+def test_what_starts_while_a_hangup_is_ignored_outlives_it():
+    end_itself = "import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('lives')"
+    with interrupt.raising():
+        with interrupt.hangup_ignored():
+            child = subprocess.run([sys.executable, "-c", end_itself], capture_output=True, check=True)
+        assert child.stdout == b"lives\n"
+        with pytest.raises(Interrupted, match="SIGHUP"):
+            send(signal.SIGHUP)
+
+
+def test_a_run_asks_for_its_own_end_once():
+    interrupt.ask("nobody reads")
+    interrupt.ask("still nobody")
+    with pytest.raises(Interrupted, match="nobody reads"):
+        interrupt.check()
+    interrupt.check()
 
 
 PROGRAM = """
