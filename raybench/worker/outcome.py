@@ -12,7 +12,7 @@ from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
-from raybench.worker.torch_state import TorchState
+from raybench.worker.process_state import ProcessState
 from raybench.workloads.frames import frames_of
 
 OnProgress = Callable[[Progress], None]
@@ -56,7 +56,7 @@ def run_and_release(
     The team's groups are used before anything is made: what they take is not to be missing later. What the
     trial's code changed for the whole process is put back; the leader's notes say so.
     """
-    before = TorchState.now()
+    before = ProcessState.now()
     result = _run_and_release(make, team, device, on_progress)
     changes = before.put_back()
     return replace(result, notes=changes) if team.leads else result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import sys
 from collections import namedtuple
 from collections.abc import Iterator
@@ -133,6 +134,10 @@ CHANGES = {
     "meta": lambda: torch.set_default_device("meta"),
     "one thread more": lambda: torch.set_num_threads(3),
     "no collection": gc.disable,
+    "few files": lambda: resource.setrlimit(
+        resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    ),
+    "little recursion": lambda: sys.setrecursionlimit(60),
 }
 
 

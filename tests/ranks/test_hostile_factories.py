@@ -18,7 +18,7 @@ from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.torch_state import TorchState
+from raybench.worker.process_state import ProcessState
 from tests.ranks import hostile
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, SHORT, complete, serve_trial
@@ -87,14 +87,14 @@ def _factory(fault: str, *, real: bool) -> FactorySpec:
     return FactorySpec.model_validate({"factory": "tests.ranks.hostile:build"} | given)
 
 
-def _serve(requests: list[TrialRequest]) -> tuple[list[Outcome], list[TorchState], list[int]]:
+def _serve(requests: list[TrialRequest]) -> tuple[list[Outcome], list[ProcessState], list[int]]:
     """On each rank: serve them one after the other, and how torch stood after each."""
     torch.set_num_threads(1)
     communicators, cache = Communicators("gloo"), GroupCache()
-    outcomes, states, threads = list[Outcome](), list[TorchState](), list[int]()
+    outcomes, states, threads = list[Outcome](), list[ProcessState](), list[int]()
     for request in requests:
         outcomes += serve_trial(request, BOTH, communicators, cache)
-        states.append(TorchState.now())
+        states.append(ProcessState.now())
         threads.append(torch.get_num_threads())
     communicators.drop_team()
     return outcomes, states, threads
