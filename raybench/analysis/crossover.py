@@ -22,6 +22,8 @@ class Crossover:
     above: int
     brackets: tuple[tuple[int, int], ...]  # every two neighbours on both sides of 1, whichever way
     is_slower: bool  # at a batch below, with the whole interval
+    least: int  # of the batches measured
+    most: int
 
     @property
     def is_wide(self) -> bool:
@@ -56,6 +58,8 @@ def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
             if (values[place] < 1) != (values[place + 1] < 1)
         ),
         any(speedup.high < 1 for _, speedup in ordered[: index + 1]),
+        batches[0],
+        batches[-1],
     )
 
 

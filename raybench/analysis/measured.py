@@ -8,7 +8,7 @@ from functools import cached_property
 
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
-from raybench.analysis.estimates.efficiency import Scaling, scaling
+from raybench.analysis.estimates.efficiency import Scaling, one_device, scaling
 from raybench.analysis.estimates.repeated import (
     estimates_of_many,
     one_of_starts,
@@ -20,11 +20,13 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
-from raybench.analysis.same_setting import Related, of_first_role
+from raybench.analysis.same_setting import Related, of_first_role, question_key
 from raybench.analysis.speaking import confirmed_rates, in_whose_rounds, speaking
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
+
+SEEN_APART = 0.05  # relative: two speed-ups so far apart are two to a reader
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,29 @@ class MeasuredStudy:
     def scaling(self, record: TrialRecord) -> Scaling:
         """How the setting of one of the measured records scales, by the trials that speak for it."""
         return self.scalings[record.trial_id]
+
+    @cached_property
+    def bases(self) -> Mapping[str, Scaling]:
+        """The one device over which the speed-up of each trial is told, by trial id; not of all."""
+        every = ((each, one_device(each, self.told[each.trial_id])) for each in self.measured)
+        return {record.trial_id: base for record, base in every if base is not None}
+
+    @cached_property
+    def bases_apart(self) -> frozenset[str]:
+        """Trials whose base is far from what is told of the trial on one device, or that have none.
+
+        Other rounds may have been faster or slower: who divides their rates would find another speed-up.
+        """
+        told = dict[Hashable, float]()
+        for one in self.tried:
+            if one.config.world_size == 1:
+                told[question_key(one.config)] = self.told[one.trial_id].throughput_samples_per_s.value
+        found = set[str]()
+        for record in self.tried:
+            base, rate = self.bases.get(record.trial_id), told.get(question_key(record.config, 1))
+            if base and not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART):
+                found.add(record.trial_id)
+        return frozenset(found)
 
     def speaker(self, record: TrialRecord) -> TrialRecord:
         """The trial whose figures stand for the record's setting there; itself where there is no other."""

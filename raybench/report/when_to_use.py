@@ -7,7 +7,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import NOTHING_EXPLORED, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.report.wording import passages_words, percent, plain_times, rounded_batch, times
+from raybench.report.wording import passage_batch, passages_words, percent, plain_times, times
 
 
 def when_to_use(results: StudyResults) -> str:
@@ -96,6 +96,6 @@ def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
             f"is both faster and cheaper than {many} (none between them was measured)."
         )
     return (
-        f" Below about batch {rounded_batch(passage.batch)}{setting} one device is both faster and cheaper "
+        f" Below {passage_batch(passage)}{setting} one device is both faster and cheaper "
         f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."
     )

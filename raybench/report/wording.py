@@ -144,7 +144,14 @@ def passage_words(passage: Crossover, with_what: str = "") -> str:
     between = f"between {passage.below:,} and {passage.above:,}"
     if passage.is_wide:
         return f"{between} (none between them was measured{with_what})"
-    return f"about batch {rounded_batch(passage.batch)} (interpolated {between}{with_what})"
+    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
+
+
+def passage_batch(passage: Crossover) -> str:
+    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
+    low = f"below {passage.least:,}" if passage.low is None else rounded_batch(passage.low)
+    high = f"above {passage.most:,}" if passage.high is None else rounded_batch(passage.high)
+    return f"about batch {rounded_batch(passage.batch)} [{low}, {high}]"
 
 
 def passages_words(passage: Crossover) -> str:

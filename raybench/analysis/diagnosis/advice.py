@@ -86,7 +86,7 @@ def _advised(case: Case, finding: Finding, measured: Change | None, predicted: L
         return finding
     if measured is not None:
         words = (
-            f"{changes_words(measured.changes)}: measured at {pct(measured.efficiency)} efficiency, "
+            f"{changes_words(measured.changes)}: measured at {pct(measured.own_efficiency)} efficiency, "
             f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
         )
         ratio = measured.predicted_ratio

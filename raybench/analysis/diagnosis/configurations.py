@@ -42,6 +42,7 @@ class Change:
     trial_id: str
     efficiency: Estimate
     speedup: Estimate
+    own_efficiency: Estimate  # the same with the interval that it has by itself, as in the tables of trials
     efficiency_ratio: Estimate
     throughput_ratio: Estimate
     # the same by two trials apart, which is what a test in the same rounds is held against: not by itself
@@ -188,6 +189,7 @@ def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | 
         trial_id=other.trial_id,
         efficiency=simultaneous(theirs.efficiency, number),
         speedup=simultaneous(theirs.speedup, number),
+        own_efficiency=theirs.efficiency,
         efficiency_ratio=ratio,
         throughput_ratio=faster,
         predicted_ratio=predicted,

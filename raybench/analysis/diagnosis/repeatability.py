@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from raybench.analysis.diagnosis.findings import Evidence, FindingName, NextStep, Severity
-from raybench.analysis.diagnosis.programs import programs_words, stoppable
+from raybench.analysis.diagnosis.programs import programs_words, stoppable, taken_by_others
 from raybench.analysis.diagnosis.whole import OfStudy, WholeStudy
 from raybench.analysis.diagnosis.words import factor, rate
 from raybench.analysis.disagreements import Disagreement, Reading
@@ -139,8 +139,8 @@ class MeasuredUnderLoad(OfStudy):
 
 def _without_the_load(record: TrialRecord, whole: WholeStudy) -> NextStep:
     """What was measured under load, once more without it: of a curve it is resumed, a search goes on."""
-    programs = stoppable(record.steps) if record.steps else {}
-    what = f" ({programs_words(programs)} of the cores)" if programs else ""
+    named = programs_words(stoppable(record.steps), taken_by_others(record)) if record.steps else ""
+    what = f" ({named} of the cores)" if named else ""
     if record.request.role != "scaling":
         return NextStep(f"stop what else runs{what} and begin a new study: a search asks nothing twice")
     if times_before(record) >= MOST_AGAIN:

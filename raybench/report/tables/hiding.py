@@ -56,15 +56,15 @@ def hiding_words(setting: Hiding) -> str:
     least, most = (setting.points[place].compute_s.value for place in (0, -1))
     below, above = setting.below, setting.above
     if setting.compute_s is not None and below and above:
-        low = "below what was measured" if setting.low_s is None else duration_words(setting.low_s)
-        high = "above what was measured" if setting.high_s is None else duration_words(setting.high_s)
+        low = f"below {duration_words(least)}" if setting.low_s is None else duration_words(setting.low_s)
+        high = f"above {duration_words(most)}" if setting.high_s is None else duration_words(setting.high_s)
         bracket = " and ".join(duration_words(point.compute_s.value) for point in (below, above))
         batches = f"batch {below.batch_size:,} and {above.batch_size:,}"
         if setting.is_wide or (setting.low_s is None and setting.high_s is None):
-            return f"{name}hidden from somewhere between {bracket} of compute in a step on ({batches})."
+            return f"{name}hidden where a step has more compute than somewhere between {bracket} ({batches})."
         return (
-            f"{name}hidden from about {duration_words(setting.compute_s)} of compute in a step on "
-            f"[{low}, {high}], interpolated between {bracket} ({batches})."
+            f"{name}hidden where a step has more than about {duration_words(setting.compute_s)} "
+            f"[{low}, {high}] of compute, interpolated between {bracket} ({batches})."
         )
     if setting.is_hidden_everywhere:
         return f"{name}hidden at every batch measured, from {duration_words(least)} of compute on."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD, Scaling
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
@@ -30,11 +30,19 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
         return results.told[record.trial_id]
 
     records = in_order(results, *(roles or ("scaling",)))
+    tokens = Column[TrialRecord](
+        "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
+    )
+    alone = Column[TrialRecord](
+        "one device then, samples/s", lambda record: _alone(results, record), right=True
+    )
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_as_told(results, record)),
         Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
         Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
+        *([tokens] if any(scaling(record).throughput_tokens_per_s for record in records) else ()),
+        *([alone] if any(record.trial_id in results.bases_apart for record in records) else ()),
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
         Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
         Column("status", lambda record: _status_cell(scaling(record))),
@@ -42,8 +50,15 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     ]
     caption = (
         "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
-        "same rounds, without wrapper, unless a base is named."
+        "same rounds, without wrapper, unless a base is named. "
+        f"Excellent: an efficiency of at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: "
+        "slower than one device, with its whole interval."
     )
+    if any(column is alone for column in columns):
+        caption += (
+            " One device then: in the rounds of that row, over which its speed-up is; other rounds had "
+            "another load, or other clocks."
+        )
     if {1} < {record.config.world_size for record in records}:
         caption += (
             " A row of one device has what it did in the rounds of the most devices, over which their "
@@ -52,6 +67,11 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
     return make_table("Scaling", caption, columns, records)
+
+
+def _alone(results: StudyResults, record: TrialRecord) -> str:
+    one = results.bases.get(record.trial_id)
+    return "" if one is None else interval(one.throughput_samples_per_s)
 
 
 def speedup_cell(scaling: Scaling) -> str:

@@ -11,7 +11,7 @@ from tests.unit.studies import exactly, planted
 def test_compute_that_hides_communication_is_told() -> None:
     # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
     table = hiding_table(planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size"))
-    assert "Hidden from about 23.8 ms" in table.caption
+    assert "Hidden where a step has more than about 23.8 ms" in table.caption
     assert "between 10.0 ms and 40.0 ms (batch 32 and 128)" in table.caption
 
 
@@ -25,11 +25,12 @@ def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
 def test_between_batches_far_apart_no_point_is_told() -> None:
     (found,) = planted({(8,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size").hiding
     assert found.is_wide
-    words = "hidden from somewhere between 10.0 ms and 40.0 ms of compute in a step on (batch 8 and 128)."
-    assert hiding_words(found) == words
+    words = "where a step has more compute than somewhere between 10.0 ms and 40.0 ms (batch 8 and 128)."
+    assert hiding_words(found) == f"hidden {words}"
 
 
 def test_a_passage_with_no_end_of_its_interval_measured_is_told_by_its_neighbours() -> None:
     (found,) = planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size").hiding
     open_ended = replace(found, low_s=None, high_s=None)
-    assert hiding_words(open_ended).startswith("hidden from somewhere between 10.0 ms and 40.0 ms")
+    words = "hidden where a step has more compute than somewhere between 10.0 ms and 40.0 ms"
+    assert hiding_words(open_ended).startswith(words)
