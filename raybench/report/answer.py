@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.labels import devices_words, label, weights_words
@@ -59,6 +60,7 @@ def answer_of(results: StudyResults) -> str:
     doubts = [
         *(f"measurements disagree: {words}" for words in _apart(results)),
         *_under_load(results),
+        *_all_under_load(results),
         *_trained_apart(results),
     ]
     if results.cure is not None:  # of the default without them the report's box tells
@@ -97,6 +99,26 @@ def _under_load(results: StudyResults) -> list[str]:
     return [
         f"{where} may be faster than told, by up to {first.share:.0%} of its step: {load_words(first.load)} "
         f"meanwhile, {first.least.taken:.2f} beside the trial they disturbed least{more}"
+    ]
+
+
+def _all_under_load(results: StudyResults) -> list[str]:
+    """What other processes took from the headline, where they took no less from the other trials."""
+    headline = results.headline
+    if headline is None or any(each.record is headline for each in results.under_load):
+        return []
+    found = (
+        each
+        for each in results.diagnosis
+        if each.name == FindingName.OTHER_PROCESSES and each.trial_id == headline.trial_id
+    )
+    where = f"{results.headline_label} on {devices_words(headline.config.world_size)}"
+    return [
+        f"{where} may be faster than told, by "
+        f"up to {each.values['lost_ratio']:.0%} of its step: other processes took "
+        f"{each.values['other_cores']:.2f} of {each.values['host_cores']:.0f} cores meanwhile"
+        for each in found
+        if each.severity is Severity.WARNING
     ]
 
 
@@ -144,7 +166,12 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     clauses += [Clause("Measured gain", words) for words in _best(results)]
     clauses += [
         Clause("Not sure", words)
-        for words in (*_apart(results), *_under_load(results), *_trained_apart(results))
+        for words in (
+            *_apart(results),
+            *_under_load(results),
+            *_all_under_load(results),
+            *_trained_apart(results),
+        )
     ]
     clauses += [Clause("Goodput", words) for words in _goodput(results)]
     trained = [*filter(None, [weights_words(results.study)]), *_training(results)]

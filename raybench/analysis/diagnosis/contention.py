@@ -22,8 +22,9 @@ class OtherProcesses(OfTrial):
     """Other processes took cores that the trial's workers needed: Ray's own are among them.
 
     It explains at most so large a share of the step as they took of the cores, and no more than computing
-    side by side costs, where that was measured: alone a rank leaves the other ranks' cores to them. Where
-    that may be all theirs its interval is theirs; where it was not measured only the bound is known.
+    side by side and waiting cost, where these were measured: alone a rank leaves the other ranks' cores to
+    them. Where computing may be all theirs its interval is theirs; where it was not measured only the bound
+    is known.
     """
 
     name = FindingName.OTHER_PROCESSES
@@ -63,11 +64,34 @@ class OtherProcesses(OfTrial):
 
     @property
     def explains(self) -> Estimate | None:
-        """In proportion to the cores, in s of the step."""
+        """In proportion to the cores, in s of the step.
+
+        Of computing side by side, and beyond that of what waits: transfers on CPUs need cores too, and a rank
+        that was held up is waited for.
+        """
+        parts, lost_s, of_computing = self.case.parts, self._lost_s, self.of_contention
+        if lost_s is None or of_computing is None:
+            return None
+        if parts.contention is None:
+            return of_computing
+        waits = (parts.wrapper, parts.skew, parts.exposed_communication)
+        waits_s = sum(max(each.value, 0.0) for each in waits if each is not None)
+        more_s = min(max(lost_s.value - of_computing.value, 0.0), waits_s)
+        value, low, high = of_computing.value + more_s, of_computing.low, of_computing.high + more_s
+        return Estimate(value, low, high, of_computing.n)
+
+    @property
+    def _lost_s(self) -> Estimate | None:
         if len(self.lost_in_rounds) < 2:
             return None
-        lost_s = trimmed_mean(self.lost_in_rounds).scaled(self.case.step_s)
-        contention = self.case.parts.contention
+        return trimmed_mean(self.lost_in_rounds).scaled(self.case.step_s)
+
+    @property
+    def of_contention(self) -> Estimate | None:
+        """What they explain of computing side by side, in s; of all that is lost where it is not known."""
+        lost_s, contention = self._lost_s, self.case.parts.contention
+        if lost_s is None:
+            return None
         if contention is None:
             of_all = self.case.lost_s
             most_s = lost_s.value if of_all is None else min(lost_s.value, max(of_all.value, 0.0))
@@ -125,8 +149,8 @@ class SideBySide(PartOfStep):
         contention = case.parts.contention
         if contention is None or not cls.is_of(case):
             return None
-        others = case.finding(OtherProcesses)
-        theirs = others.explains if others else None
+        others = OtherProcesses.condition(case)
+        theirs = others.of_contention if others else None
         own = contention if theirs is None else sum_of(contention, theirs.scaled(-1))
         return cls(case, own, contention, theirs) if case.is_worth_telling(own) else None
 

@@ -337,3 +337,19 @@ def test_slower_than_one_needs_an_interval_below_1() -> None:
     )
     assert "not slower than one beyond the intervals; 1.00x is passed at about batch" in answer_of(results)
     assert "both faster and cheaper" not in when_to_use(results)
+
+
+def test_a_load_that_was_beside_every_trial_is_said() -> None:
+    """No trial was disturbed more than another, and yet all may be faster; Ray's own tenth is no matter."""
+    spec = study(knobs={"batch_size": [32, 64]})
+    for taken, is_said in ((0.6, True), (0.1, False)):
+        costs = StepCosts(0.04, contention_s=0.01, other_cores=taken, host_cores=2)
+        records = grid(spec, (1, 2), FakeRunner(lambda *_, costs=costs: costs, QUIET))[0]
+        results = analyse(spec, records)
+        assert not results.under_load
+        said = [each.words for each in answer_box(results) if each.question == "Not sure"]
+        assert [words for words in said if "may be faster than told, by up to 30% of its step" in words] == (
+            said if is_said else []
+        )
+        assert bool(said) is is_said
+        assert ("0.60 of 2 cores meanwhile" in answer_of(results)) is is_said

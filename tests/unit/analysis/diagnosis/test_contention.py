@@ -96,11 +96,33 @@ def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_s
 
 
 def test_contention_that_may_be_all_theirs_has_the_interval_of_the_waterfall() -> None:
+    """And what waits beside it, of which there is no more here than noise."""
     record = measured(StepCosts(plain_s=0.040, contention_s=0.010), Noise(block=0.03, step=0.01))
     explains = of(record, 1.4)[FindingName.OTHER_PROCESSES].explains
     found = waterfall(record)
+    assert explains is not None
     assert found is not None
-    assert explains == found.parts.contention
+    parts = found.parts
+    assert parts.contention is not None
+    waits = (parts.wrapper, parts.skew, parts.exposed_communication)
+    more_s = sum(max(each.value, 0.0) for each in waits if each is not None)
+    assert explains.value == pytest.approx(parts.contention.value + more_s)
+    assert explains.low == parts.contention.low
+    assert explains.high == pytest.approx(parts.contention.high + more_s)
+
+
+def test_others_that_hold_up_transfers_may_explain_these() -> None:
+    """Computing side by side costs nothing; 8 of 48 ms are transfers, a third of the cores was others'."""
+    record = measured(StepCosts(plain_s=0.040, exposed_s=0.008), QUIET)
+    for others, most_s in ((0.66, 0.008), (0.1, 0.05 * 0.048)):
+        named = of(record, others)
+        explains = named[FindingName.OTHER_PROCESSES].explains
+        assert explains is not None
+        assert explains.value == pytest.approx(most_s, rel=0.01)
+        assert explains.low == 0.0
+        communication = next(each for each in named.values() if "transfers" in each.evidence)
+        assert communication.explains is not None
+        assert communication.explains.value == pytest.approx(0.008, rel=0.01)
 
 
 def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -> None:
