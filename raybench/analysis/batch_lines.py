@@ -73,13 +73,15 @@ def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
 def devices_until(fraction: float, least_return: float) -> int | None:
     """Devices beyond which each further one returns less than ``least_return`` of one device's throughput.
 
-    The speed-up's derivative (1 - f) / (f n + 1 - f)^2 is ``least_return`` at
-    n = (sqrt((1 - f) / least_return) - (1 - f)) / f. None where f is 0: every device returns a whole one.
+    The n-th device adds S(n) - S(n - 1) = p / ((f n + p) (f n + p - f)) with p = 1 - f: no less than
+    ``least_return`` for f n + p up to (f + sqrt(f^2 + 4 p / least_return)) / 2. None where f is 0: every
+    device returns a whole one.
     """
     if fraction <= LEAST_FRACTION:
         return None
     parallel = max(1 - fraction, 0.0)
-    return max(1, math.floor((math.sqrt(parallel / least_return) - parallel) / fraction))
+    most = (fraction + math.sqrt(fraction**2 + 4 * parallel / least_return)) / 2
+    return max(1, math.floor((most - parallel) / fraction))
 
 
 def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:

@@ -8,6 +8,16 @@ from raybench.machine import kernel_files
 
 _NO_LIMIT_BYTES = 1 << 60  # cgroup v1 says "no limit" with a number near 2**63
 
+# What has glibc keep for the next step what a step frees: by variable its parameter in malloc.h, and bytes.
+# Blocks up to so many come from the heap (M_MMAP_THRESHOLD, its largest value), so many may be free at the
+# heap's end (M_TRIM_THRESHOLD, an int), a thread's heap keeps a part of so many (M_TOP_PAD).
+KEPT_BY_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
+    "MALLOC_TOP_PAD_": (-2, 64 * 2**20),
+}
+MALLOC_PREFIX = "MALLOC_"
+
 
 def total_memory_bytes() -> int:
     """Main memory of the host, in bytes."""

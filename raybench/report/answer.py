@@ -97,8 +97,9 @@ def _under_load(results: StudyResults) -> list[str]:
     more = f"; so with {counted(len(rest), 'more setting')}" if rest else ""
     where = f"{label(results.study, config)} on {devices_words(config.world_size)}"
     return [
-        f"{where} may be faster than told, by up to {first.share:.0%} of its step: {load_words(first.load)} "
-        f"meanwhile, {first.least.taken:.2f} beside the trial they disturbed least{more}"
+        f"{where} may be faster than told, by up to {first.load.lost:.0%} of its step: "
+        f"{load_words(first.load)} meanwhile, {first.least.taken:.2f} beside the trial they disturbed "
+        f"least{more}"
     ]
 
 
@@ -342,7 +343,7 @@ def _lost(results: StudyResults) -> list[str]:
     if rest >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart{_more_rounds(results, rest)}")
     of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
-    beyond = f", which is {-rest:.0%} of the step more than is lost" if rest <= -LEAST_SHARE else ""
+    beyond = "; other parts were measured below 0, within the noise" if rest <= -LEAST_SHARE else ""
     return [f"lost: {of}{', '.join(words)}{beyond}"]
 
 

@@ -9,6 +9,7 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.machine.memory import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
 from raybench.report.wording import restart_words, share
@@ -41,12 +42,12 @@ BETWEEN_GROUPS = (
     f"own: there a standard deviation of {share(BETWEEN_STARTS)} between starts is assumed and in the "
     "ratio's interval."
 )
+KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
     "On CPUs the workers keep what a step frees for the next one (glibc's mallopt), as a GPU's allocator "
-    "does; a program of your own does so with MALLOC_TRIM_THRESHOLD_=2147483647, "
-    "MALLOC_MMAP_THRESHOLD_=33554432 and MALLOC_TOP_PAD_=67108864. Without, a step may pay thousands of page "
-    "faults, or none, by where its heap happens to end. Variables of malloc that you set are left as they "
-    "are."
+    f"does; a program of your own does so with {KEPT_BY_VARIABLES}. Without, a step may pay thousands of "
+    "page faults, or none, by where its heap happens to end. Variables of malloc that you set are left as "
+    "they are."
 )
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"

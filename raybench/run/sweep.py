@@ -17,6 +17,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.run.asking import FittingGroup, outcome_of
 from raybench.run.session import Store
+from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
@@ -65,7 +66,8 @@ class SweepSession:
         """
         sweep = self.plan.sweep
         self.watcher.stage(
-            f"Sweeping {len(sweep.collectives)} collectives over {len(sweep.message_bytes)} sizes"
+            f"Sweeping {counted(len(sweep.collectives), 'collective')} over "
+            f"{counted(len(sweep.message_bytes), 'size')}"
         )
         for done, place in enumerate(self.plan.places):
             try:

@@ -14,6 +14,7 @@ from raybench.analysis.diagnosis.latency import Latency, latency_of, sweep_link
 from raybench.analysis.diagnosis.slow_path import WorseWay, worse_way
 from raybench.analysis.diagnosis.words import bandwidth, ms, pct, size
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.same_buckets import bucket_sizes
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 
@@ -175,7 +176,12 @@ class CommunicationBound(ExposedTransfers):
         gradients_mib = (self.case.steps.gradient_bytes or sum(self.case.steps.bucket_bytes)) / 2**20
         if gradients_mib <= 2 * min(OTHER_CAPS_MB):  # as good as one bucket under every size
             return []
-        return [each for each in OTHER_CAPS_MB if each not in measured]
+        timeline = self.case.steps.gradient_timeline
+        if timeline is None:
+            return [each for each in OTHER_CAPS_MB if each not in measured]
+        order = timeline.parameter_bytes
+        known = {bucket_sizes(order, each) for each in self.case.bucket_caps()}
+        return [each for each in OTHER_CAPS_MB if bucket_sizes(order, each) not in known]
 
 
 def _in_one_bucket(case: Case) -> float:

@@ -111,7 +111,8 @@ class OtherProcesses(OfTrial):
     def evidence(self) -> Evidence:
         """Who took how many cores."""
         rounds = len(self.lost_in_rounds)
-        named = programs_words(programs_of(self.case.steps), self.others)
+        are_named = bool(self.case.steps.other_programs)  # else nobody has looked for them
+        named = programs_words(programs_of(self.case.steps), self.others if are_named else 0.0)
         return Evidence(
             f"{self.others:.2f} of {self.cores:.0f} cores went to other processes during the rounds "
             f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "

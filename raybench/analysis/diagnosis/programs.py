@@ -25,9 +25,9 @@ def stoppable(steps: StepsResult) -> dict[str, float]:
 
 
 def taken_by_others(record: TrialRecord) -> float:
-    """Cores that went to what could be stopped, whether it has a name or not; 0 where nobody told."""
+    """Cores that went to what could be stopped, whether it has a name or not; 0 where nobody named any."""
     load = load_of(record)
-    if load is None or record.steps is None:
+    if load is None or record.steps is None or not record.steps.other_programs:
         return 0.0
     ours = sum(used for name, used in record.steps.other_programs.items() if name in OURS)
     return max(load.taken - ours, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from raybench.analysis.recommendation import Recommendation
+from raybench.machine.memory import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.report.code.base import Snippet
 
 
@@ -46,6 +47,9 @@ def variables_snippet(use: Recommendation) -> Snippet:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(use.config.environment.items())]
     if use.threads is not None and "OMP_NUM_THREADS" not in use.config.environment:
         lines.append(f"export OMP_NUM_THREADS={use.threads}")
+    sets_malloc = any(name.startswith(MALLOC_PREFIX) for name in use.config.environment)
+    if use.config.device == "cpu" and not sets_malloc:  # as the workers had it
+        lines += [f"export {name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items()]
     lines = lines or ["# none: the study set no variables"]
     lines += [f"# {words}" for words in uneven_words(use)]
     return Snippet("Environment variables", "sh", "\n".join([*lines, f"{start_words(use)} train.py"]))

@@ -20,11 +20,6 @@ from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
 
-# Of glibc's malloc.h, in bytes: blocks up to so many come from the heap (M_MMAP_THRESHOLD, its largest
-# value), so many may be free at the heap's end (M_TRIM_THRESHOLD, an int), a thread's heap keeps a part of so
-# many (M_TOP_PAD).
-_KEEP = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 64 * 2**20}
-
 
 class CPUDevice:
     """Implements ``Device``."""
@@ -204,13 +199,13 @@ def _keep_freed_memory() -> None:
     with a page fault for every 4 KiB: whether a step pays for none or for thousands depends on where the
     heap happens to end, in each start and in each trial. Who sets malloc by variables is left alone.
     """
-    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+    if any(name.startswith(memory.MALLOC_PREFIX) or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library than glibc
         return
-    for parameter, value in _KEEP.items():
+    for parameter, value in memory.KEPT_BY_MALLOC.values():
         mallopt(parameter, value)
 
 

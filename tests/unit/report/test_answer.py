@@ -245,7 +245,8 @@ def test_parts_that_add_up_to_more_than_is_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001)
     answer = answer_of(analyse(spec, grid(spec, [2], FakeRunner(lambda *_: costs, QUIET))[0]))
-    assert answer.endswith("lost: 33% of the step: 40% contention, which is 7% of the step more than is lost")
+    lost = "lost: 33% of the step: 40% contention; other parts were measured below 0, within the noise"
+    assert answer.endswith(lost)
 
 
 def test_base_of_several_devices() -> None:

@@ -132,7 +132,7 @@ def test_what_others_disturb_each_time_is_told_and_not_believed():
     doubts = [each.words for each in answer_box(results) if each.question == "Not sure"]
     (doubt,) = [each for each in doubts if "faster than told" in each]
     assert doubt in answer_of(results)
-    assert doubt.startswith("batch 256 on 2 devices may be faster than told, by up to 74% of its step:")
+    assert doubt.startswith("batch 256 on 2 devices may be faster than told, by up to 75% of its step:")
     assert "took 1.50 of 2 cores meanwhile, 0.10 beside the trial they disturbed least" in doubt
     (finding,) = [each for each in results.diagnosis if each.name == "measured under load"]
     assert "measured 3 times: stop what else runs and begin a new study" in finding.next_step

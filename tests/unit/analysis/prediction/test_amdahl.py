@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from raybench.analysis.batch_lines import amdahl_speedup, devices_until
 from raybench.analysis.prediction.amdahl import AmdahlLine, fit_amdahl
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import fit
@@ -93,11 +96,21 @@ def test_where_the_speedup_of_one_more_device_falls_below_a_share() -> None:
     found = planted(0.05)
     devices = found.devices_until(0.5)
     assert devices is not None
-    gains = [found.speedup(n + 0.5) - found.speedup(n - 0.5) for n in (devices, devices + 1)]
-    assert gains[0] > 0.5 > gains[1] - 0.02
+    gains = [found.speedup(n) - found.speedup(n - 1) for n in (devices, devices + 1)]
+    assert gains[0] >= 0.5 > gains[1]
     fewer = found.devices_until(0.8)
     assert fewer is not None
     assert fewer < devices
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.03, 0.09, 0.29, 0.5, 0.9])
+@pytest.mark.parametrize("least", [0.2, 0.5, 0.8])
+def test_every_device_up_to_there_returns_so_much_and_no_further_one(fraction: float, least: float) -> None:
+    devices = devices_until(fraction, least)
+    assert devices is not None
+    speedups = [amdahl_speedup(fraction, n) if n else 0.0 for n in range(devices + 2)]
+    gains = [after - before for before, after in itertools.pairwise(speedups)]
+    assert [gain >= least for gain in gains] == [True] * devices + [False]
 
 
 def test_a_line_through_nothing_else() -> None:

@@ -181,7 +181,7 @@ def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
     assert of_predict.value == pytest.approx(0.25)
     (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
     assert "none: slower than one at batch 8 by the speed-up on 2 devices" in line
-    assert "at batch 128 by the speed-up on 2 devices, more than 1 device returns less than 50%" in line
+    assert "at batch 128 by the speed-up on 2 devices, more than 2 devices return less than 50%" in line
 
 
 def test_the_serial_fraction_is_of_a_batch_by_its_most_devices() -> None:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Framework, Recommendation, told
+from raybench.machine.memory import KEPT_BY_MALLOC
 from raybench.report import write_report
 from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
 from raybench.report.code.starting import start_words, variables_snippet
@@ -160,6 +161,17 @@ def test_processes_are_started_with_the_variables_of_the_study() -> None:
     config = use.config.model_copy(update={"environment": {"OMP_PROC_BIND": "a b"}})
     lines = variables_snippet(dataclasses.replace(use, config=config)).text.splitlines()
     assert lines[:2] == ["export OMP_PROC_BIND='a b'", "export OMP_NUM_THREADS=1"]
+    assert [line.split("=")[0] for line in lines[2:-1]] == [f"export {name}" for name in KEPT_BY_MALLOC]
+
+
+def test_memory_that_a_step_frees_is_kept_as_the_workers_kept_it() -> None:
+    """On CPUs, unless the study sets malloc itself: then it was left alone."""
+    own = {"environment": {"MALLOC_ARENA_MAX": "2"}}
+    for device, changed, is_said in (("cpu", {}, True), ("cuda", {}, False), ("cpu", own, False)):
+        use = recommended(BASE, device, world_size=2)
+        config = use.config.model_copy(update=changed)
+        said = variables_snippet(dataclasses.replace(use, config=config)).text
+        assert ("export MALLOC_TOP_PAD_=67108864" in said) is is_said
 
 
 def test_nodes_that_have_not_equally_many_devices_are_started_together() -> None:
