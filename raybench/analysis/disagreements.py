@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.estimates.efficiency import one_device
 from raybench.analysis.estimates.rounds import level, series
@@ -133,7 +133,15 @@ def _of_group(base: MeasuredStudy, group: Sequence[Reading], among: int) -> Disa
     furthest = apart[0][1]
     if agrees is not None and 2 * _distance(agrees, speaks) > abs(math.log(furthest.value)):
         agrees = None  # too unsure to bear anything out
-    return Disagreement(speaks, tuple(each for each, _ in apart), furthest, agrees)
+    others = tuple(_told_apart(each, speaks) for each, _ in apart)
+    return Disagreement(speaks, others, furthest, agrees and _told_apart(agrees, speaks))
+
+
+def _told_apart(reading: Reading, speaks: Reading) -> Reading:
+    """``reading`` with a word for where it was taken that is not that of the one that speaks."""
+    if reading.where != speaks.where:
+        return reading
+    return replace(reading, where="in the rounds of another trial")
 
 
 def _is_nearer(one: Reading, other: Reading, to: Reading) -> bool:

@@ -222,7 +222,9 @@ def _what_starts(plan: Plan, options: Options) -> str:
         what = f"Ray Tune; every trial gets {kind} workers of its own"
     else:
         what = counted(plan.group_size, f"{kind} worker")
-    return f"raybench {plan.study.name}: starting Ray and {what} on {backend}"
+    budget_s = plan.study.time_budget_seconds
+    budget = "" if budget_s is None else f", time budget {exact_words(budget_s)}"
+    return f"raybench {plan.study.name}: starting Ray and {what} on {backend}{budget}"
 
 
 def _deadline(options: Options, study: Study) -> float | None:

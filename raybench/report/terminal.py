@@ -123,7 +123,7 @@ def _trials_table(results: StudyResults) -> Table:
     shown += results.failed[:MOST_TERMINAL_ROWS]
     total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
-    caption = f"{left_out} of {counted(total, 'trial')} more in the report" if left_out else ""
+    caption = f"{left_out} of {counted(total, 'trial')} more in report.html" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
 
 

@@ -75,7 +75,7 @@ class MeasurementsDisagree(OfStudy):
         if agrees is not None:
             return NextStep(
                 f"nothing: the figure {speaks.where} is the one that this report has, and what was measured "
-                f"{_where_else(agrees, speaks)} bears it out"
+                f"{agrees.where} bears it out"
             )
         if self.apart.others_under_load:
             return NextStep(
@@ -152,10 +152,6 @@ def _without_the_load(record: TrialRecord, whole: WholeStudy) -> NextStep:
         f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it again",
         command=whole.around.goes_on,
     )
-
-
-def _where_else(reading: Reading, other: Reading) -> str:
-    return "in those of another trial" if reading.where == other.where else reading.where
 
 
 def _told(reading: Reading) -> str:

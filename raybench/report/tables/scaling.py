@@ -62,7 +62,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     if {1} < {record.config.world_size for record in records}:
         caption += (
             " A row of one device has what it did in the rounds of the most devices, over which their "
-            "speed-up is; its own trial is among every trial."
+            "speed-up is; its own trial is among every trial, in report.html."
         )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."

@@ -23,7 +23,7 @@ from raybench.report.tables.search import confirmation_table, suggestions_table
 from raybench.report.terminal import terminal_table
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, grid, study
+from tests.unit.studies import asked, exactly, grid, planted, study
 
 STEADY = Noise(block=0.003, step=0.001)
 FP32, BF16 = Setting(batch_size=64), Setting(batch_size=64, precision="bf16")
@@ -386,3 +386,14 @@ def test_a_curve_speaks_before_a_confirmation():
     assert on_curve.request.role == "scaling"
     assert on_curve.trial_id not in results.told_by
     assert results.scaling(on_curve) == results.own_scalings[on_curve.trial_id]
+
+
+def test_two_measurements_of_one_kind_have_two_names():
+    """One device was slower in the rounds of another setting on as many devices."""
+    costs = {("default",): exactly(0.8, 0.01), (1,): exactly(0.8, 0.02)}
+    apart = [each for each in planted(costs, "bucket_cap_mb").disagreements if each.config.world_size == 1]
+    assert apart
+    for each in apart:
+        names = [each.speaks.where, *(other.where for other in each.others)]
+        assert len(set(names)) == len(names)
+    assert any(other.where == "in the rounds of another trial" for each in apart for other in each.others)

@@ -48,7 +48,7 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
 
 def test_failures_are_in_the_terminal_table(wide: StudyResults) -> None:
     assert "oom" in printed(wide)
-    assert "trials more in the report" in " ".join(printed(wide).split())
+    assert "trials more in report.html" in " ".join(printed(wide).split())
 
 
 def costs(config: Configuration, setting: Setting) -> StepCosts:
@@ -76,7 +76,7 @@ def test_the_recommended_setting_is_in_the_table_wherever_it_was_measured(
     recommended = results.recommendation
     assert recommended is not None
     assert recommended.config.setting.precision == "bf16"
-    table = " ".join(printed(results, 140).split("more in the report")[0].split())
+    table = " ".join(printed(results, 140).split("more in report.html")[0].split())
     assert "bf16" in table
     assert told in table
     assert ("in the search" in table) == ("confirmation" in left_out)
