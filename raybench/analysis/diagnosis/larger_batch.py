@@ -14,8 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from raybench.analysis.diagnosis.case import Case
 from raybench.analysis.estimates.efficiency import GOOD
 from raybench.analysis.estimates.statistics import Estimate
@@ -47,7 +45,7 @@ def larger_batch(case: Case) -> LargerBatch | None:
 
     Where it never is, the smallest that reaches nine tenths of what the largest could reach.
     None where the trial has no baseline or no batch would do: what is lost grows with the batch. None too
-    where a larger batch was measured and is not what is predicted of it.
+    where so large a batch was measured, or a larger batch is not what is predicted of it.
     """
     now, computed = case.scaling.efficiency, case.alone_s
     if now is None or case.config.world_size == 1 or not computed:
@@ -62,20 +60,20 @@ def larger_batch(case: Case) -> LargerBatch | None:
     chosen = next(iter(good or nearly), None)
     if chosen is None or chosen.efficiency.value < now.value * (1 + LEAST_GAIN):
         return None
-    return None if _is_contradicted(case, chosen, now) else chosen
+    return None if _is_measured_around(case, chosen) or _is_contradicted(case, now) else chosen
 
 
-def _is_contradicted(case: Case, chosen: LargerBatch, now: Estimate) -> bool:
-    """Whether a larger batch that was measured brings nothing, or less than is predicted of a smaller one.
+def _is_measured_around(case: Case, chosen: LargerBatch) -> bool:
+    """Whether the batch lies between measured ones, which say more of it than bounds do."""
+    batch_sizes, _, _ = case.batches.larger_than(case.config.batch_size)
+    return bool((batch_sizes >= chosen.batch_size).any())
 
-    Nothing in efficiency, or in samples/s.
-    """
-    batch_sizes, efficiencies, rates = case.batches.larger_than(case.config.batch_size)
-    least = now.value * (1 + LEAST_GAIN)
-    least_from_chosen = max(least, chosen.efficiency.low)
+
+def _is_contradicted(case: Case, now: Estimate) -> bool:
+    """Whether a larger batch that was measured brings nothing, in efficiency or in samples/s."""
+    _, efficiencies, rates = case.batches.larger_than(case.config.batch_size)
     is_slower = rates <= case.scaling.throughput_samples_per_s.value
-    is_worse = efficiencies < np.where(batch_sizes >= chosen.batch_size, least_from_chosen, least)
-    return bool((is_slower | is_worse).any())
+    return bool((is_slower | (efficiencies < now.value * (1 + LEAST_GAIN))).any())
 
 
 def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:

@@ -97,6 +97,17 @@ def test_an_efficiency_that_may_be_nothing_bounds_nothing(low: float) -> None:
     assert larger_batch(case) is None
 
 
+@pytest.mark.parametrize("hardware", HARDWARE, ids=["latency", "bandwidth", "wrapper"])
+def test_nothing_is_predicted_between_measured_batches(hardware: FakeHardware) -> None:
+    alone = predicted(hardware, [8])
+    assert alone is not None
+    between = predicted(hardware, [8, 2 * alone.batch_size])
+    assert between is None or between.batch_size > 2 * alone.batch_size
+    beyond = predicted(hardware, [8, 16])
+    assert beyond is not None
+    assert beyond.batch_size > 16
+
+
 def test_a_measured_larger_batch_that_brings_nothing_contradicts_the_prediction() -> None:
     """What is predicted of batch 16 alone is not advised where batch 64 was measured, no more efficient."""
     spec = study(knobs={"batch_size": [16, 64]}, measure={"half_width": 0.02})
