@@ -44,6 +44,7 @@ from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.analysis.uneven_load import UnderLoad, under_load
+from raybench.analysis.unshown_knobs import UnshownKnob, unshown_knobs
 from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
@@ -59,6 +60,7 @@ class StudyResults(MeasuredStudy):
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
+    unshown: tuple[UnshownKnob, ...]  # knobs of the best that are not shown to help beside its others
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
@@ -132,7 +134,8 @@ def analyse(
     apart, loaded = disagreements(base), under_load(base)
     diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
     verified = verifications(base, diagnosis.first, confirmed)
-    attributed = attribution(base, in_same_rounds(base, confirmed))
+    shared = in_same_rounds(base, confirmed)
+    attributed = attribution(base, shared)
     best_gain = unconfirmed_gain(base, best, confirmed, attributed)
     use = recommendation(base, best, confirmed, verified, best_gain)
     phases = phase_table(base.headline, base.records) if base.headline else None
@@ -144,6 +147,7 @@ def analyse(
         best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
+        unshown=unshown_knobs(base, best, shared),
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         under_load=loaded,

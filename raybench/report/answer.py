@@ -27,6 +27,7 @@ from raybench.report.wording import (
     objectives_words,
     percent,
     times,
+    unshown_words,
 )
 from raybench.spec.counted import counted
 
@@ -384,7 +385,9 @@ def _best(results: StudyResults) -> list[str]:
 
 def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
-    return [f"{among}: {_confirmed(each, results.study)}" for each in results.confirmations]
+    unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
+    unshown = f"; {unshown}" if unshown else ""
+    return [f"{among}: {_confirmed(each, results.study)}{unshown}" for each in results.confirmations]
 
 
 def _among(best: Best) -> str:

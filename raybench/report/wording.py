@@ -9,6 +9,7 @@ from raybench.analysis.crossover import Crossover
 from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.largest_batch import Bound, LargestFit
+from raybench.analysis.unshown_knobs import UnshownKnob
 from raybench.spec.counted import counted
 
 MEBIBYTE = 2**20
@@ -310,3 +311,12 @@ def duration_words(seconds: float) -> str:
     if abs(seconds) < LEAST_DURATION_S:
         return "0 ms"
     return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"
+
+
+def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
+    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
+    each = []
+    for knob in knobs:
+        how = "in the same rounds" if knob.is_paired else "by two trials apart"
+        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
+    return f"not shown to add to that: {', '.join(each)}" if each else ""

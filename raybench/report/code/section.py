@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raybench.analysis.diagnosis.verifications import Verified
+from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis, Framework, Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.report.code.accelerate import accelerate_snippet
@@ -19,7 +20,7 @@ from raybench.report.code.torch_parts import Parts
 from raybench.report.code.transformers import transformers_snippet
 from raybench.report.parity_words import changed_words
 from raybench.report.tables.verification import measured_words
-from raybench.report.wording import percent
+from raybench.report.wording import percent, sentence, unshown_words
 
 SNIPPETS = {
     Framework.TORCH: torch_snippet,
@@ -85,9 +86,12 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         Basis.ALONE: f"The best, {results.best_label}; the default was not measured beside it.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
         Basis.NO_GAIN: f"This is {whose} code: {results.best_label}, measured again, is no gain{gain}.",
-        Basis.NO_CHOICE: "There was nothing to choose among: this is the code of what was measured.",
+        Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
     }
     told = [words[use.basis], *_also_confirmed(results, use)]
+    if use.basis is Basis.CONFIRMED and results.unshown:
+        told.append(sentence(f"{unshown_words(results.unshown)}."))
+    told += _one_device_words(results, use)
     if use.default_global_batch_size is not None:
         told.append(
             f"A step takes {use.config.global_batch_size:,} samples in place of "
@@ -100,6 +104,18 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         "what a framework has no argument for is said in a comment."
     )
     return told
+
+
+def _one_device_words(results: StudyResults, use: Recommendation) -> list[str]:
+    """Where the costs say that one device is enough: the code below is for several all the same."""
+    advice = results.device_advice
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if use.config.world_size == 1 or speedup is None or speedup.low > 1:
+        return []
+    return [
+        f"One device is advised above, as {devices_words(use.config.world_size)} are not measurably faster: "
+        "the code is for those who use them all the same."
+    ]
 
 
 def _as_trained(results: StudyResults, use: Recommendation) -> list[str]:
