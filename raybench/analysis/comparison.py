@@ -83,6 +83,7 @@ class FurtherSide:
     same_trials: tuple[SameTrial, ...]  # that both have; the first one's headline leads
     headline: SameTrial | None  # of ``same_trials``; None: the first one's was not measured here
     change: ModelChange | None  # None: both have one workload, or a default was not measured
+    under_load: tuple[Side, Side] | None = None  # whose headline others disturbed much more, and the quieter
 
     @property
     def name(self) -> str:
@@ -188,7 +189,14 @@ def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
         same_trials=common,
         headline=_headline(first, common),
         change=between(first.results, other.results, between_starts) if other_workload else None,
+        under_load=_under_load(first, other) or _under_load(other, first),
     )
+
+
+def _under_load(one: Side, other: Side) -> tuple[Side, Side] | None:
+    if one.load is None or not one.load.is_much_more_than(other.load):
+        return None
+    return one, other
 
 
 def differences(sides: Sequence[Side]) -> list[Difference]:

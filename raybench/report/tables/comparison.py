@@ -160,6 +160,16 @@ def change_table(first: Side, other: FurtherSide) -> Table:
         caption += f" The workloads are compared at {change.same_setting}, which both studies measured."
     else:
         caption += " The studies have no setting in common: what the workload did cannot be told apart."
+    if other.under_load is not None:
+        loaded, quiet = other.under_load
+        assert loaded.load is not None
+        beside = (
+            f"{quiet.load.taken:.2f} beside {quiet.name}" if quiet.load else f"{quiet.name} does not tell"
+        )
+        caption += (
+            f" {loaded.name} was measured under load: {load_words(loaded.load)} meanwhile, {beside} beside "
+            f"{quiet.name}. Any of this may be due to that."
+        )
     return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import between
-from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
+from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials, side_by_side
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
+from raybench.report.tables.comparison import change_table
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study
@@ -29,6 +30,7 @@ def side(
     noise: Noise | None = None,
     batches: tuple[int, ...] = (32,),
     machine: environments.Environment = MACHINE,
+    others: float | None = None,
     **fields: Any,
 ) -> Side:
     """A study on one and two devices; batch 64 takes twice the time."""
@@ -36,7 +38,8 @@ def side(
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         alone_s = plain_s * setting.batch_size / 32
-        return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s)
+        taken = {} if others is None else {"other_cores": others, "host_cores": 2}
+        return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s, **taken)
 
     records, _ = grid(spec, (1, 2), FakeRunner(model, noise, seed=seed))
     return Side(name, analyse(spec, records), machine)
@@ -134,3 +137,19 @@ def test_a_trial_of_the_curve_stands_before_one_of_the_search_and_the_headline_l
     assert {(each.record.config.world_size, each.label) for each in found} == {
         (size, f"batch {batch}") for size in (1, 2) for batch in (32, 64)
     }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_change_of_the_workload_beside_a_busy_program_says_so(order: int) -> None:
+    """The same steps under two names of a workload, one of them measured beside a program on one core."""
+    quiet = side("quiet", 0.010, others=0.1)
+    loaded = side("loaded", 0.010, 0.010, others=1.1, workload=LARGER)
+    first, second = (quiet, loaded)[::order]
+    (found,) = side_by_side([first, second]).others
+    assert found.change is not None
+    words = (
+        "loaded was measured under load: other processes took 1.10 of 2 cores meanwhile, 0.10 beside quiet"
+    )
+    assert words in change_table(first, found).caption
+    (alike,) = side_by_side([quiet, side("also quiet", 0.010, others=0.1, workload=LARGER)]).others
+    assert "under load" not in change_table(quiet, alike).caption
