@@ -145,13 +145,16 @@ def _devices(each: DiagnosedConfiguration) -> str:
 
 
 def _lost_words(waterfall: Waterfall | None) -> str:
-    """The parts of the step that are certain, the largest first; the ideal part before them."""
+    """The parts of the step that are certain, the largest first; the ideal part before them.
+
+    Its share is the efficiency, whose interval stands beside the speed-up.
+    """
     if waterfall is None or waterfall.parts.ideal is None:
         return ""
     shares = shares_of_step(waterfall)
     ideal = shares.pop(PART_WORDS["ideal"])
     lost = [f"{percent(share)} {name}" for name, share in certain(shares, LEAST_SHARE)]
-    return ", ".join([f"{percent(ideal)} of the step is what one device needs", *lost])
+    return ", ".join([f"{ideal.value:.0%} of the step is what one device needs", *lost])
 
 
 def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> str:

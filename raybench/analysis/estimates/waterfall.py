@@ -83,7 +83,8 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     """The waterfall of a complete record; None without a step of one device to start from.
 
     A part's interval is the half-width of the per-round differences of its two levels' ratios (Tukey and
-    McLaughlin, ``statistics.trimmed_mean``) times T, around the difference of the levels.
+    McLaughlin, ``statistics.trimmed_mean``) times T, around the difference of the levels. That of the ideal
+    part is of one device's own rounds, as ``efficiency.one_device`` has it: its share is the efficiency.
     Raises ``ValueError`` for a record that is not complete.
     """
     step_time(record)  # which raises
@@ -122,13 +123,16 @@ def _on_several(records: Sequence[TrialRecord], rows: Stacked, strong: bool) -> 
         return [None] * len(records)
     step_s = step_times(rows, several=True)
     parts = _parts(levels, step_s)
+    beside = beside_one_device(rows, sizes, strong=strong)
+    if beside is not None:  # as the one device of the speed-up is told
+        parts["ideal"] = beside.alone_s.scaled(parts["ideal"].value / beside.alone_s.value)
     exposed, below, lowest = parts.get("exposed_communication"), levels[-2].ratio, levels[0].ratio
     replay, crowd = _over(rows.series("replay"), synced), _over(rows.series("crowd"), synced)
     t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
     others = {
         "t_comm_s": t_comm,
         "t_comm_fraction": t_comm.scaled(1 / step_s.value),
-        "serial_fraction": _serial_fractions(rows, sizes, strong),
+        "serial_fraction": None if beside is None else _serial_fractions(beside.speedups, sizes),
     }
     if exposed is not None:
         others["communication_fraction"] = exposed.scaled(1 / step_s.value)
@@ -267,14 +271,10 @@ def _bus_bandwidths(records: Sequence[TrialRecord], rows: Stacked) -> list[Estim
     return [rate if each else None for rate, each in zip(rates.each(), sent, strict=True)]
 
 
-def _serial_fractions(rows: Stacked, sizes: Floats, strong: bool) -> Estimates | None:
-    """Amdahl's f; None where the speed-up is not over one device in the same rounds."""
-    beside = beside_one_device(rows, sizes, strong=strong)
-    if beside is None:
-        return None
-    found = beside.speedups
-    value, low, high = (karp_flatt(each, sizes) for each in (found.value, found.high, found.low))
-    return Estimates(value, low, high, found.n)
+def _serial_fractions(speedups: Estimates, sizes: Floats) -> Estimates:
+    """Amdahl's f."""
+    value, low, high = (karp_flatt(each, sizes) for each in (speedups.value, speedups.high, speedups.low))
+    return Estimates(value, low, high, speedups.n)
 
 
 def _logger_check(record: TrialRecord, exposed: Estimate | None) -> LoggerCheck | None:

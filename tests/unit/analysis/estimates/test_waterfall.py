@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.diagnosis.evenness import straggler
+from raybench.analysis.estimates.efficiency import one_device, scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
 from raybench.records.record import TrialRecord
@@ -102,6 +103,19 @@ def test_interference_makes_hidden_negative() -> None:
     found = parts_of(measured(replace(PLAIN, exposed_s=0.004, replay_s=0.003), QUIET))
     assert found.hidden_communication_s is not None
     assert found.hidden_communication_s.value == pytest.approx(-0.001)
+
+
+@pytest.mark.parametrize("scaling_mode", ["weak", "strong"])
+def test_the_ideal_part_is_the_one_device_of_the_speed_up(scaling_mode: str) -> None:
+    """One step of one device has one value and one interval, in the waterfall and beside the speed-up."""
+    costs = StepCosts(plain_s=0.010, base_s=0.018, exposed_s=0.002)
+    record = measured(costs, Noise(block=0.05, step=0.02), scaling=scaling_mode)
+    ideal, one = parts_of(record).parts.ideal, one_device(record, scaling(record))
+    assert ideal is not None
+    assert one is not None
+    own = one.step_time_s.scaled(1 / record.config.world_size if scaling_mode == "strong" else 1.0)
+    assert (ideal.value, ideal.low, ideal.high) == pytest.approx((own.value, own.low, own.high))
+    assert ideal.low < ideal.value < ideal.high
 
 
 def test_strong_scaling_has_a_small_batch_part() -> None:
