@@ -13,7 +13,7 @@ import typer
 from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.garbage import not_collected
-from raybench.commands.options import parse_path
+from raybench.commands.options import parse_above_0, parse_path
 from raybench.commands.paths import shown_path
 from raybench.commands.swept_links import swept_links
 from raybench.commands.threads import one_blas_thread
@@ -57,13 +57,25 @@ def report(
             help="Results of a sweep of the same devices: what their link can do.",
         ),
     ] = None,
+    price_per_device_hour: Annotated[
+        float | None,
+        typer.Option(metavar="P", parser=parse_above_0("--price-per-device-hour"), help="In any currency."),
+    ] = None,
+    price_per_node_hour: Annotated[
+        float | None,
+        typer.Option(metavar="P", parser=parse_above_0("--price-per-node-hour"), help="Beside the devices'."),
+    ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
+    given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
+    prices = {name: price for name, price in given.items() if price is not None}
     if directory.is_file():
+        if prices:
+            raise RequestError(f"{_option(prices)}: of a results directory; of a file predict tells the cost")
         from raybench.commands.import_report import report_file
 
         raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
@@ -71,6 +83,8 @@ def report(
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
     with not_collected(), ResultsDirectory.open_readonly(directory) as store:
+        if prices and store.is_sweep:
+            raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
             records = store.latest().values()
@@ -79,8 +93,12 @@ def report(
                 (each.request.config.device for each in records),
                 (each.device_name for each in records),
             )
-        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links)
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links, prices=prices)
     raise typer.Exit(code)
+
+
+def _option(prices: Mapping[str, float]) -> str:
+    return f"--{next(iter(prices)).replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -128,12 +146,14 @@ def write_and_print(
     *,
     quiet: bool = False,
     links: Mapping[LinkKey, Link] | None = None,
+    prices: Mapping[str, float] | None = None,
     command: str = "scaling",
     stopped: bool = False,
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``links``: of a sweep of the same devices, for the diagnosis. ``command`` goes on where a study stopped:
+    ``links``: of a sweep of the same devices, for the diagnosis. ``prices``: fields of ``cost`` in the place
+    of the study's, in this report alone. ``command`` goes on where a study stopped:
     where it has just ``stopped`` that is the last line, and stands nowhere else.
     """
     goes_on = resume_command(store.path, command)
@@ -141,7 +161,7 @@ def write_and_print(
     if store.is_sweep:
         report = replace(_of_sweep(store), going_on=GoingOn(goes_on))
     else:
-        report = _of_study(store, links or {}, goes_on, quiet=quiet, said_last=says_last)
+        report = _of_study(store, links or {}, prices or {}, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
         say(console, report.answer)
     else:
@@ -166,7 +186,13 @@ def write_and_print(
 
 
 def _of_study(
-    store: ResultsDirectory, links: Mapping[LinkKey, Link], goes_on: str, *, quiet: bool, said_last: bool
+    store: ResultsDirectory,
+    links: Mapping[LinkKey, Link],
+    prices: Mapping[str, float],
+    goes_on: str,
+    *,
+    quiet: bool,
+    said_last: bool,
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
@@ -178,6 +204,7 @@ def _of_study(
     from raybench.report.code.section import hint
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
     on_a_node = devices_of_node(environment, study)
     results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
     left_out = left_out_words(study, records, len(environment.every_node), results.winners)

@@ -85,7 +85,8 @@ class UnevenDevices(OfTrial):
         """What may slow it."""
         return NextStep(
             f"every step waits for {_where(self.case.record, self.spread.slow)}: compare its clock, "
-            "temperature and power limit with the others', or leave it out with scaling.placement"
+            "temperature and power limit with the others', or leave it out, where there are devices to spare "
+            "(scaling.placement)"
         )
 
 
@@ -249,7 +250,7 @@ class Straggler(OfTrial):
             step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
         else:
             step = f"find out what else uses the device or host of {where}"
-        return NextStep(f"{step}, or leave it out with scaling.placement")
+        return NextStep(f"{step}, or leave it out, where there are devices to spare (scaling.placement)")
 
 
 def _place(record: TrialRecord, rank: int) -> int:

@@ -59,7 +59,7 @@ def prices_words(per_device_hour: float | None, per_node_hour: float | None) -> 
         if price is not None
     ]
     if not told:
-        return "No price is set (cost.price_per_device_hour). "
+        return "No price is set (cost.price_per_device_hour; `report` takes --price-per-device-hour). "
     return f"At {' and '.join(told)}. "
 
 

@@ -148,6 +148,21 @@ def test_batches_of_different_starts_say_no_fixed_cost_that_starts_may_differ_by
     assert bool(named) is together
 
 
+def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_nothing() -> None:
+    """Fixed costs are a tenth of the step at 256 samples, and at 320 the step is no more efficient."""
+    spec = study(knobs={"batch_size": [256, 320]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        plain_s = 0.0100 if setting.batch_size == 256 else 0.0122
+        return StepCosts(plain_s=plain_s, exposed_s=0.2 * plain_s)
+
+    records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
+    words = "no larger batch that was measured is surely better"
+    for known, is_said in ((records, True), (records[:2], False)):
+        named = [each for each in analyse(spec, known).diagnosis if each.name is FindingName.BATCH_TOO_SMALL]
+        assert [each.next_step.startswith(words) for each in named] == [True] * is_said
+
+
 def apart(records: list[TrialRecord]) -> list[TrialRecord]:
     """The records, each of processes of its own, as Ray Tune has them."""
     return [each.model_copy(update={"group": number}) for number, each in enumerate(records, 1)]
