@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from raybench.commands.command_line import app
 from typer.testing import CliRunner
 
 from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
+from raybench.study import app
 from raybench.testing import QUIET, FakeRunner
 from tests.unit.studies import exactly, grid, study
 
