@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
 from raybench.commands.display import clock_words, exact_words
-from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate
+from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
 from raybench.run.verify import MOST_WITHOUT_BUDGET
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
 
 
-def print_plan(plan: Plan, console: Console, *, verify: bool = False, own_processes: bool = False) -> None:
-    """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
-    for line in plan_lines(plan, verify=verify, own_processes=own_processes):
+def print_plan(
+    plan: Plan,
+    console: Console,
+    *,
+    verify: bool = False,
+    own_processes: bool = False,
+    known: Sequence[TrialRecord] = (),
+) -> None:
+    """World sizes, trials, the values to explore, the time.
+
+    ``own_processes``: of each trial. ``known``: of a run that goes on, what it does not measure again.
+    """
+    for line in plan_lines(plan, verify=verify, own_processes=own_processes, known=known):
         say(console, line)
 
 
-def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:
+def plan_lines(
+    plan: Plan, *, verify: bool = False, own_processes: bool = False, known: Sequence[TrialRecord] = ()
+) -> Iterator[str]:
     """The same, line by line."""
-    study = plan.study
+    study, is_open = plan.study, open_trials(plan, known)
     yield from filter(None, [weights_words(study)])
+    if known:
+        yield f"goes on: {counted(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from left_out_words(plan)
     if study.knobs.has_max:
         yield _largest_batch_words(plan)
-    yield from _search_lines(plan) if study.search.method == "optuna" else _grid_lines(plan)
+    yield from (_search_lines if study.search.method == "optuna" else _grid_lines)(plan, known)
     yield from _batch_lines(plan)
-    for request in training_requests(plan):
+    for request in filter(is_open, training_requests(plan)):
         factor = request.training.learning_rate_factor(
             request.config.global_batch_size, request.reference_batch
         )
@@ -49,9 +64,10 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
-    yield _time_words(plan, own_processes=own_processes)
+    found = estimate(plan, own_processes=own_processes, known=known)
+    yield _time_words(plan, found)
     if study.time_budget_seconds:
-        yield _budget_words(study.time_budget_seconds, estimate(plan, own_processes=own_processes))
+        yield _budget_words(study.time_budget_seconds, found)
 
 
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
@@ -89,9 +105,9 @@ def _rate_words(study: Study, factor: float) -> str:
     return f"learning rate {times}that of the factory's optimizer, without one {rate}"
 
 
-def _time_words(plan: Plan, *, own_processes: bool) -> str:
+def _time_words(plan: Plan, found: TimeEstimate) -> str:
     """An estimate, called one: what it is of, and what is not in it."""
-    found, study = estimate(plan, own_processes=own_processes), plan.study
+    study = plan.study
     fixed = study.measure.steps is not None
     most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
     missing = ["the trainings"] if study.training is not None else []
@@ -140,8 +156,9 @@ def _more_trainings_lines(plan: Plan) -> Iterator[str]:
         yield f"  after epoch {after} the best of {spec.reduction_factor} go on"
 
 
-def _search_lines(plan: Plan) -> Iterator[str]:
-    trials, sizes = plan.study.search.trials, len(plan.curve(plan.default()))
+def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
+    sizes, trials = len(plan.curve(plan.default())), plan.study.search.trials
+    trials = max(trials - num_known(known, "search"), 0)
     starts = plan.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
     yield f"search: {counted(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna"
@@ -149,17 +166,17 @@ def _search_lines(plan: Plan) -> Iterator[str]:
     yield "confirmation: the best against the default, interleaved"
 
 
-def _grid_lines(plan: Plan) -> Iterator[str]:
+def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
     study, more = plan.study, ""
-    requests = [trial.request for trial in plan.trials()]
+    requests = list(filter(open_trials(plan, known), (trial.request for trial in plan.trials())))
     if study.knobs.has_max:  # the ids of those come with their numbers
         listed = study.knobs.values("batch_size")
         requests = [request for request in requests if request.config.setting.batch_size in listed]
         more = ", those of batch_size max"
-    yield (
-        f"{study.search.method}: {counted(len(requests), 'trial')}{more}, "
-        "then the confirmation of the best against the default"
-    )
+    then = "then the confirmation of the best against the default"
+    if num_known(known, "confirmation"):
+        then = "the confirmation of the best is known"
+    yield f"{study.search.method}: {counted(len(requests), 'trial')}{more}, {then}"
     for request in requests:
         batch = request.config.global_batch_size
         told = "" if batch == request.config.setting.batch_size else f", global batch {batch:,}"

@@ -33,6 +33,7 @@ from raybench.plan.budget import Budget
 from raybench.plan.estimate import FINISH_S
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.run.session import Session
 from raybench.run.study import run_study
@@ -78,7 +79,8 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
     if options.dry_run:
         if options.output is not None and not options.resume:
             refuse_occupied(options.output)
-        print_plan(plan, console, verify=options.verify, own_processes=options.runner == "tune")
+        own, known = options.runner == "tune", _not_again(options) if options.resume else []
+        print_plan(plan, console, verify=options.verify, own_processes=own, known=known)
         return DONE
     if plan.study.training is not None:
         refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
@@ -92,6 +94,13 @@ def _was_grid(output: Path | None) -> bool:
     assert output is not None
     with ResultsDirectory.open_readonly(output) as store:
         return store.study().search.method == "grid"
+
+
+def _not_again(options: Options) -> list[TrialRecord]:
+    """What a run that goes on in its directory does not measure again."""
+    assert options.output is not None
+    with ResultsDirectory.open_readonly(options.output) as store:
+        return [record for record in store.latest().values() if record.state not in options.retry]
 
 
 def _run(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.same_buckets import known_buckets
 from raybench.plan.budget import ROUNDS_SHARE
 from raybench.plan.trials import Plan
-from raybench.records.requests import StepsRequest
+from raybench.records.record import TrialRecord
+from raybench.records.requests import StepsRequest, StepsRole, StudyRequest
 
 # As measured on two cores: Ray and a worker group until its first trial, ending both and the report, and
 # processes of a trial's own.
@@ -37,13 +39,14 @@ class TimeEstimate:
         return least_s + FINISH_S, most_s + FINISH_S
 
 
-def estimate(plan: Plan, *, own_processes: bool = False) -> TimeEstimate:
+def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRecord] = ()) -> TimeEstimate:
     """Of the trials of steps: the least rounds of the shortest blocks, and all the time that rounds may have.
 
     What is found best is not known yet: of a search the second curve is taken to be as long as the default's.
+    ``known``: of a run that goes on, what it does not measure again.
     """
-    trials = _trials(plan)
-    least_s, most_s = (math.fsum(bounds) for bounds in zip(*map(_bounds, trials), strict=True))
+    trials = _trials(plan, known)
+    least_s, most_s = (math.fsum(each[end] for each in map(_bounds, trials)) for end in (0, 1))
     starts = 1 if own_processes else len(plan.environments()) * plan.study.measure.starts
     start = tuple(seconds * starts for seconds in START_S)
     if own_processes:
@@ -58,15 +61,33 @@ def estimate(plan: Plan, *, own_processes: bool = False) -> TimeEstimate:
     )
 
 
-def _trials(plan: Plan) -> Sequence[StepsRequest]:
-    default = plan.default()
-    confirmation = plan.confirmation(default, default)
+def open_trials(plan: Plan, known: Sequence[TrialRecord]) -> Callable[[StudyRequest], bool]:
+    """Whether a trial is still to be measured: neither it nor one of equal buckets is among ``known``."""
+    ids, buckets = {record.trial_id for record in known}, known_buckets(plan.study, known)
+
+    def is_open(request: StudyRequest) -> bool:
+        other = buckets.stand_in(request)
+        return ids.isdisjoint({request.trial_id, (other or request).trial_id})
+
+    return is_open
+
+
+def num_known(known: Iterable[TrialRecord], role: StepsRole) -> int:
+    """How many trials of ``role`` there are."""
+    return sum(record.request.role == role for record in known)
+
+
+def _trials(plan: Plan, known: Sequence[TrialRecord]) -> Sequence[StepsRequest]:
+    default, is_open = plan.default(), open_trials(plan, known)
+    confirmation = [plan.confirmation(default, default)] * (num_known(known, "confirmation") == 0)
     if plan.study.search.method != "optuna":
-        return [*_of_steps(trial.request for trial in plan.trials()), confirmation]
+        return [*filter(is_open, _of_steps(trial.request for trial in plan.trials())), *confirmation]
     number = min(plan.study.search.trials, plan.study.knobs.num_combinations * len(plan.environments()))
     curve = plan.curve(default)
-    searched = [plan.search(default)] * number
-    return [*searched, *curve, *curve, confirmation]
+    searched = [plan.search(default)] * (number - num_known(known, "search"))
+    of_default = list(filter(is_open, curve))
+    known_of_best = num_known(known, "scaling") - (len(curve) - len(of_default))
+    return [*searched, *of_default, *curve[max(known_of_best, 0) :], *confirmation]
 
 
 def _of_steps(requests: Iterable[object]) -> list[StepsRequest]:

@@ -19,10 +19,12 @@ from raybench.commands.scaling_request import Options
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.resources import Resources
+from raybench.plan.estimate import FINISH_S, START_S, estimate
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
 from raybench.testing import QUIET, FakeRunner
+from tests.unit.runs import run
 from tests.unit.studies import study
 
 TEXT = {"name": "text", "input": "real", "model": "distilbert"}
@@ -65,6 +67,29 @@ def test_of_a_checkpoint_or_a_model_that_has_none_nothing_is_said(
 
 def dry(**fields: Any) -> str:
     return "\n".join(plan_lines(make_plan(study(**fields), Resources("cpu", 2, "a CPU"))))
+
+
+@pytest.mark.parametrize("method", ["grid", "optuna"])
+def test_a_dry_run_of_what_goes_on_tells_what_is_left(method: str) -> None:
+    plan = make_plan(
+        study(knobs={"batch_size": [32, 64]}, search={"method": method, "trials": 2}),
+        Resources("cpu", 2, "a CPU"),
+    )
+    _, store, _ = run(plan)
+    known = [each for each in store.records if each.request.role in ("search", "scaling")][:2]
+    whole, left = list(plan_lines(plan)), list(plan_lines(plan, known=known))
+    assert left[0] == "goes on: 2 trials known, not measured again; what is left:"
+    if method == "grid":
+        ids = {each.trial_id for each in known}
+        listed = [line for line in whole if not any(each in line for each in ids)]
+        assert [line for line in left if line.startswith("  ")] == [x for x in listed if x.startswith("  ")]
+        assert any(line.startswith("grid: 2 trials, then") for line in left)
+    else:
+        assert any(line.startswith("search: 0 suggestions") for line in left)
+    every = list(store.records)
+    nothing = estimate(plan, known=every)
+    assert (nothing.num_trials, estimate(plan, known=known).num_trials) == (0, estimate(plan).num_trials - 2)
+    assert nothing.most_s == START_S[1] + FINISH_S
 
 
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
