@@ -9,13 +9,17 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import raybench
+from raybench.machine import cores
 from raybench.machine.checks.check import Check
+from raybench.machine.core_time import busy_core_seconds, own_core_seconds
 
 ALL_REDUCE_TIMEOUT_S = 30.0
+BUSY_SHARE = 0.5  # of the cores: where others take more, workers that do not finish show nothing
 SELF_TEST = "raybench.worker.selftest"
 
 
@@ -26,6 +30,7 @@ def all_reduce() -> Iterator[Check]:
     package_root = str(Path(raybench.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
+    look = _CoresOfOthers()
     # A session of its own: when its time is over both ranks end with it.
     process = subprocess.Popen(
         [sys.executable, "-m", SELF_TEST],
@@ -38,7 +43,11 @@ def all_reduce() -> Iterator[Check]:
     try:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
+        text, taken = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s", look.mean()
+        if taken is not None and taken > BUSY_SHARE * cores.usable_cores():
+            text += f", while other programs took {taken:.2f} of {cores.usable_cores()} cores"
+            yield Check(name, "warning", text, f"once they are idle: {again}")
+            return
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
     finally:
@@ -52,6 +61,25 @@ def all_reduce() -> Iterator[Check]:
         return
     result = json.loads(out.splitlines()[-1])
     yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))
+
+
+class _CoresOfOthers:
+    """How many cores all but this process and its children took, on average since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._before_s = time.monotonic(), self._others_s()
+
+    def mean(self) -> float | None:
+        """None where the machine does not tell."""
+        now_s = self._others_s()
+        if now_s is None or self._before_s is None:
+            return None
+        return (now_s - self._before_s) / (time.monotonic() - self._began)
+
+    @staticmethod
+    def _others_s() -> float | None:
+        busy_s = busy_core_seconds()
+        return None if busy_s is None else busy_s - own_core_seconds(with_children=True)
 
 
 def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:

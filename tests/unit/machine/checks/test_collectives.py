@@ -1,7 +1,11 @@
 """Two workers that hang, fail or talk to each other."""
 
 import random
+import re
 import sys
+import time
+
+import pytest
 
 from raybench.machine.checks import collectives
 from raybench.machine.checks.collectives import all_reduce_words, median_interval
@@ -16,12 +20,35 @@ def _self_test_that(monkeypatch, code):
     monkeypatch.setattr(collectives.subprocess, "Popen", instead)
 
 
-def test_workers_that_hang_are_ended(monkeypatch):
+def _workers_that_hang(monkeypatch, usable, busy_seconds):
     _self_test_that(monkeypatch, "import time; time.sleep(60)")
     monkeypatch.setattr(collectives, "ALL_REDUCE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(collectives, "busy_core_seconds", busy_seconds)
+    monkeypatch.setattr(collectives.cores, "usable_cores", lambda: usable)
     (found,) = collectives.all_reduce()
+    return found
+
+
+@pytest.mark.parametrize("taken", [0.5, None])
+def test_workers_that_hang_are_ended(monkeypatch, taken):
+    found = _workers_that_hang(monkeypatch, 2, lambda: taken and taken * time.monotonic())
     assert found.status == "missing"
-    assert "did not finish" in found.found
+    assert found.found == "two workers did not finish in 0 s"
+
+
+def test_workers_that_hang_beside_others_show_nothing(monkeypatch):
+    found = _workers_that_hang(monkeypatch, 2, lambda: 1.8 * time.monotonic())
+    assert found.status == "warning"
+    assert re.fullmatch(r".*, while other programs took 1\.[678]\d of 2 cores", found.found)
+    assert found.mend.startswith("once they are idle: ")
+
+
+def test_what_this_process_takes_is_not_of_others(monkeypatch):
+    monkeypatch.setattr(collectives, "busy_core_seconds", time.process_time)
+    look, mine = collectives._CoresOfOthers(), time.process_time()
+    while time.process_time() < mine + 0.5:
+        pass
+    assert look.mean() == pytest.approx(0.0, abs=0.1)
 
 
 def test_workers_that_fail_say_why(monkeypatch):
