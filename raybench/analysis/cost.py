@@ -37,6 +37,7 @@ class Cost:
     money: Estimate | None
     energy_joules: float | None  # of all devices, as their counters say: without interval
     is_trained: bool = False  # the time is that of epochs that were trained, else of steps
+    trained_ratio: Estimate | None = None  # device time over one device's, of epochs that were trained
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,9 @@ class CostPoint:
     label: str
     costs: tuple[Cost, ...]  # one for each piece of work
     speedup: Estimate | None  # over one device
-    cost_ratio: Estimate | None  # device time over one device's
+    cost_ratio: Estimate | None  # device time over one device's, of steps
     saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
     saved_money: Estimate | None
-    trained_ratio: Estimate | None = None  # ``cost_ratio`` of epochs that were trained
 
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:

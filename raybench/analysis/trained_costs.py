@@ -15,11 +15,11 @@ from raybench.analysis.cost import Cost, CostPoint, Work, cost_of
 from raybench.analysis.estimates.bounded import POSITIVE
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.estimates.epochs import epochs_time
-from raybench.analysis.estimates.statistics import Estimate, inverse, unpaired_ratio
+from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import Prices, prices_of
 from raybench.analysis.same_setting import same_question
-from raybench.analysis.trained_group import TrainedGroup, over_seeds
+from raybench.analysis.trained_group import TrainedGroup, over_seeds, ratio_over_seeds
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
 
@@ -89,12 +89,11 @@ def _point(
     if point.world_size == 1 and all(each is not group for each in compared):
         return point
     prices, nodes = prices_of(base.study), point.record.nodes or 1
+    comparison = training.comparison(group)
     every = tuple(
-        _cost(cost, work, group, point.world_size, nodes, prices)
+        _cost(cost, work, group, comparison, nodes, prices)
         for cost, work in zip(point.costs, pieces, strict=True)
     )
-    comparison = training.comparison(group)
-    speedup = comparison.epoch_speedup if comparison else None
     run = next(work for work in pieces if work.is_run)
     saved_s = saved_money = None
     if comparison is not None and run.epochs:
@@ -107,18 +106,33 @@ def _point(
         costs=every,
         saved_s=saved_s if run.epochs else point.saved_s,
         saved_money=saved_money if run.epochs else point.saved_money,
-        trained_ratio=inverse(speedup).scaled(point.world_size) if speedup else None,
     )
 
 
-def _cost(cost: Cost, work: Work, group: TrainedGroup, devices: int, nodes: int, prices: Prices) -> Cost:
+def _cost(
+    cost: Cost, work: Work, group: TrainedGroup, comparison: Comparison | None, nodes: int, prices: Prices
+) -> Cost:
     """Of a run as long as the training the sum of its epochs, else so many of its mean ones."""
     if not work.epochs:
         return cost
+    devices = group.world_size
     time_s = over_seeds([_time(group, place, work) for place in range(len(group.runs))], POSITIVE)
     assert time_s is not None
     told = cost_of(work, time_s, devices, nodes, prices, is_trained=True)
-    return replace(told, energy_joules=cost.energy_joules)
+    ratios = [many_s / one_s for one_s, many_s in _pairs(comparison, work)] if comparison else []
+    trained_ratio = ratio_over_seeds(ratios).scaled(devices) if ratios else None
+    return replace(told, energy_joules=cost.energy_joules, trained_ratio=trained_ratio)
+
+
+def _pairs(comparison: Comparison, work: Work) -> list[tuple[float, float]]:
+    """Seconds of ``work`` on one device and on several, for each seed that both have."""
+    group, one = comparison.group, comparison.base
+    ones = {each.seed: place for place, each in enumerate(one.runs)}
+    return [
+        (_time(one, ones[each.seed], work), _time(group, place, work))
+        for place, each in enumerate(group.runs)
+        if each.seed in ones
+    ]
 
 
 def _time(group: TrainedGroup, place: int, work: Work) -> float:
@@ -130,12 +144,5 @@ def _time(group: TrainedGroup, place: int, work: Work) -> float:
 
 def _saved(comparison: Comparison, run: Work, one_price: float, price: float, runs: float) -> Estimate | None:
     """What ``runs`` cost one device more than several, paired by seed; prices of a second."""
-    group, one = comparison.group, comparison.base
-    ones = {each.seed: place for place, each in enumerate(one.runs)}
-    differences = [
-        _time(one, ones[each.seed], run) * one_price - _time(group, place, run) * price
-        for place, each in enumerate(group.runs)
-        if each.seed in ones
-    ]
-    found = over_seeds(differences)
+    found = over_seeds([one_s * one_price - many_s * price for one_s, many_s in _pairs(comparison, run)])
     return found.scaled(runs) if found else None

@@ -24,7 +24,7 @@ class _Row:
     @property
     def cost_ratio(self) -> Estimate | None:
         """Device time over one device's: of epochs trained, or of steps."""
-        return self.point.trained_ratio if self.cost.is_trained else self.point.cost_ratio
+        return self.cost.trained_ratio if self.cost.is_trained else self.point.cost_ratio
 
     @property
     def saved_s(self) -> Estimate | None:

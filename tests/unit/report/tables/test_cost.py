@@ -77,12 +77,36 @@ def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_di
     assert "cannot be told" in when_to_use(results)
 
 
-def _slower(record: TrialRecord, factor: float) -> TrialRecord:
-    """Its epochs took so many times as long."""
-    assert record.training is not None
-    epochs = tuple(
-        each.model_copy(update={"train_s": each.train_s * factor}) for each in record.training.epochs
+def test_the_ratio_of_what_was_trained_is_that_of_its_own_row() -> None:
+    """As 1.08 s on one device, 1.90 s of two devices' time, and "1.53x", which was of all but epoch 1."""
+    spec = study(
+        workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]}, training={"epochs": 3}
     )
+    learning = FakeLearning(num_train=5_000)
+    runs = [
+        _slower(each, 5.0 if each.config.world_size == 2 else 1.0, num_epochs=1)
+        for each in trained(spec, (1, 2), learning)
+    ]
+    results = analyse(spec, [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *runs])
+    one, two = results.costs
+    ratios = []
+    for alone, several in zip(one.costs[1:], two.costs[1:], strict=True):
+        assert several.is_trained
+        assert several.trained_ratio is not None
+        ratios.append(several.trained_ratio.value)
+        assert ratios[-1] == pytest.approx(several.device_s.value / alone.time_s.value)
+    an_epoch, a_run = ratios
+    assert a_run > 1.5 * an_epoch
+    shown = [row[-2] for row in cost_table(results).rows if row[1] == "2"]
+    assert shown[1:] == [f"{ratio:.2f}x" for ratio in ratios]
+
+
+def _slower(record: TrialRecord, factor: float, num_epochs: int | None = None) -> TrialRecord:
+    """Its epochs, or the first so many of them, took so many times as long."""
+    assert record.training is not None
+    first = record.training.epochs[:num_epochs]
+    slower = [each.model_copy(update={"train_s": each.train_s * factor}) for each in first]
+    epochs = (*slower, *record.training.epochs[len(first) :])
     return record.model_copy(update={"result": record.training.model_copy(update={"epochs": epochs})})
 
 
