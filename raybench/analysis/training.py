@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
+from statistics import median
 
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.estimates.bounded import LEAST_VALUES
@@ -46,13 +46,24 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class ScaleOverRuns:
+    """The gradient noise scale of some runs, in samples: medians, as one that learns nothing has millions."""
+
+    first: float  # after the first epoch
+    last: float  # after the last one
+    least: float  # of any run after the last epoch
+    most: float
+    num_runs: int
+
+
+@dataclass(frozen=True)
 class TrainingResults:
     """What the training trials say."""
 
     groups: tuple[TrainedGroup, ...]  # one device first
     comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
     changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
-    noise_scale: tuple[float, float] | None  # after the first and after the last epoch, mean over runs
+    noise_scale: ScaleOverRuns | None  # None: it was not measured
     reference_batch: int
     goodput: tuple[Goodput, ...]
 
@@ -89,16 +100,20 @@ def analyse_training(base: MeasuredStudy) -> TrainingResults | None:
     changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
     # a changed setting may have another batch: the scale is told of one
     told = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
-    scales = [run.noise_scales for run in told]
-    ends = (fmean(each[0] for each in scales), fmean(each[-1] for each in scales)) if scales else None
     return TrainingResults(
         groups=tuple(groups),
         comparisons=tuple(compare(group, one) for group, one in others if one),
         changed=tuple(compare(group, default) for group, default in changed if default),
-        noise_scale=ends,
+        noise_scale=_scale_over(told) if told else None,
         reference_batch=runs[0].result.reference_batch,
         goodput=tuple(goodput_of(base, runs[0].result.reference_batch, [run.epochs for run in told])),
     )
+
+
+def _scale_over(runs: Sequence[TrainedRun]) -> ScaleOverRuns:
+    """Of runs that each have a scale after some epoch."""
+    first, last = ([run.noise_scales[end] for run in runs] for end in (0, -1))
+    return ScaleOverRuns(median(first), median(last), min(last), max(last), len(runs))
 
 
 def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:

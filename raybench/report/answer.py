@@ -268,9 +268,13 @@ def _goodput(results: StudyResults) -> list[str]:
     most = max(training.goodput, key=lambda each: each.goodput_samples_per_s.value)
     words = (
         f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
-        f"{interval(most.goodput_samples_per_s)} useful samples/s of "
-        f"{interval(most.throughput_samples_per_s)}"
+        f"{interval(most.goodput_samples_per_s)} useful samples/s, counted in those of the reference batch "
+        f"{training.reference_batch:,}, of {interval(most.throughput_samples_per_s)}"
     )
+    low = most.goodput_samples_per_s.low
+    as_good = sum(each.goodput_samples_per_s.high >= low for each in training.goodput if each is not most)
+    if as_good:
+        words += f" (not told apart from {as_good} of the {counted(len(training.goodput) - 1, 'other')})"
     headline = results.headline
     own = next((each for each in training.goodput if headline and each.record is headline), None)
     if own is not None and own is not most:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.goodput import Goodput
 from raybench.analysis.results import StudyResults
+from raybench.analysis.training import ScaleOverRuns
 from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
 from raybench.report.wording import figures, interval, plain_percent
+from raybench.spec.counted import counted
 
 KNOWN_WORDS = (
     "Intervals hold the noise scale's own error: over the seeds where three or more were trained, else what "
@@ -31,13 +33,24 @@ def goodput_table(results: StudyResults) -> Table:
         Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
         Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
     ]
-    first, last = training.noise_scale
+    scale = training.noise_scale
     known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
     caption = (
-        f"Gradient noise scale: {figures(first)} samples after the first epoch, {figures(last)} after the "
-        "last (McCandlish et al. 2018, appendix A.1, smoothed; mean over the training trials). Statistical "
+        f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
+        f"after the last (McCandlish et al. 2018, appendix A.1, smoothed; {_over_runs(scale)}). Statistical "
         "efficiency: progress of a sample over that of one at the reference batch of "
-        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over the epochs (Qiao et "
-        "al. 2021); goodput: throughput times this. " + (KNOWN_WORDS if known else UNKNOWN_WORDS)
+        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over trials and epochs "
+        "(Qiao et al. 2021); it is above 100% for smaller batches; goodput: throughput times this. "
     )
+    caption += KNOWN_WORDS if known else UNKNOWN_WORDS
     return make_table("Goodput", caption, columns, training.goodput)
+
+
+def _over_runs(scale: ScaleOverRuns) -> str:
+    """Of what the scale is told: one trial, or the middle of several and their ends."""
+    if scale.num_runs == 1:
+        return "of 1 training trial"
+    return (
+        f"the median of {counted(scale.num_runs, 'training trial')}, "
+        f"from {figures(scale.least)} to {figures(scale.most)} after the last"
+    )

@@ -126,7 +126,10 @@ def test_planted_epoch_times_and_noise_are_found():
     speedup = found.comparisons[0].epoch_speedup
     assert speedup is not None
     assert speedup.low <= truth <= speedup.high
-    assert found.noise_scale == pytest.approx((48.0, 48.0))
+    scale = found.noise_scale
+    assert scale is not None
+    assert (scale.first, scale.last, scale.least, scale.most) == pytest.approx((48.0,) * 4)
+    assert scale.num_runs == len(found.runs)
     for each in found.goodput:  # (phi + B0) / (phi + B), B0 = 32
         batch = each.record.config.global_batch_size
         assert each.statistical_efficiency.value == pytest.approx(80 / (48 + batch))

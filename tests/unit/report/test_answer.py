@@ -197,8 +197,26 @@ def test_faster_steps_that_teach_less_are_said_to() -> None:
     plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
     results = analyse(plan.study, records)
     words = next(each.words for each in answer_box(results) if each.question == "Goodput")
+    assert "useful samples/s, counted in those of the reference batch 32, of " in words
     assert re.search(r"; batch 256 on 2 devices has [\d,]+ \[[\d,]+, [\d,]+\], 0\.\d\dx \[", words)
     assert words.endswith("] the default's: faster steps, and slower learning")
+
+
+@pytest.mark.parametrize(("sure", "is_said"), [(0.001, False), (0.9, True)])
+def test_batches_that_are_as_good_as_that_of_most_goodput_are_counted(sure: float, is_said: bool) -> None:
+    """As "most at batch 16: 5,139 [3,530, 7,480]" beside 3,645 and 3,861."""
+    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
+    results = analyse(plan.study, records)
+    assert results.training is not None
+    wide = tuple(
+        replace(each, goodput_samples_per_s=replace(g, low=g.value * (1 - sure), high=g.value * (1 + sure)))
+        for each in results.training.goodput
+        for g in [each.goodput_samples_per_s]
+    )
+    told = replace(results, training=replace(results.training, goodput=wide))
+    words = next(each.words for each in answer_box(told) if each.question == "Goodput")
+    others = len(wide) - 1
+    assert (f" (not told apart from {others} of the {others} others)" in words) == is_said
 
 
 def test_slower_at_every_batch() -> None:

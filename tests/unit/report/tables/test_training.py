@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import fmean
 
 import pytest
@@ -53,6 +54,33 @@ def test_tables_and_plots_hold_every_group():
     assert times is not None
     assert times.ideal[2][1] == pytest.approx(times.ideal[0][1] / 4)
     assert {"training", "epoch_times"} <= {drawn.name for drawn in draw_all(results)}
+
+
+def test_one_run_that_learns_nothing_does_not_decide_the_noise_scale_told():
+    """As "9,161,719 samples" beside efficiencies of 91% and 110%, which no such scale has."""
+    plan, records = trained_study(FakeLearning(), devices=2)
+    first = next(each for each in records if each.training is not None)
+    caption = goodput_table(analyse(plan.study, records)).caption
+    told = "Gradient noise scale: 64.0 samples after the first epoch, 64.0 after the last "
+    assert caption.startswith(told)
+    assert "; the median of 6 training trials, from 64.0 to 64.0 after the last)" in caption
+    epochs = [each.model_copy(update={"noise": _flat(each.noise)}) for each in first.training.epochs]
+    nothing = first.model_copy(update={"result": first.training.model_copy(update={"epochs": tuple(epochs)})})
+    caption = goodput_table(
+        analyse(plan.study, [nothing if each is first else each for each in records])
+    ).caption
+    assert caption.startswith(told)
+    assert re.search(r"; the median of 6 training trials, from 64\.0 to [\d,]{7,} after the last\)", caption)
+
+
+def _flat(noise):
+    """Norms of gradients in which there is next to nothing but noise."""
+    return tuple(
+        each.model_copy(
+            update={"big_square": (each.small_square * each.small_batch / each.big_batch) * 1.00001}
+        )
+        for each in noise
+    )
 
 
 def test_without_training_there_is_no_section():
