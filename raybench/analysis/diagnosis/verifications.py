@@ -63,6 +63,20 @@ class Verification:
     record: TrialRecord | None = None
     is_paired: bool = True  # in the same rounds
     reason: str = ""
+    # the relative gain were all gone that the proposal's findings explain, at most; None: not known
+    causes_cost: float | None = None
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a trial was made for it; else the confirmation of a winner tells."""
+        return self.record is not None and self.record.request.role == "verification"
+
+    @property
+    def cures_more(self) -> bool:
+        """Whether it surely brings more than what its findings explain can: something else too is cured."""
+        return (
+            self.causes_cost is not None and self.gain is not None and self.gain.gain.low > self.causes_cost
+        )
 
     @property
     def less_than_predicted(self) -> bool:
@@ -237,7 +251,15 @@ def _verified(
         rates = [base.scaling(each).throughput_samples_per_s for each in (record, base.headline)]
         found = gain_of(simultaneous_ratio(rates[0], rates[1], among, BETWEEN_STARTS), least)
     verdict = verdict_of(found, proposal.predicted, least)
-    return Verification(proposal, label, verdict, found, record, paired)
+    cost = _causes_cost(proposal, base.scaling(base.headline).step_time_s.value)
+    return Verification(proposal, label, verdict, found, record, paired, causes_cost=cost)
+
+
+def _causes_cost(proposal: Proposal, step_s: float) -> float | None:
+    """What a step of ``step_s`` would gain without all that the findings explain; None if not told."""
+    explained = [each.explains for each in proposal.findings if each.explains is not None]
+    left_s = step_s - sum(max(each.high, 0.0) for each in explained)
+    return step_s / left_s - 1 if explained and left_s > 0 else None
 
 
 def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:

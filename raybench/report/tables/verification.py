@@ -55,6 +55,13 @@ def verdict_cell(each: Verification) -> str:
     return verdict_words(each) + (f": {' '.join(each.reason.split())}" if each.reason else "")
 
 
+def more_words(each: Verification) -> str:
+    """That the gain is more than its causes can have cost; empty where it is not surely."""
+    if not each.cures_more or each.causes_cost is None:
+        return ""
+    return f", more than the cause costs (+{each.causes_cost:.0%} at most), so it helps beside it too"
+
+
 @dataclass(frozen=True)
 class Advice:
     """What follows from a finding: its next step, or what taking it has shown."""
@@ -72,6 +79,7 @@ def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
     if test is None:
         return Advice("Next step", finding.next_step)
     measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"
+    measured += more_words(test)
     return Advice(verdict_words(test).capitalize(), finding.next_step + measured)
 
 
@@ -85,5 +93,6 @@ def verification_lines(results: StudyResults) -> list[str]:
         found = each.proposal.findings[0].name if each.proposal.findings else "an earlier finding"
         promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
         measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
-        lines.append(f"verified: {found} -> {each.label}: {verdict_cell(each)}{measured}")
+        told = "verified" if each.is_asked_for else "tried"
+        lines.append(f"{told}: {found} -> {each.label}: {verdict_cell(each)}{measured}")
     return lines

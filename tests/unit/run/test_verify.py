@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from raybench.report import write_report
 from raybench.report.answer import answer_box
 from raybench.report.code.section import hint, use_it
 from raybench.report.tables.base import NONE
-from raybench.report.tables.verification import verification_lines, verification_table
+from raybench.report.tables.verification import advice_of, verification_lines, verification_table
 from raybench.report.terminal import print_summary
 from raybench.run import verify as verifying
 from raybench.run.expected_time import ExpectedTime
@@ -437,6 +438,39 @@ def test_a_gain_that_is_far_less_than_was_promised_is_said_to_be(propose: Any) -
         "refuted",
     ]
     assert "bf16 compression: confirmed, less than predicted, +" in verification_lines(results)[0]
+
+
+def test_a_gain_that_its_cause_cannot_have_cost_is_said_to_be_more(propose: Any) -> None:
+    """As "+42%, confirmed" stood under a cause of 7% of the step."""
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    assert results.headline is not None
+    cure, placebo = results.verifications
+    finding = cure.proposal.findings[0]
+    assert cure.gain is not None
+    assert finding.explains is not None
+    step_s = results.scaling(results.headline).step_time_s.value
+    assert cure.causes_cost == pytest.approx(step_s / (step_s - finding.explains.high) - 1)
+    low = cure.gain.gain.low
+    for cost, is_more in ((0.9 * low, True), (1.1 * low, False), (None, False)):
+        words = advice_of(finding, [replace(cure, causes_cost=cost), placebo]).words
+        assert (", more than the cause costs (+" in words) == is_more
+    assert not replace(placebo, causes_cost=0.0).cures_more
+
+
+def test_a_change_that_a_winner_has_was_tried_and_not_verified(propose: Any) -> None:
+    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    results = analyse(plan.study, store.records)
+    first = results.verifications[0]
+    assert first.record is not None
+    request = first.record.request.model_copy(update={"role": "confirmation"})
+    own = replace(first, record=first.record.model_copy(update={"request": request}))
+    lines = verification_lines(replace(results, verifications=(own, *results.verifications[1:])))
+    assert [line.split(":")[0] for line in lines] == ["tried", "verified"]
 
 
 def test_what_only_an_earlier_diagnosis_proposed_keeps_its_verdict(propose: Any) -> None:
