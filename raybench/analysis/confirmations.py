@@ -9,6 +9,7 @@ from raybench.analysis.estimates.efficiency import Gain, gain, gain_of
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.labels import difference_words
+from raybench.analysis.load import LOADED, Load, load_of
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.same_setting import same_setting
@@ -23,6 +24,12 @@ class Confirmation:
     label: str
     gain: Gain
     paired: bool = True
+
+    @property
+    def load(self) -> Load | None:
+        """What others took meanwhile, where it may be a tenth of a step and more; else None."""
+        found = load_of(self.record)
+        return found if found is not None and found.lost >= LOADED else None
 
 
 def confirmations(base: MeasuredStudy, chosen: Sequence[Candidate]) -> list[Confirmation]:

@@ -391,7 +391,16 @@ def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
     unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
-    return [f"{among}: {_confirmed(each, results.study)}{unshown}" for each in results.confirmations]
+    return [
+        f"{among}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}"
+        for each in results.confirmations
+    ]
+
+
+def _beside_others(confirmation: Confirmation) -> str:
+    """That a gain is one of a loaded machine, on which one of the two settings may suffer more."""
+    load = confirmation.load
+    return "" if load is None else f" ({load_words(load)} meanwhile: it may be another on idle ones)"
 
 
 def _among(best: Best) -> str:

@@ -14,6 +14,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.when_to_use import when_to_use
@@ -372,3 +373,18 @@ def test_a_load_that_was_beside_every_trial_is_said() -> None:
         )
         assert bool(said) is is_said
         assert ("0.60 of 2 cores meanwhile" in answer_of(results)) is is_said
+
+
+def test_a_gain_confirmed_beside_a_load_says_so() -> None:
+    """Of two settings one may suffer more from it: on idle cores the gain may be another."""
+    for taken, is_said in ((0.6, True), (0.1, False)):
+        costs = StepCosts(0.04, other_cores=taken, host_cores=2)
+
+        def cost(_: Configuration, setting: Setting, costs: StepCosts = costs) -> StepCosts:
+            return replace(costs, plain_s=0.02) if setting.precision == "bf16" else costs
+
+        winner = Setting(batch_size=512, precision="bf16")
+        records = searched(DEFAULT, (1, 2), winner, FakeRunner(cost, QUIET))
+        box = answer_box(analyse(DEFAULT, records))
+        said = next(each.words for each in box if "best of" in each.words)
+        assert ("took 0.60 of 2 cores meanwhile: it may be another on idle ones)" in said) is is_said
