@@ -121,6 +121,11 @@ def same_work(one: Configuration, other: Configuration) -> bool:
     return work_key(one) == work_key(other)
 
 
+def same_devices(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether the two are not known to have run on devices of different kinds."""
+    return len({one.device_name, other.device_name} - {None}) < 2
+
+
 def of_first_role(records: Iterable[TrialRecord], *roles: Role) -> tuple[TrialRecord, ...]:
     """The records of the first of these roles of which there are any."""
     listed = list(records)

@@ -48,6 +48,7 @@ class FindingName(StrEnum):
     OUTLIER_ROUNDS = "outlier rounds"
     MEASURED_UNDER_LOAD = "measured under load"
     MEASUREMENTS_DISAGREE = "measurements disagree"
+    SEVERAL_DEVICES = "devices of several kinds"
     LOSSES_DISAGREE = "losses disagree"
     NOT_ALL_MEASURED = "not all measured"
     # what there are no numbers of

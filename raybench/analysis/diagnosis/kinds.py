@@ -21,7 +21,11 @@ from raybench.analysis.diagnosis.findings import Kind
 from raybench.analysis.diagnosis.fixed_costs import BatchTooSmall, LaunchBound, MemoryBound
 from raybench.analysis.diagnosis.gains import NoSignificantGain, PrecisionWithoutGain
 from raybench.analysis.diagnosis.machine_state import Oversubscribed, Throttling
-from raybench.analysis.diagnosis.repeatability import MeasuredUnderLoad, MeasurementsDisagree
+from raybench.analysis.diagnosis.repeatability import (
+    MeasuredUnderLoad,
+    MeasurementsDisagree,
+    SeveralDevices,
+)
 from raybench.analysis.diagnosis.soundness import LossesDisagree, NotAllMeasured
 from raybench.analysis.diagnosis.steadiness import Drift, NoisyMeasurement, OutlierRounds
 from raybench.analysis.diagnosis.undivided import NegativeScaling, NotDivided
@@ -42,6 +46,6 @@ OF_TRIAL: tuple[type[OfTrial], ...] = (
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)
 OF_STUDY: tuple[type[OfStudy], ...] = (
     Crashed, TimedOut, OutOfMemory, Refused, NoSignificantGain, MeasurementsDisagree,
-    MeasuredUnderLoad, NotReached,
+    MeasuredUnderLoad, SeveralDevices, NotReached,
 )  # fmt: skip
 EVERY: tuple[type[Kind], ...] = (*OF_TRIAL, *OF_COMPARED, *OF_STUDY)

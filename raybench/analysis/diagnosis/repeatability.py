@@ -1,7 +1,8 @@
-"""Does one setting have one speed? What was measured twice, and was not the same."""
+"""Does one setting have one speed? What was measured twice, under load or on other devices."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,8 +14,10 @@ from raybench.analysis.disagreements import Disagreement, Reading
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.labels import devices_words, label
 from raybench.analysis.load import load_words
+from raybench.analysis.same_setting import same_devices
 from raybench.analysis.uneven_load import UnderLoad
 from raybench.records.record import TrialRecord
+from raybench.spec.counted import counted
 
 MUCH = 0.10  # relative: from here on a finding is a warning
 MOST_TOLD = 3  # measurements that differ from the one that speaks
@@ -135,6 +138,52 @@ class MeasuredUnderLoad(OfStudy):
     def next_step(self) -> NextStep:
         """The same without the load."""
         return _without_the_load(self.under.record, self.whole)
+
+
+@dataclass(frozen=True)
+class SeveralDevices(OfStudy):
+    """Trials ran on devices of another kind than the headline's."""
+
+    name = FindingName.SEVERAL_DEVICES
+    headline: TrialRecord
+    others: tuple[TrialRecord, ...]  # with numbers
+
+    @classmethod
+    def condition(cls, whole: WholeStudy) -> list[Self]:
+        """Of trials of which it is known."""
+        headline = whole.results.headline
+        if headline is None:
+            return []
+        others = tuple(each for each in whole.results.complete if not same_devices(each, headline))
+        return [cls(whole, headline, others)] if others else []
+
+    @property
+    def trial_id(self) -> str:
+        """The first one on another kind."""
+        return self.others[0].trial_id
+
+    @property
+    def severity(self) -> Severity:
+        """What settings and world sizes differ by may be the devices."""
+        return Severity.WARNING
+
+    def evidence(self) -> Evidence:
+        """How many trials, on what, and one of them."""
+        first, here = self.others[0].config, self.headline.device_name
+        of_each = Counter(each.device_name for each in self.others)
+        told = [f"{counted(number, 'trial')} on {name}" for name, number in of_each.most_common()]
+        example = f"{label(self.whole.results.study, first)} on {devices_words(first.world_size)}"
+        return Evidence(
+            f"the headline ran on {here}, {', '.join(told)} (first: {example})",
+            {"trials": len(self.others), "of": len(self.whole.results.complete)},
+        )
+
+    def next_step(self) -> NextStep:
+        """What may be compared, and how all may be."""
+        return NextStep(
+            "a speed-up holds where its one device was measured in the same rounds; do not compare rates, "
+            f"or settings, of different kinds: measure all of them on {self.headline.device_name}"
+        )
 
 
 def _without_the_load(record: TrialRecord, whole: WholeStudy) -> NextStep:

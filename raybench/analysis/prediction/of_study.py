@@ -16,7 +16,7 @@ from raybench.analysis.prediction.measured_groups import MeasuredGroup, Measurem
 from raybench.analysis.prediction.points import MeasuredPoint, Shape
 from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import prices_of
-from raybench.analysis.same_setting import one_of_each, same_question, without_batch
+from raybench.analysis.same_setting import one_of_each, same_devices, same_question, without_batch
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
@@ -42,7 +42,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
     if headline is None:
         return None
     alike = [record for record in usable if _same_but_batch(record.config, headline.config)]
-    fitted = [record for record in alike if _same_devices(record, headline)]
+    fitted = [record for record in alike if same_devices(record, headline)]
     trials = one_of_each(fitted, _trial_key)
     others = len(usable) - len(alike)
     measurements = [_measurement(results, record) for record in trials]
@@ -91,12 +91,6 @@ def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
     if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
         return False
     return same_question(without_batch(config), without_batch(headline))
-
-
-def _same_devices(record: TrialRecord, headline: TrialRecord) -> bool:
-    """Not known to be of different kinds."""
-    names = {record.device_name, headline.device_name} - {None}
-    return len(names) < 2
 
 
 def _has(config: Configuration, chosen: Mapping[str, str]) -> bool:
@@ -197,7 +191,7 @@ def _notes(
     if oversubscribed:
         trials = counted(oversubscribed, "oversubscribed trial")
         notes.append(f"{trials} left out: more workers than cores")
-    foreign = [record for record in alike if not _same_devices(record, headline)]
+    foreign = [record for record in alike if not same_devices(record, headline)]
     if foreign:
         names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
         trials = counted(len(foreign), "trial")

@@ -9,7 +9,7 @@ from raybench.records.record import TrialRecord
 from raybench.run.again import MOST_AGAIN
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, study
+from tests.unit.studies import asked, grid, study
 
 STEADY = Noise(block=0.005, step=0.002)
 GOES_ON = "raybench scaling --resume --output mine"
@@ -71,3 +71,25 @@ def test_what_was_measured_so_often_is_not_asked_for_again() -> None:
     assert first.name is FindingName.MEASUREMENTS_DISAGREE
     assert first.command == ""
     assert "begin a new study" in first.next_step
+
+
+def test_trials_on_another_kind_of_device_are_named() -> None:
+    """As on a cluster of two: what the settings differ by may be the devices."""
+    spec = study(knobs={"batch_size": [64, 128]})
+    records = [
+        each.model_copy(update={"device_name": "NVIDIA H200"})
+        for each in grid(spec, (1, 2), FakeRunner(noise=STEADY))[0]
+    ]
+    assert FindingName.SEVERAL_DEVICES not in {each.name for each in analyse(spec, records).diagnosis}
+    *same, other, unknown = records
+    moved = [
+        *same,
+        other.model_copy(update={"device_name": "NVIDIA A100"}),
+        unknown.model_copy(update={"device_name": None}),
+    ]
+    (told,) = [e for e in analyse(spec, moved).diagnosis if e.name is FindingName.SEVERAL_DEVICES]
+    assert told.severity is Severity.WARNING
+    assert told.trial_id == other.trial_id
+    assert "ran on NVIDIA H200, 1 trial on NVIDIA A100 (first: batch " in told.evidence
+    assert told.values == {"trials": 1, "of": len(records)}
+    assert "measure all of them on NVIDIA H200" in told.next_step
