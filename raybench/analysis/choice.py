@@ -97,23 +97,28 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     Those of the search, at the target world size and the first placement; without a search, those of the
     curves there. Of settings that are the same thing one.
     """
+    there = _compared_there(study, records, target)
+    found = one_of_starts(of_first_role(there, "search", "scaling"))
+    return one_of_equal(found, known_buckets(study, there))
+
+
+def _compared_there(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
     placement = default_placement(study, target)
-    there = [
+    return [
         record
         for record in records
         if record.request.kind == "steps"
         and record.config.world_size == target
         and record.config.placement == placement
     ]
-    found = one_of_starts(of_first_role(there, "search", "scaling"))
-    return one_of_equal(found, known_buckets(study, there))
 
 
 def compared_at(
     study: Study, records: Sequence[TrialRecord], target: int, headline: TrialRecord | None
 ) -> int:
     """The world size whose suggestions are compared: the target, else the headline's where none completed."""
-    if headline is None or any(record.steps for record in suggestions(study, records, target)):
+    there = of_first_role(_compared_there(study, records, target), "search", "scaling")
+    if headline is None or any(record.steps for record in there):
         return target
     return headline.config.world_size
 

@@ -56,7 +56,7 @@ class MeasuredStudy:
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
 
-    @property
+    @cached_property
     def complete(self) -> tuple[TrialRecord, ...]:
         """The records with numbers, of a repeated trial one."""
         return tuple(record for record in self.records if record.training or record.trial_id in self.scalings)

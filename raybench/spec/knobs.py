@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
@@ -102,12 +103,11 @@ class Setting(Model):
 
     def at(self, world_size: int) -> Setting:
         """The same setting with everything reset that cannot matter on ``world_size`` devices."""
-        reset = {name: _DEFAULTS[name] for name in self.indifferent(world_size)}
-        reset |= {"strategy": "single"} if world_size == 1 else {}
-        mine = vars(self)
-        if all(mine[name] == value for name, value in reset.items()):
-            return self
-        return self.model_copy(update=reset)
+        reset, mine = _reset(self.indifferent(world_size), world_size), vars(self)
+        for name, value in reset.items():  # asked of every trial, many times
+            if mine[name] != value:
+                return self.model_copy(update=reset)
+        return self
 
     # What changes the memory of a batch: "max" is found for each combination. The size of the buckets and
     # the type in which gradients travel change it by part of the gradients, once, whatever the batch.
@@ -192,6 +192,13 @@ class Setting(Model):
 
 _DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}
 LEAST_COMPILED_BUCKET_MB = 1
+
+
+@cache
+def _reset(indifferent: tuple[str, ...], world_size: int) -> Mapping[str, KnobValue]:
+    """What stands in the place of the knobs that cannot matter."""
+    reset = {name: _DEFAULTS[name] for name in indifferent}
+    return reset | {"strategy": "single"} if world_size == 1 else reset
 
 
 def _is_small_bucket(bucket: KnobValue) -> bool:

@@ -12,6 +12,7 @@ def failures_table(results: StudyResults) -> Table:
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("devices", devices, right=True),
+        Column("role", lambda record: record.request.role),
         Column("setting", results.label, stays=True),
         Column("state", lambda record: record.state),
         Column("reason", lambda record: " ".join((record.reason or "").split()), stays=True),
