@@ -17,6 +17,7 @@ from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import batch_curve_key, one_of_each
 from raybench.records.record import TrialRecord
 
+MOST_TOLD = 8  # settings: a search of many suggestions leaves thousands
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 
 Measure = Literal["communication", "T_comm"]  # transfers that nothing hides; all that devices add
@@ -59,19 +60,29 @@ class Hiding:
         return all(point.fraction.value <= HIDDEN for point in self.points)
 
 
-def hiding(results: MeasuredStudy) -> tuple[Hiding, ...]:
-    """For each setting measured at several batches on the headline's devices, the headline's first."""
+@dataclass(frozen=True)
+class HidingOfSettings:
+    """Of the settings that were measured at several batches, those that are told."""
+
+    told: tuple[Hiding, ...] = ()  # the headline's first, then those of the most batches
+    num_others: int = 0  # of which nothing is told, as there are so many
+
+
+def hiding(results: MeasuredStudy) -> HidingOfSettings:
+    """For settings measured at several batches on the headline's devices, ``MOST_TOLD`` at most."""
     headline = results.headline
     if headline is None or headline.config.world_size == 1:
-        return ()
+        return HidingOfSettings()
     size = headline.config.world_size
     groups: dict[Hashable, list[TrialRecord]] = {}
     for record in results.tried:
         if record.config.world_size == size:
             groups.setdefault(batch_curve_key(record.config), []).append(record)
-    found = [_of_group(results, group) for group in groups.values() if len(group) > 1]
-    first = label_without_batch(results.study, headline.config)
-    return tuple(sorted((each for each in found if each), key=lambda each: each.label != first))
+    first = groups.pop(batch_curve_key(headline.config), [])
+    others = sorted((each for each in groups.values() if len(each) > 1), key=len, reverse=True)
+    listed = [first, *others] if len(first) > 1 else others
+    found = [_of_group(results, group) for group in listed[:MOST_TOLD]]
+    return HidingOfSettings(tuple(each for each in found if each), len(listed[MOST_TOLD:]))
 
 
 def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:

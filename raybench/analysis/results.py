@@ -27,7 +27,7 @@ from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.goodput import UsedGoodput, used_goodput
-from raybench.analysis.hiding import Hiding, hiding
+from raybench.analysis.hiding import HidingOfSettings, hiding
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.model_buckets import ModelBuckets, model_buckets
@@ -74,7 +74,7 @@ class StudyResults(MeasuredStudy):
     cure: Cure | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
-    hiding: tuple[Hiding, ...]
+    hiding: HidingOfSettings
     what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
@@ -175,6 +175,6 @@ def analyse(
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
         experiment=experiment,
-        published=pairs(base, experiment, summaries, training, hidden) if experiment else (),
+        published=pairs(base, experiment, summaries, training, hidden.told) if experiment else (),
         departures=departures(base.study),
     )

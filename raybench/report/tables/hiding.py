@@ -9,6 +9,7 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.tables.base import Column, Table, empty_table, make_table
 from raybench.report.wording import count, duration_words, milliseconds, sentence, share_of_step
+from raybench.spec.counted import counted
 
 TITLE = "How much compute hides communication"
 
@@ -38,7 +39,7 @@ _COLUMNS: list[Column[_Row]] = [
 
 def hiding_table(results: StudyResults) -> Table:
     """The compute in a step above which communication is hidden; empty where batches do not tell."""
-    settings = results.hiding
+    settings, num_others = results.hiding.told, results.hiding.num_others
     if not settings:
         return empty_table(TITLE)
     words = " ".join(sentence(hiding_words(setting)) for setting in settings)
@@ -46,6 +47,11 @@ def hiding_table(results: StudyResults) -> Table:
         "Compute is the step of one device alone, T(n) the step on "
         f"{devices_words(settings[0].world_size)}. Hidden: at most {HIDDEN:.0%} of T(n). {words}"
     )
+    if num_others:
+        caption += (
+            f" Not told: {counted(num_others, 'setting')} more that "
+            f"{'was' if num_others == 1 else 'were'} measured at several batches."
+        )
     rows = [_Row(setting, point) for setting in settings for point in setting.points]
     return make_table(TITLE, caption, _COLUMNS, rows)
 

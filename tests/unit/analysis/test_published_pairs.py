@@ -46,7 +46,9 @@ def paired(results: StudyResults, **fields: Any) -> tuple[Pair, ...]:
     assert experiment is not None
     figures = tuple(replace(figure, batch_size=None) for figure in experiment.figures)
     summaries = fields.get("summaries", results.summaries)
-    return pairs(results, replace(experiment, figures=figures), summaries, results.training, results.hiding)
+    return pairs(
+        results, replace(experiment, figures=figures), summaries, results.training, results.hiding.told
+    )
 
 
 @pytest.fixture(scope="module")
