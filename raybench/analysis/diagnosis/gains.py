@@ -14,7 +14,6 @@ from raybench.analysis.diagnosis.words import factor, pct
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.same_setting import change_key
 from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 
@@ -34,9 +33,11 @@ class PrecisionWithoutGain(OfStudy):
     def condition(cls, whole: WholeStudy) -> list[Self]:
         """The whole interval of the ratio is below 1.05."""
         distinct = compared(whole.results)
-        in_fp32 = {_key_in_fp32(each): each for each in distinct if each.config.setting.precision == "fp32"}
+        in_fp32 = {
+            _but_for_precision(each): each for each in distinct if each.config.setting.precision == "fp32"
+        }
         narrower = [each for each in distinct if each.config.setting.precision in NARROWER]
-        pairs = [(each, in_fp32[key]) for each in narrower if (key := _key_in_fp32(each)) in in_fp32]
+        pairs = [(each, in_fp32[key]) for each in narrower if (key := _but_for_precision(each)) in in_fp32]
         shared = whole.shared or InSameRounds(whole.results.buckets)
         ratios = [
             (record, rate_ratio(record, other, whole.results.scalings, shared, len(pairs)).ratio)
@@ -71,9 +72,11 @@ class PrecisionWithoutGain(OfStudy):
         )
 
 
-def _key_in_fp32(record: TrialRecord) -> Hashable:
-    setting = record.config.setting.model_copy(update={"precision": "fp32"})
-    return change_key(record.config.model_copy(update={"setting": setting}))
+def _but_for_precision(record: TrialRecord) -> Hashable:
+    """Equal for trials of one workload and size that differ in nothing else."""
+    config = record.config
+    knobs = tuple(value for name, value in vars(config.setting).items() if name != "precision")
+    return knobs, frozenset(config.environment.items()), config.placement
 
 
 @dataclass(frozen=True)
