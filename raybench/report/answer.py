@@ -406,7 +406,7 @@ def _beside_others(confirmation: Confirmation) -> str:
 def _among(best: Best) -> str:
     """Of how many settings it is the best, and that others have no numbers."""
     if not best.num_failed:
-        return f"best of {best.num_suggestions}"
+        return f"best of {best.num_suggestions:,}"
     measured = best.num_suggestions - best.num_failed
     words = f"{measured} of {counted(best.num_suggestions, 'setting')} could be measured"
     return f"{words}, the best of these" if measured > 1 else words
