@@ -80,27 +80,28 @@ class MeasuredStudy:
         """How the setting of one of the measured records scales, by the trials that speak for it."""
         return self.scalings[record.trial_id]
 
-    def base(self, record: TrialRecord) -> Scaling | None:
-        """The one device over which the speed-up of one of the measured is told; not all have one."""
-        return one_device(record, self.told[record.trial_id])
+    @cached_property
+    def bases(self) -> Mapping[str, Scaling]:
+        """The one device over which the speed-up of each trial is told, by trial id; not of all."""
+        every = ((each, one_device(each, self.told[each.trial_id])) for each in self.measured)
+        return {record.trial_id: base for record, base in every if base is not None}
 
-    def is_base_apart(self, record: TrialRecord) -> bool:
-        """Whether its base is far from what is told of the trial on one device, or there is no such trial.
+    @cached_property
+    def bases_apart(self) -> frozenset[str]:
+        """Trials whose base is far from what is told of the trial on one device, or that have none.
 
         Other rounds may have been faster or slower: who divides their rates would find another speed-up.
         """
-        base, rate = self.base(record), self._rates_alone.get(question_key(record.config, 1))
-        if base is None:
-            return False
-        return not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART)
-
-    @cached_property
-    def _rates_alone(self) -> Mapping[Hashable, float]:
-        return {
-            question_key(one.config): self.told[one.trial_id].throughput_samples_per_s.value
-            for one in self.tried
-            if one.config.world_size == 1
-        }
+        told = dict[Hashable, float]()
+        for one in self.tried:
+            if one.config.world_size == 1:
+                told[question_key(one.config)] = self.told[one.trial_id].throughput_samples_per_s.value
+        found = set[str]()
+        for record in self.tried:
+            base, rate = self.bases.get(record.trial_id), told.get(question_key(record.config, 1))
+            if base and not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART):
+                found.add(record.trial_id)
+        return frozenset(found)
 
     def speaker(self, record: TrialRecord) -> TrialRecord:
         """The trial whose figures stand for the record's setting there; itself where there is no other."""

@@ -42,7 +42,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
         Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
         Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
         *([tokens] if any(scaling(record).throughput_tokens_per_s for record in records) else ()),
-        *([alone] if any(map(results.is_base_apart, records)) else ()),
+        *([alone] if any(record.trial_id in results.bases_apart for record in records) else ()),
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
         Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
         Column("status", lambda record: _status_cell(scaling(record))),
@@ -70,7 +70,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
 
 
 def _alone(results: StudyResults, record: TrialRecord) -> str:
-    one = results.base(record)
+    one = results.bases.get(record.trial_id)
     return "" if one is None else interval(one.throughput_samples_per_s)
 
 
