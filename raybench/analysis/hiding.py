@@ -81,8 +81,14 @@ def hiding(results: MeasuredStudy) -> HidingOfSettings:
     first = groups.pop(batch_curve_key(headline.config), [])
     others = sorted((each for each in groups.values() if len(each) > 1), key=len, reverse=True)
     listed = [first, *others] if len(first) > 1 else others
-    found = [_of_group(results, group) for group in listed[:MOST_TOLD]]
-    return HidingOfSettings(tuple(each for each in found if each), len(listed[MOST_TOLD:]))
+    told, looked_at = list[Hiding](), 0
+    for group in listed:
+        if len(told) == MOST_TOLD:
+            break
+        looked_at += 1
+        if found := _of_group(results, group):
+            told.append(found)
+    return HidingOfSettings(tuple(told), len(listed) - looked_at)
 
 
 def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
