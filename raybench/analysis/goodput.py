@@ -22,6 +22,13 @@ class Goodput:
     statistical_efficiency: Estimate  # as sure as the noise scale is known
     goodput_samples_per_s: Estimate  # the uncertainty of both is in it
 
+    def may_equal(self, other: Goodput) -> bool:
+        """Whether intervals tell the two not apart; of one global batch the rates do, as both learn alike."""
+        one, two = self.goodput_samples_per_s, other.goodput_samples_per_s
+        if self.record.config.global_batch_size == other.record.config.global_batch_size:
+            one, two = self.throughput_samples_per_s, other.throughput_samples_per_s
+        return one.low <= two.high and two.low <= one.high
+
 
 @dataclass(frozen=True)
 class UsedGoodput:
@@ -42,8 +49,14 @@ def used_goodput(
     own = next((each for each in known if each.record is base.headline), None)
     if used is None:
         return None
-    over = unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s) if own else None
-    return UsedGoodput(used, over)
+    return UsedGoodput(used, _over(used, own) if own is not None else None)
+
+
+def _over(one: Goodput, other: Goodput) -> Estimate:
+    """The ratio of useful samples/s; of one global batch that of the rates, as both learn alike."""
+    if one.record.config.global_batch_size == other.record.config.global_batch_size:
+        return unpaired_ratio(one.throughput_samples_per_s, other.throughput_samples_per_s)
+    return unpaired_ratio(one.goodput_samples_per_s, other.goodput_samples_per_s)
 
 
 def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:

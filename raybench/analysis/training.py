@@ -83,6 +83,17 @@ class TrainingResults:
         differences = (run.result.weights_difference for run in self.runs)
         return max((each for each in differences if each is not None), default=None)
 
+    @property
+    def most_goodput(self) -> Goodput | None:
+        """The trial with the most useful samples/s; None where no noise scale was measured."""
+        return max(self.goodput, key=lambda each: each.goodput_samples_per_s.value, default=None)
+
+    @property
+    def num_as_good(self) -> int:
+        """Other trials that intervals do not tell apart from it."""
+        most = self.most_goodput
+        return sum(each.may_equal(most) for each in self.goodput if each is not most) if most else 0
+
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
         return next((each for each in self.comparisons if each.group is group), None)

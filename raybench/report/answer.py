@@ -263,18 +263,17 @@ def _goodput(results: StudyResults) -> list[str]:
     Empty where no noise scale was measured.
     """
     training = results.training
-    if training is None or not training.goodput:
+    most = training.most_goodput if training is not None else None
+    if training is None or most is None:
         return []
-    most = max(training.goodput, key=lambda each: each.goodput_samples_per_s.value)
     words = (
         f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
         f"{interval(most.goodput_samples_per_s)} useful samples/s, counted in those of the reference batch "
         f"{training.reference_batch:,}, of {interval(most.throughput_samples_per_s)}"
     )
-    low = most.goodput_samples_per_s.low
-    as_good = sum(each.goodput_samples_per_s.high >= low for each in training.goodput if each is not most)
-    if as_good:
-        words += f" (not told apart from {as_good} of the {counted(len(training.goodput) - 1, 'other')})"
+    if training.num_as_good:
+        others = counted(len(training.goodput) - 1, "other")
+        words += f" (not told apart from {training.num_as_good:,} of {others})"
     headline = results.headline
     own = next((each for each in training.goodput if headline and each.record is headline), None)
     if own is not None and own is not most:
@@ -408,7 +407,7 @@ def _among(best: Best) -> str:
     if not best.num_failed:
         return f"best of {best.num_suggestions:,}"
     measured = best.num_suggestions - best.num_failed
-    words = f"{measured} of {counted(best.num_suggestions, 'setting')} could be measured"
+    words = f"{measured:,} of {counted(best.num_suggestions, 'setting')} could be measured"
     return f"{words}, the best of these" if measured > 1 else words
 
 

@@ -154,7 +154,8 @@ class SeveralDevices(OfStudy):
         headline = whole.results.headline
         if headline is None:
             return []
-        others = tuple(each for each in whole.results.complete if not same_devices(each, headline))
+        complete = (each for each in whole.results.records if each.state == "complete")  # of every start
+        others = tuple(each for each in complete if not same_devices(each, headline))
         return [cls(whole, headline, others)] if others else []
 
     @property
@@ -175,7 +176,7 @@ class SeveralDevices(OfStudy):
         example = f"{label(self.whole.results.study, first)} on {devices_words(first.world_size)}"
         return Evidence(
             f"the headline ran on {here}, {', '.join(told)} (first: {example})",
-            {"trials": len(self.others), "of": len(self.whole.results.complete)},
+            {"trials": len(self.others)},
         )
 
     def next_step(self) -> NextStep:

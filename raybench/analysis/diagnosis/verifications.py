@@ -74,9 +74,9 @@ class Verification:
     @property
     def cures_more(self) -> bool:
         """Whether it surely brings more than what its findings explain can: something else too is cured."""
-        return (
-            self.causes_cost is not None and self.gain is not None and self.gain.gain.low > self.causes_cost
-        )
+        if self.verdict is not Verified.CONFIRMED or self.causes_cost is None or self.gain is None:
+            return False
+        return self.gain.gain.low > self.causes_cost
 
     @property
     def less_than_predicted(self) -> bool:

@@ -44,8 +44,8 @@ def all_reduce() -> Iterator[Check]:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         text, taken = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s", look.mean()
-        if taken is not None and taken > BUSY_SHARE * cores.usable_cores():
-            text += f", while other programs took {taken:.2f} of {cores.usable_cores()} cores"
+        if taken is not None and taken > BUSY_SHARE * len(cores.allowed_cores()):
+            text += f", while other programs took {taken:.2f} of {len(cores.allowed_cores())} cores"
             yield Check(name, "warning", text, f"once they are idle: {again}")
             return
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")

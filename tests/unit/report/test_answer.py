@@ -217,7 +217,26 @@ def test_batches_that_are_as_good_as_that_of_most_goodput_are_counted(sure: floa
     told = replace(results, training=replace(results.training, goodput=wide))
     words = next(each.words for each in answer_box(told) if each.question == "Goodput")
     others = len(wide) - 1
-    assert (f" (not told apart from {others} of the {others} others)" in words) == is_said
+    assert (f" (not told apart from {others} of {others} others)" in words) == is_said
+
+
+def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
+    """What a batch teaches is not known well, and is the same for both: half the rate is half of it."""
+    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
+    training = analyse(plan.study, records).training
+    assert training is not None
+    unsure = training.goodput[0].goodput_samples_per_s
+    one = replace(
+        training.goodput[0],
+        goodput_samples_per_s=replace(unsure, low=unsure.value / 2, high=2 * unsure.value),
+    )
+    slower = replace(
+        one,
+        throughput_samples_per_s=one.throughput_samples_per_s.scaled(0.5),
+        goodput_samples_per_s=one.goodput_samples_per_s.scaled(0.5),
+    )
+    assert not one.may_equal(slower)
+    assert one.may_equal(one)
 
 
 def test_slower_at_every_batch() -> None:

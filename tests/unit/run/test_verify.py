@@ -458,6 +458,8 @@ def test_a_gain_that_its_cause_cannot_have_cost_is_said_to_be_more(propose: Any)
         words = advice_of(finding, [replace(cure, causes_cost=cost), placebo]).words
         assert (", more than the cause costs (+" in words) == is_more
     assert not replace(placebo, causes_cost=0.0).cures_more
+    assert replace(cure, causes_cost=0.0).cures_more
+    assert not replace(cure, causes_cost=0.0, verdict=Verified.REFUTED).cures_more  # less than the least gain
 
 
 def test_a_change_that_a_winner_has_was_tried_and_not_verified(propose: Any) -> None:

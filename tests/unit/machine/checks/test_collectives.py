@@ -24,7 +24,7 @@ def _workers_that_hang(monkeypatch, usable, busy_seconds):
     _self_test_that(monkeypatch, "import time; time.sleep(60)")
     monkeypatch.setattr(collectives, "ALL_REDUCE_TIMEOUT_S", 0.5)
     monkeypatch.setattr(collectives, "busy_core_seconds", busy_seconds)
-    monkeypatch.setattr(collectives.cores, "usable_cores", lambda: usable)
+    monkeypatch.setattr(collectives.cores, "allowed_cores", lambda: tuple(range(usable)))
     (found,) = collectives.all_reduce()
     return found
 
