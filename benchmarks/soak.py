@@ -41,7 +41,7 @@ from raybench.records.reading import StoredResults
 from raybench.testing.accounts import Accounts, accounts
 from raybench.testing.faults import Fault, OtherClock, full, kill_one, schedule, small_disk, stop_one, until
 from raybench.testing.usage import MIB, Usage
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
 TRUE_S = (0.010, 0.040)  # of a step: of the smallest batch, of the largest
 TOLERANCE_S = 0.005  # from what a step takes: its wait, and what all of them take beside theirs

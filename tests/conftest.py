@@ -1,13 +1,25 @@
-"""What all layers share: where the real data is, and a clean environment."""
+"""What all layers share: where the real data is, which tests may skip, what a run may start."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.support import budget
+
 ROOT = Path(__file__).parent.parent
+
+# Where ``RAYBENCH_CI`` is set any other skip is a failure: what vanishes there vanishes unseen.
+MAY_SKIP = (
+    "no GPU",
+    "no Chromium",
+    "no program `prometheus`",
+    "no pdflatex",
+    "no libfaketime",
+)
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +29,31 @@ def data_dir() -> Path:
         if place and Path(place).is_dir():
             return Path(place)
     pytest.skip("no real data: set RAYBENCH_DATA to a directory with the data sets")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip for a reason that is not in ``MAY_SKIP`` fails, where ``RAYBENCH_CI`` is set."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("RAYBENCH_CI"):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(each in reason for each in MAY_SKIP):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped here, where it must run: {reason}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was started, and by whom."""
+    if lines := budget.counted():
+        terminalreporter.section("starts")
+        for line in lines:
+            terminalreporter.line(line)
+    for kind in budget.exceeded():
+        terminalreporter.line(f"FAILED: more {kind} than tests/support/budget.py has", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """More starts than the budget has fail the session."""
+    if budget.exceeded() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -14,7 +14,7 @@ from raybench.testing.local_nodes import LocalNodes, bits_per_s
 from tests.cluster.conftest import run_on
 from tests.ranks.ranks import results_that_agree
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]  # it may be measured twice
+pytestmark = pytest.mark.timeout(600)  # it may be measured twice
 
 # Of what tc lets through that is not payload: 66 bytes of headers in a frame of 1,514.
 PAYLOAD = 1448 / 1514

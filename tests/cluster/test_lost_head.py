@@ -15,7 +15,7 @@ from tests.cluster.test_lost_node import GRID
 from tests.cluster.test_two_nodes import WORKLOAD
 from tests.conftest import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 WITHIN_S = 60.0
 OF_RAYS_DEATH = 3

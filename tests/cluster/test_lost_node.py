@@ -16,7 +16,7 @@ from tests.cluster.conftest import run_on
 from tests.cluster.test_two_nodes import STUDY, WORKLOAD
 from tests.conftest import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(450)]
+pytestmark = pytest.mark.timeout(450)
 
 GRID = STUDY.replace("batch_size = 8", "batch_size = [8, 16, 24, 32]")
 WITHIN_S = 90.0

@@ -15,7 +15,7 @@ from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.test_two_nodes import STUDY, WORKLOAD
 from tests.conftest import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(590)]
+pytestmark = pytest.mark.timeout(590)
 
 COMMAND = [sys.executable, "-m", "raybench.study", "scaling"]
 BATCHES = [8, 16, 24, 32, 40, 48]

@@ -10,8 +10,6 @@ import pytest
 from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.conftest import Run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
 WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide
 
 WORKLOAD = f"""

@@ -16,7 +16,7 @@ from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.conftest import run_on
 from tests.ranks.ranks import results_that_agree
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]  # it may be measured twice
+pytestmark = pytest.mark.timeout(600)  # it may be measured twice
 
 # Waits in the place of computing, so that busy cores change little; 2 MiB take 60 ms at this rate.
 RATE = "300mbit"

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import torch.distributed as dist
 
+from tests.support import budget
+
 # Ranks are forked from a process that has imported what they need, and has begun nothing: each would take
 # three seconds of a core to import it itself.
 IMPORTED = ("torch._dynamo", "raybench.worker.trials")
@@ -26,6 +28,7 @@ def run_ranks(
     function: Callable[..., Any], world_size: int, *arguments: Any, timeout_s: float = 200
 ) -> list[Any]:
     """What ``function(*arguments)`` returns on each of ``world_size`` ranks, in order."""
+    budget.took(budget.RANKS)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -25,7 +25,6 @@ from raybench.workloads.texts import corpora, hub, tokenizers
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, CPU
 
-pytestmark = pytest.mark.slow
 WORDS = ["stocks fall again", "team wins the final match", "new chip", "talks on peace fail in the end"]
 
 

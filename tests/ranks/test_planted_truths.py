@@ -380,7 +380,6 @@ def test_no_change_is_not_claimed(check_case: CheckCase) -> None:
     check_case("no_gain", check)
 
 
-@pytest.mark.slow
 def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> None:
     measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=9, warmup_steps=2)
     request = _request(PLANTS["all"], stamps, world_size=3, oversubscribed=True, measure=measure)

@@ -26,8 +26,6 @@ from tests.ranks.ranks import run_ranks, until_it_agrees
 from tests.ranks.trials import run_trials
 from tests.unit import studies
 
-pytestmark = pytest.mark.slow
-
 VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
 BATCH, STEP_S = 8, 0.010
 

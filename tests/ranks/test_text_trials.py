@@ -20,7 +20,6 @@ from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import ALL, SHORT, run_trials
 from tests.unit import studies
 
-pytestmark = pytest.mark.slow
 SMALL = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 500}
 
 

@@ -299,7 +299,6 @@ TEAMS = {
 }
 
 
-@pytest.mark.slow
 def test_teams_of_four_workers_one_after_the_other() -> None:
     requests = {
         name: (_request(world_size=len(ranks), variants=variants, oversubscribed=True), ranks)

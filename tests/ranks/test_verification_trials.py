@@ -27,7 +27,6 @@ from tests.ranks.trials import BOTH, serve_trial
 from tests.unit.runs import run
 from tests.unit.studies import study
 
-pytestmark = pytest.mark.slow
 READ_S, STEP_S = 0.020, 0.010  # for each batch: to read it, and to compute on it
 PROMISED = 1.5
 

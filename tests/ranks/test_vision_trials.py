@@ -28,8 +28,6 @@ from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import ALL, CPU, SHORT, run_trials
 from tests.unit import studies
 
-pytestmark = pytest.mark.slow
-
 
 def request_for(
     data: Path | None,

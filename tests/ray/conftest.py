@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from tests.ray.commands import Command
-from tests.ray.test_faults import write_study
 from tests.ray.test_join import free_port, running_head
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from tests.support.commands import Command
+from tests.support.faulty_study import write_study
 
 # Ray's own command line, of another release or another Python, by what it says of itself
 OF_VERSIONS = """

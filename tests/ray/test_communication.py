@@ -7,11 +7,7 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
-from tests.ray.commands import Command
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from tests.support.commands import Command
 
 
 class ShortParts(Command):

@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from raybench.testing.faults import until
-from tests.ray import faulty
-from tests.ray.commands import Command
+from tests.support import faulty
+from tests.support.commands import Command
+from tests.support.faulty_study import GOES_ON, assert_report, read_records, write_study
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-GOES_ON = "To go on: python -m raybench.study scaling --resume --output out"
 HUNG_S = 12  # is waited for; a sound trial takes a second, on busy cores several
-STUDY = """
-name = "faulty"
-[workload]
-factory = "{factory}"
-{workload}
-[knobs]
-batch_size = {batches}
-[scaling]
-world_sizes = {sizes}
-{scaling}
-[measure]
-min_rounds = 3
-steps = 1
-warmup_steps = 1
-max_seconds = 1
-timeout_seconds = {timeout_s}
-half_width = 0.5
-{more}
-"""
-
-
-def write_study(
-    folder: Path,
-    batches: list[int],
-    sizes: str = "[2]",
-    *,
-    workload: str = "",
-    scaling: str = "",
-    more: str = "",
-    factory: str = "tests.ray.faulty:build",
-    timeout_s: float = 60,  # of a trial: on busy cores a sound one may take long
-) -> None:
-    text = STUDY.format(
-        batches=batches,
-        sizes=sizes,
-        workload=workload,
-        scaling=scaling,
-        more=more,
-        factory=factory,
-        timeout_s=timeout_s,
-    )
-    (folder / "faulty.toml").write_text(text)
-
-
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "out" / "trials.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def assert_report(folder: Path) -> None:
-    for name in ("report.html", "report.md", "diagnosis.md", "summary.csv", "summary.tex"):
-        assert (folder / "out" / "report" / name).exists(), name
 
 
 def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
@@ -146,7 +88,7 @@ def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: P
     for number in range(repeats):
         for failing in (1, 2, 3):
             batches += [300 + 10 * number + failing, 200 + 10 * (3 * number + failing)]
-    write_study(tmp_path, batches, "[3]", factory="tests.ray.faulty:build_ending")
+    write_study(tmp_path, batches, "[3]", factory="tests.support.faulty:build_ending")
     command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
     assert command.wait(120 + 150 * repeats) == 0, command.output
     found = {

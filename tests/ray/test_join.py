@@ -19,10 +19,8 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
-from tests.ray.commands import Command
-from tests.ray.test_faults import assert_report, read_records, write_study
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from tests.support.commands import Command
+from tests.support.faulty_study import assert_report, read_records, write_study
 
 END_S = 20.0
 

@@ -29,11 +29,9 @@ from raybench.launch.metrics import METRICS, TRIALS, Metric
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
-from tests.ray import faulty
-from tests.ray.commands import Command
-from tests.ray.test_faults import write_study
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from tests.support import faulty
+from tests.support.commands import Command
+from tests.support.faulty_study import write_study
 
 GRAFANA = ROOT / "deploy" / "grafana"
 DISCOVERY = "prom_metrics_service_discovery.json"

@@ -8,7 +8,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "reading_a_study.ipynb"
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from raybench.analysis import to_pandas
 from raybench.records.store import ResultsDirectory
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
-pytestmark = pytest.mark.ray
 README = Path(__file__).parents[2] / "README.md"
 
 

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.ray.commands import Command
-from tests.ray.test_faults import assert_report, read_records, write_study
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from tests.support.commands import Command
+from tests.support.faulty_study import assert_report, read_records, write_study
 
 
 class SlowReport(Command):

@@ -22,9 +22,9 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
-from tests.ray.test_faults import write_study
+from tests.support.faulty_study import write_study
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 FILES = ROOT / "deploy" / "slurm"
 JOB = 71234

@@ -14,9 +14,9 @@ import pytest
 from raybench.analysis.published import load_figures
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study, studies_folder
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 # the default study's is in test_study.py, that of the strategies in the notebook: each from a shell prompt
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
 STUDIES = sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)

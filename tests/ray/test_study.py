@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from raybench.records.store import ResultsDirectory
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
-pytestmark = pytest.mark.ray
 PARTS = ("ideal_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")
 
 

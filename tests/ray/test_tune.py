@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray import faulty
-from tests.ray.commands import Command
-from tests.ray.test_faults import read_records, write_study
+from tests.support import faulty
+from tests.support.commands import Command
+from tests.support.faulty_study import read_records, write_study
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 SCALING = ("scaling", "--runner", "tune", "--output", "out")
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from raybench.analysis import analyse
@@ -20,7 +19,6 @@ from tests.conftest import ROOT
 from tests.ranks.pasted import STEP_S
 from tests.unit.studies import grid, searched, study
 
-pytestmark = pytest.mark.ray
 WINNER = Setting(batch_size=4, gradient_accumulation=8)
 PASS_S = 0.001
 

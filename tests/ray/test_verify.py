@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.ranks.ranks import results_that_agree
-from tests.ray.commands import Command
+from tests.support.commands import Command
 
 CONFIRMED = r"verified: data-bound -> workers \d: confirmed, \+"
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]  # it may be measured twice
+pytestmark = pytest.mark.timeout(600)  # it may be measured twice
 STUDY = """
 name = "slow_loader"
 [workload]

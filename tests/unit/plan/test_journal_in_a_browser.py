@@ -17,8 +17,6 @@ from raybench.plan.search import Search
 from raybench.records.record import State, TrialRecord
 from tests.unit.plan.test_search import mixed_runner, plan, searched
 
-pytestmark = pytest.mark.slow
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 DRAWN_MS = 20_000  # of the page's own time, after which it has drawn what it asked the server for
 SERVER = "from optuna_dashboard._cli import main; main()"

@@ -15,6 +15,7 @@ from typing import ClassVar
 import psutil
 
 from tests.conftest import ROOT
+from tests.support import budget
 
 
 class Command:
@@ -45,6 +46,7 @@ class Command:
             )
         self._family: dict[int, psutil.Process] = {}
         Command._started.append(self)
+        budget.took(budget.PROCESSES)
 
     @staticmethod
     def end_all() -> None:

@@ -1,0 +1,34 @@
+"""What a whole run of the tests may start, counted where it is started: one in, one out.
+
+Starting is what an hour of tests was spent on. Whoever needs one more start finds one that shows nothing
+which another does not show, or says here why the budget grows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+CLUSTERS, GROUPS, RANKS, PROCESSES = "Ray clusters", "worker groups of Ray", "groups of ranks", "processes"
+AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 20, PROCESSES: 60}
+TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
+
+
+def took(kind: str, number: int = 1) -> None:
+    """Count ``number`` starts of a kind for the test that runs now."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "between tests").split(" ")[0]
+    TAKEN[kind][test.split("::")[0].split("[")[0]] += number
+
+
+def counted() -> list[str]:
+    """A line for each kind: how many were started, and by whom most."""
+    return [f"{kind}: {sum(by.values())} of {AT_MOST[kind]} ({_who(by)})" for kind, by in TAKEN.items() if by]
+
+
+def exceeded() -> list[str]:
+    """The kinds of which more were started than the budget has."""
+    return [kind for kind, by in TAKEN.items() if sum(by.values()) > AT_MOST[kind]]
+
+
+def _who(by: Counter[str]) -> str:
+    return ", ".join(f"{number} {test}" for test, number in by.most_common())
