@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-CLUSTERS, GROUPS, RANKS, PROCESSES = "Ray clusters", "worker groups of Ray", "groups of ranks", "processes"
-AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 20, PROCESSES: 60}
+CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
+RANKS, STUDIES = "groups of ranks", "studies over ranks"
+AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 20, STUDIES: 30, PROCESSES: 60}
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
 
 

@@ -1,14 +1,18 @@
-"""The notebook runs from its first cell to its last, on a study that it runs itself."""
+"""The notebook runs from its first cell to its last, on the study that its first cell asks for."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "reading_a_study.ipynb"
+from tests.conftest import ROOT
+from tests.support.forked import ForkedCommand
+
+NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
 
 
 def texts(notebook: nbformat.NotebookNode) -> str:
@@ -18,13 +22,24 @@ def texts(notebook: nbformat.NotebookNode) -> str:
     return "\n".join("".join(text) for text in shown)
 
 
-def test_it_runs_a_study_and_reads_it(
+def test_it_reads_the_study_that_it_asks_for(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAYBENCH_DATA", str(data_dir))
     monkeypatch.setenv("RAYBENCH_OUTPUT", str(tmp_path / "results"))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    asked: list[list[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
+        exec(compile(first.source, "first cell", "exec"), {})
+    (words,) = asked
+    assert words[1:4] == ["-m", "raybench.study", "scaling"]
+    done = ForkedCommand(*words[3:], folder=tmp_path)
+    assert done.wait() == 0, done.output
+    assert done.survivors(10) == []
+
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = texts(notebook)
     assert "2 devices:" in shown
     assert "dp: invalid: strategy dp exists on GPUs only" in shown

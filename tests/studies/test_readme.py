@@ -7,9 +7,10 @@ from pathlib import Path
 
 from raybench.analysis import to_pandas
 from raybench.records.store import ResultsDirectory
-from tests.support.commands import Command
+from tests.conftest import ROOT
+from tests.support.forked import ForkedCommand
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def block(language: str, containing: str) -> str:
@@ -24,7 +25,7 @@ def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "my_study.toml").write_text(block("toml", 'name = "my_study"'))
     line = next(line for line in README.read_text().splitlines() if line.endswith("scaling my_study.toml"))
     arguments = line.removeprefix("python -m raybench.study ").split()
-    command = Command(*arguments, "--output", "out", "--steps", "3", folder=tmp_path)
+    command = ForkedCommand(*arguments, "--output", "out", "--steps", "3", folder=tmp_path)
     assert command.wait() == 0, command.output
     with ResultsDirectory.open_readonly(tmp_path / "out") as store:
         frame = to_pandas(store.records())
@@ -32,3 +33,4 @@ def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
     assert set(frame["batch_size"]) == {256, 32}
     assert set(frame[frame["role"] == "scaling"]["world_size"]) == {1, 2}
     assert "samples/s" in command.output
+    assert command.survivors(10) == []

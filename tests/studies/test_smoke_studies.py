@@ -6,7 +6,6 @@ Measured for a shorter time than a user's, as nothing here asks how exact a figu
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ import pytest
 from raybench.analysis.published import load_figures
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study, studies_folder
-from tests.support.commands import Command
+from tests.support.forked import ForkedCommand
 
-pytestmark = pytest.mark.timeout(900)
-# the default study's is in test_study.py, that of the strategies in the notebook: each from a shell prompt
+# the default study's is in tests/ray, from a shell prompt; that of the strategies in the notebook's test
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
 STUDIES = sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
 BRIEFLY = {
@@ -34,35 +32,21 @@ SMALLER = {
 }
 
 
-class InOneGroup(Command):
-    program = ("-m", "tests.ray.one_group")
-
-
 def rows(file: Path) -> list[dict[str, str]]:
     with file.open() as opened:
         return list(csv.DictReader(opened))
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[str, Path]:
-    """What all of them printed, and the folder that has a results directory for each."""
-    folder, commands = tmp_path_factory.mktemp("smoke"), []
-    for study in STUDIES:
-        trains = load_study(find_study(study)).training is not None
-        fields = BRIEFLY | SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
-        chosen = [word for field, value in fields.items() for word in ("--set", f"{field}={value}")]
-        commands.append(["scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen])
-    (folder / "commands.json").write_text(json.dumps(commands))
-    command = InOneGroup("commands.json", folder=folder)
-    command.wait(800)
-    assert command.survivors(10) == []
-    return command.output, folder
-
-
 @pytest.mark.parametrize("study", STUDIES)
-def test_goes_from_the_data_to_the_report(study: str, run: tuple[str, Path]) -> None:
-    output, folder = run
-    assert f"exit code 0: scaling {study} " in output, output
+def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
+    trains = load_study(find_study(study)).training is not None
+    fields = BRIEFLY | SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
+    chosen = [word for field, value in fields.items() for word in ("--set", f"{field}={value}")]
+    asked = ("scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen)
+    command = ForkedCommand(*asked, folder=tmp_path)
+    assert command.wait() == 0, command.output
+    assert command.survivors(10) == []
+    output, folder = command.output, tmp_path
     with ResultsDirectory.open_readonly(folder / study) as store:
         resolved, records = store.study(), list(store.latest().values())
     assert {record.state for record in records} == {"complete"}, output

@@ -1,0 +1,67 @@
+"""``communication`` on two ranks: a sweep, its report, an interrupt in the middle, going on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from raybench.records.record import TrialRecord
+from tests.support.forked import ForkedCommand
+
+PART_S = 1.0
+
+
+def two_parts() -> None:
+    """In the command: its rounds come in two parts of a second, however steady the first is."""
+    from raybench.run import sweep
+
+    vars(sweep)["PART_SECONDS"] = PART_S
+    vars(sweep)["seconds_left"] = lambda known, measure, device: PART_S * (2 - len(known))
+
+
+def interrupted_after_a_part() -> None:
+    """In the command: Ctrl-C comes when the first part is on disk, so there is something left to do."""
+    from raybench.commands.communication_run import SweepProgress
+
+    two_parts()
+    done = SweepProgress.part_done
+
+    def part_done(self: SweepProgress, records: Sequence[TrialRecord]) -> None:
+        done(self, records)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    SweepProgress.part_done = part_done  # type: ignore[method-assign]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "out" / "report" / "communication.csv").open()))
+
+
+def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path) -> None:
+    asked = ("--device", "cpu", "--world-sizes", "2", "--sizes", "1KiB,1MiB")
+    command = ForkedCommand(
+        "communication", "--output", "out", *asked, folder=tmp_path, changed=interrupted_after_a_part
+    )
+    assert command.wait() == 130, command.output
+    assert command.survivors(10) == []
+    assert "Report:  out/report/report.html" in command.output
+    assert "python -m raybench.study communication --resume --output out" in command.output
+    assert len(rows(tmp_path)) == 8
+    lines = (tmp_path / "out" / "trials.jsonl").read_text().splitlines()
+    assert len(lines) == 1
+    goes_on = ("communication", "--resume", "--output", "out")
+    again = ForkedCommand(*goes_on, folder=tmp_path, log="again.txt", changed=two_parts)
+    assert again.wait() == 0, again.output
+    after = (tmp_path / "out" / "trials.jsonl").read_text().splitlines()
+    assert after[:1] == lines
+    assert len({json.loads(line)["trial_id"] for line in after}) == len(after) == 2
+    for row in rows(tmp_path):
+        assert row["backend"] == "gloo"
+        assert (row["world_size"], row["nodes"], row["placement"]) == ("2", "1", "pack")
+        assert float(row["time_low_s"]) <= float(row["time_s"]) <= float(row["time_high_s"])
+        assert int(row["rounds"]) >= 3
+    assert again.survivors(10) == []
