@@ -224,8 +224,13 @@ def _to_change(results: StudyResults) -> list[str]:
 
 
 def _gained(results: StudyResults) -> list[str]:
-    """Winners whose gain in samples/s a confirmation bears out, the largest first."""
-    better = sorted(_better(results), key=lambda each: -each.gain.gain.value)
+    """Winners whose gain in samples/s a confirmation bears out: the recommended one, then the largest."""
+    use = results.recommendation
+
+    def order(each: Confirmation) -> tuple[bool, float]:
+        return use is None or each.record.config != use.config, -each.gain.gain.value
+
+    better = sorted(_better(results), key=order)
     return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
 
 
@@ -390,10 +395,18 @@ def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
     unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
+    won = {id(each) for each in results.confirmations if _is_a_winner(each, results)}
+    others = "measured as well" if won else among  # what led before trials were measured again
     return [
-        f"{among}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}"
-        for each in results.confirmations
+        f"{among if id(each) in won else others}: "
+        f"{_confirmed(each, results.study)}{_beside_others(each)}{unshown}"
+        for each in sorted(results.confirmations, key=lambda each: id(each) not in won)
     ]
+
+
+def _is_a_winner(confirmation: Confirmation, results: StudyResults) -> bool:
+    key = results.buckets.key(confirmation.record.config)
+    return any(results.buckets.key(each.config) == key for each in results.winners)
 
 
 def _beside_others(confirmation: Confirmation) -> str:
