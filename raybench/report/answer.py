@@ -395,18 +395,13 @@ def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
     unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
-    won = {id(each) for each in results.confirmations if _is_a_winner(each, results)}
-    others = "measured as well" if won else among  # what led before trials were measured again
+    won = results.confirmed_winners
+    others = [each for each in results.confirmations if not any(each is one for one in won)]
+    as_well = "measured as well" if won else among
+    named = [*((among, each) for each in won), *((as_well, each) for each in others)]
     return [
-        f"{among if id(each) in won else others}: "
-        f"{_confirmed(each, results.study)}{_beside_others(each)}{unshown}"
-        for each in sorted(results.confirmations, key=lambda each: id(each) not in won)
+        f"{words}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}" for words, each in named
     ]
-
-
-def _is_a_winner(confirmation: Confirmation, results: StudyResults) -> bool:
-    key = results.buckets.key(confirmation.record.config)
-    return any(results.buckets.key(each.config) == key for each in results.winners)
 
 
 def _beside_others(confirmation: Confirmation) -> str:
