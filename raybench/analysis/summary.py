@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.estimates.efficiency import Scaling, one_device
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import phase_times
 from raybench.analysis.estimates.repeated import (
@@ -192,7 +192,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         return {}
     phases = phase_times(record, divided) if record.steps.phases else {}
     return {
-        **_of_speed(scaled),
+        **_of_speed(record, scaled),
         **_of_memory(record.steps),
         **_of_parts(divided),
         **_of_phases(phases, restart_time(record)),
@@ -250,8 +250,9 @@ def _of_memory(result: StepsResult | ProbeResult) -> Values:
     }
 
 
-def _of_speed(scaled: Scaling) -> Values:
-    baseline, efficiency = scaled.baseline, scaled.efficiency
+def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
+    # one device as the speed-up has it: who divides the two steps finds the speed-up
+    baseline, efficiency = (one_device(record, scaled) or scaled).baseline, scaled.efficiency
     return {
         "status": "baseline" if scaled.is_baseline else str(scaled.status) if scaled.status else None,
         "step_time_s": scaled.step_time_s.value,
