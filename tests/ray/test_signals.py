@@ -1,22 +1,17 @@
-"""Signals, and readers that leave, at any moment: the report is whole, the line to resume is printed."""
+"""Signals at any moment: the report is whole, the line to resume is printed."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import signal
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.support.commands import Command
-from tests.support.faulty_study import assert_report, read_records, write_study
+from tests.support.faulty_study import assert_report, write_study
 
 
 class SlowReport(Command):
@@ -55,59 +50,6 @@ def test_leaves_with_the_report_and_the_line_to_resume(
     assert "Report:  out/report/report.html" in command.output
     assert_report(tmp_path)
     assert command.survivors(10) == []
-
-
-def command_line(folder: Path) -> tuple[list[str], dict[str, str]]:
-    write_study(folder, [8, 9, 10, 11], workload="seconds = 0.005")
-    study = ["-m", "raybench.study", "scaling", "faulty.toml", "--output", "out"]
-    return [sys.executable, *study], {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def test_a_terminal_that_is_closed_leaves_the_report(tmp_path: Path) -> None:
-    """As when a connection breaks: a hangup for all processes, Ray's too, and no terminal."""
-    command, variables = command_line(tmp_path)
-    leader, follower = pty.openpty()
-
-    def own_terminal() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as it is but under ``nohup``
-
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=variables, stdin=follower, stdout=follower, stderr=follower,
-        start_new_session=True, preexec_fn=own_terminal,
-    )  # fmt: skip
-    os.close(follower)
-    try:
-        said = ""
-        while "samples/s" not in said:
-            said += os.read(leader, 4096).decode(errors="replace")
-        os.close(leader)
-        assert process.wait(60) == 130
-    finally:
-        process.kill()
-    assert_report(tmp_path)
-    assert read_records(tmp_path)[0]["state"] == "complete"
-
-
-def test_a_reader_that_leaves_ends_it_with_the_report(tmp_path: Path) -> None:
-    """As ``| head`` does, or a ``tee`` that is ended: how to go on is told on the other output."""
-    command, variables = command_line(tmp_path)
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        while "samples/s" not in process.stdout.readline():
-            pass
-        process.stdout.close()
-        told = process.stderr.read()
-        assert process.wait(60) == 130
-    assert told.splitlines() == [
-        "nobody reads this output any more: what was measured is kept in out",
-        "To go on: python -m raybench.study scaling --resume --output out",
-    ]
-    assert_report(tmp_path)
-    assert 1 <= len(read_records(tmp_path)) < 4
 
 
 PROGRAM = """
