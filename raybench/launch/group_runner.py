@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from raybench.errors import GroupLostError
+from raybench.errors import GroupLostError, Interrupted
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -141,4 +141,8 @@ class WorkerGroupRunner:
     def _stop_group(self, *, at_once: bool = False) -> None:
         group, self._group = self._group, None
         if group is not None:
-            group.stop(at_once=at_once)
+            try:
+                group.stop(at_once=at_once)
+            except Interrupted:
+                self._group = group  # for ``abandon``
+                raise
