@@ -57,7 +57,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
     command.wait_for("samples/s")
     command.send(signal.SIGINT)
-    command.wait_for("SIGINT: the workers are gone")
+    command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
     command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
     assert command.wait(ENDS_S) == INTERRUPTED, command.output
     assert command.survivors(ENDS_S) == []

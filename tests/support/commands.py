@@ -70,7 +70,7 @@ class Command:
     def output(self) -> str:
         return self.output_file.read_text()
 
-    def wait(self, timeout_s: float = 240) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         """Wait for the end; the family is watched meanwhile."""
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None:
@@ -80,7 +80,7 @@ class Command:
         self._count()
         return self.process.returncode
 
-    def wait_for(self, text: str, times: int = 1, timeout_s: float = 120) -> None:
+    def wait_for(self, text: str, times: int = 1, timeout_s: float = 300) -> None:
         """Wait until ``text`` was printed so often."""
         deadline = time.monotonic() + timeout_s
         while self.output.count(text) < times:
