@@ -44,7 +44,7 @@ def test_ctrl_c_then_resume_to_the_report(tmp_path: Path) -> None:
     command = Command(*SCALING, "faulty.toml", folder=tmp_path)
     command.wait_for("samples/s", timeout_s=240)  # the first trial is on disk
     known = set(command.workers())
-    assert until(lambda: set(command.workers()) - known, 120), command.output  # the next one's have started
+    assert until(lambda: bool(set(command.workers()) - known), 120)  # the next one's have started
     command.send(signal.SIGINT)
     assert command.wait(ENDS_S) == INTERRUPTED, command.output
     assert command.survivors(ENDS_S) == []
