@@ -125,7 +125,11 @@ def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContext
 def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:
     """Run, then end every process that the runner started, however the run ends."""
     try:
-        run()
+        try:
+            run()
+        except Exception:
+            interrupt.check()  # what Ray's calls raise where Ray has died is no error of theirs
+            raise
         runner.close()
     except Interrupted:
         runner.abandon()

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from raybench.errors import GroupLostError
+from raybench.errors import GroupLostError, Interrupted
+from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -55,6 +56,7 @@ class WorkerGroupRunner:
         self._cluster.await_free(world_size, self._needs, self._wait_s)
         waited_s = monotonic() - asked
         self._started += 1
+        signals.check()  # a group begins with what ends this process where the raylet is gone
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
             world_size,
@@ -141,4 +143,8 @@ class WorkerGroupRunner:
     def _stop_group(self, *, at_once: bool = False) -> None:
         group, self._group = self._group, None
         if group is not None:
-            group.stop(at_once=at_once)
+            try:
+                group.stop(at_once=at_once)
+            except Interrupted:
+                self._group = group  # for ``abandon``
+                raise

@@ -2,12 +2,15 @@
 
 Of a local cluster the raylet and the GCS, which are children of this process; of a cluster that was joined
 the GCS of its head, by its port. Ray's core ends the driver where they are gone, in silence, from C++
-(``_Exit``): once it next needs a process that died, or a minute after it has lost the head. Until then what
-was measured can be kept, the report written, and told what happened.
+(``_Exit``): with the first call that needs the object store, which dies with its raylet; or when the GCS has
+told it of a node that is gone, 12 to 15 s after that; or a minute after it has lost the head. Until then what
+was measured can be kept, the report written, and told what happened. So the death of a child is waited for,
+not looked for, and the run is ended before any further call: with the GCS, who would tell the core.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -18,62 +21,60 @@ import psutil
 from raybench.launch import signals
 
 NEEDED = ("raylet", "gcs_server")  # children of the process that starts a local cluster
-LOOK_S = 0.25
 LOOK_AT_HEAD_S = 2.0
 SILENT_S = 20.0  # a shorter break of the link to the head ends nothing; after 60 s Ray ends the driver
 
 
 class RayAlive:
-    """A thread that looks, from its start to ``stop``; a death ends the run as a signal does."""
+    """Threads that wait, from their start to ``stop``; a death ends the run as a signal does, once."""
 
     def __init__(self) -> None:
-        self._enough = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._over = threading.Event()  # a death was told, or what comes now is no death
+        self._telling = threading.Lock()
 
     def watch_children(self) -> None:
         """Of the cluster that this process has just started."""
-        needed = [(name, child) for child in psutil.Process().children() if (name := _name(child)) in NEEDED]
-
-        def died() -> str:
-            gone = [name for name, process in needed if not _runs(process)]
-            return f"Ray's {' and '.join(gone)} died" if gone else ""
-
-        self._start(died, LOOK_S)
+        self._over = threading.Event()
+        for child in psutil.Process().children():
+            if (name := _name(child)) in NEEDED:
+                self._start(self._await_death, name, child.pid, self._over)
 
     def watch_head(self, address: str) -> None:
         """``address``: HOST:PORT of the GCS of the cluster that was joined."""
-        host, _, port = address.rpartition(":")
-        answered = time.monotonic()
-
-        def silent() -> str:
-            nonlocal answered
-            if _answers(host.strip("[]"), int(port)):
-                answered = time.monotonic()
-            since_s = time.monotonic() - answered
-            if since_s < SILENT_S:
-                return ""
-            return f"the head of the cluster, {address}, has not answered for {since_s:.0f} s"
-
-        self._start(silent, LOOK_AT_HEAD_S)
+        self._over = threading.Event()
+        self._start(self._await_silence, address, self._over)
 
     def stop(self) -> None:
         """Before the cluster is ended. May be called twice."""
-        self._enough.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        with self._telling:
+            self._over.set()
 
-    def _start(self, gone: Callable[[], str], every_s: float) -> None:
-        def look() -> None:
-            while not self._enough.wait(every_s):
-                reason = gone()
-                if reason:
-                    signals.end(reason)
-                    return
+    def _await_death(self, name: str, pid: int, over: threading.Event) -> None:
+        try:
+            # it stays a zombie, for Ray to ask how it ended
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # Ray has asked already
+            pass
+        self._tell(f"Ray's {name} died", over)
 
-        self._enough.clear()
-        self._thread = threading.Thread(target=look, daemon=True, name="raybench-ray-alive")
-        self._thread.start()
+    def _await_silence(self, address: str, over: threading.Event) -> None:
+        host, _, port = address.rpartition(":")
+        answered = time.monotonic()
+        while not over.wait(LOOK_AT_HEAD_S):
+            if _answers(host.strip("[]"), int(port)):
+                answered = time.monotonic()
+            since_s = time.monotonic() - answered
+            if since_s >= SILENT_S:
+                self._tell(f"the head of the cluster, {address}, has not answered for {since_s:.0f} s", over)
+
+    def _tell(self, reason: str, over: threading.Event) -> None:
+        with self._telling:
+            if not over.is_set():
+                over.set()
+                signals.end(reason)
+
+    def _start(self, watch: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=watch, args=arguments, daemon=True, name="raybench-ray-alive").start()
 
 
 def _answers(host: str, port: int) -> bool:
@@ -81,14 +82,6 @@ def _answers(host: str, port: int) -> bool:
         with socket.create_connection((host, port), timeout=LOOK_AT_HEAD_S):
             return True
     except OSError:
-        return False
-
-
-def _runs(process: psutil.Process) -> bool:
-    """A process that has died stays a zombie until Ray asks how it ended."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
         return False
 
 

@@ -155,6 +155,7 @@ class TuneRunner:
             if ended is not None:
                 self._end(trial, ended)
         elif self._tuning is not None and not self._tuning.is_alive():
+            interrupt.check()
             self._kill([trial])
             lost = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
             self._end(trial, trial.ended or lost)
@@ -204,6 +205,7 @@ class TuneRunner:
         try:
             message: Message = ray.get(waiting)
         except ray.exceptions.RayError as error:
+            interrupt.check()  # where Ray itself has died nothing more is asked of it
             self._lose_all(error)
             return False
         if message.task in self._trials:

@@ -97,6 +97,7 @@ class WorkerGroup:
                 ranks = {member.rank: member.pid for member in self._info.members if member.node == here}
                 self._deaths = Deaths(ranks)
                 return self._info
+        interrupt.check()
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
         late = monotonic() >= deadline
         silent = f"no worker answered in {START_TIMEOUT_S:g} s" if late else "a node is gone"
@@ -151,17 +152,27 @@ class WorkerGroup:
                 return outcome
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End the workers, kindly unless ``at_once``, and wait until their processes are gone."""
+        """End the workers, kindly unless ``at_once``, and wait until their processes are gone.
+
+        Raises ``Interrupted``: whoever ends the run ends them too.
+        """
         if self.alive and not at_once:
             self._mailbox.end.remote()
-            self._thread.join(STOP_S)
+            self._await_end(STOP_S)
         if self.alive:
             self._kill_workers()
-            self._thread.join(STOP_S)
+            self._await_end(STOP_S)
         gone_by = monotonic() + STOP_S
         while self._deaths.alive() and monotonic() < gone_by:
             sleep(0.05)  # Ray may call their cores free while they still run
         ray.kill(self._mailbox)
+
+    def _await_end(self, limit_s: float) -> None:
+        """Wait for the end of the run. Raises ``Interrupted``: Ray's core leaves 12 s after its raylet."""
+        until = monotonic() + limit_s
+        while self.alive and (left := until - monotonic()) > 0:
+            interrupt.check()
+            self._thread.join(min(left, POLL_S))
 
     def _message(self, deadline: float) -> Message | None:
         """The next message; None when the deadline has passed or the run is over."""
@@ -177,9 +188,11 @@ class WorkerGroup:
                 try:
                     return cast(Message, ray.get(waiting))
                 except ray.exceptions.RayError:
-                    return None
+                    break
             if left <= 0 or not self.alive or self._deaths.unnoticed() is not None:
-                return None
+                break
+        interrupt.check()  # where Ray itself has died nothing more is asked of it
+        return None
 
     def _why_lost(self, seconds: float, timeout_s: float) -> tuple[State, str]:
         """How the trial ends after ``seconds`` without an outcome, and why."""
@@ -188,7 +201,7 @@ class WorkerGroup:
         died = self._deaths.unnoticed()
         if died is not None:
             return "crashed", f"rank {died}: its process died, and left others that hold its connections"
-        self._thread.join(DEATH_NOTICE_S)
+        self._await_end(DEATH_NOTICE_S)
         if self._error is None:
             return "crashed", "the worker group ended by itself"
         state: State = "oom" if failures.ran_out_of_memory(self._error) else "crashed"

@@ -1,4 +1,8 @@
-"""Links of a known rate: what a sweep finds of them, and what a study's transfers take over them."""
+"""Links of a known rate: what a sweep finds of them, and what a study's transfers take over them.
+
+A slow link, so that the cores have little to do. Nothing is faster than arithmetic has it, and at most a
+tenth slower.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,24 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 
-from raybench.testing import local_nodes
-from raybench.testing.local_nodes import LocalNodes, bits_per_s
+from raybench.testing.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 from tests.cluster.conftest import run_on
-from tests.ranks.ranks import results_that_agree
 
-pytestmark = pytest.mark.timeout(600)  # it may be measured twice
+pytestmark = pytest.mark.timeout(900)
 
 # Of what tc lets through that is not payload: 66 bytes of headers in a frame of 1,514.
 PAYLOAD = 1448 / 1514
-WITHIN = 0.07
-RATES = ("100mbit", "300mbit")
+MESSAGE_BYTES = 4 * 2**20
+# what a bucket that has filled up lets through at once is not at its rate
+FASTER = 1 / (1 - LEAST_BURST_BYTES / MESSAGE_BYTES)
+SLOWER = 1.1
+RATE = "100mbit"
+MUCH = 0.3  # of a core, by others: too much to measure beside
 
 WORKLOAD = """
 import time, torch
@@ -35,7 +43,6 @@ class Late:
 def build():
     return Late()
 """
-GRADIENT_BYTES = 4 * 2**20
 STUDY = """
 name = "late"
 [workload]
@@ -54,20 +61,22 @@ timeout_seconds = 100
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[LocalNodes]:
-    reason = local_nodes.missing()
-    if reason is not None:
-        pytest.skip(reason)
+def nodes(can_have_nodes: None) -> Iterator[LocalNodes]:
     with LocalNodes(2, cpus=2) as two:
         yield two
 
 
 def run(nodes: LocalNodes, folder: Path, *arguments: str) -> None:
-    code, output = run_on(nodes, folder, *arguments, timeout_s=250)
+    code, output = run_on(nodes, folder, *arguments)
     assert code == 0, output
 
 
-@pytest.mark.parametrize("rate", RATES)
+def transfer_s(rate: str) -> float:
+    """Of the payload of an all-reduce of two ranks: each sends as many bytes as the message has."""
+    return 8 * MESSAGE_BYTES / (PAYLOAD * bits_per_s(rate))
+
+
+@pytest.mark.parametrize("rate", [RATE, pytest.param("300mbit", marks=pytest.mark.long)])
 def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
     rate: str, nodes: LocalNodes, tmp_path: Path
 ) -> None:
@@ -75,38 +84,41 @@ def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
         nodes.set_rate(node, rate)
     sweep = ["--collectives", "all_reduce", "--sizes", "4MiB", "--max-seconds", "12s"]
     where = ["--world-sizes", "2", "--placement", "pack,spread"]
-
-    def measure(output: str) -> None:
-        run(nodes, tmp_path, "communication", *sweep, *where, "--output", output)
-
-    def check(output: Path) -> None:
-        with (output / "report" / "communication.csv").open(newline="") as file:
-            rows = {row["placement"]: row for row in csv.DictReader(file)}
-        bandwidth = {name: 8 * float(row["bus_bandwidth_bytes_per_s"]) for name, row in rows.items()}
-        assert bandwidth["spread"] == pytest.approx(PAYLOAD * bits_per_s(rate), rel=WITHIN)
-        assert (rows["pack"]["nodes"], rows["spread"]["nodes"]) == ("1", "2")
-        assert rows["spread"]["decided_by"] == "link"
-        assert bandwidth["pack"] > 2 * bandwidth["spread"]  # within a node nothing is shaped
-
-    results_that_agree(tmp_path, measure, check)
+    run(nodes, tmp_path, "communication", *sweep, *where, "--output", "out")
+    with (tmp_path / "out" / "report" / "communication.csv").open(newline="") as file:
+        rows = {row["placement"]: row for row in csv.DictReader(file)}
+    bandwidth = {name: float(row["bus_bandwidth_bytes_per_s"]) for name, row in rows.items()}
+    taken_s = MESSAGE_BYTES / bandwidth["spread"]
+    assert transfer_s(rate) / FASTER <= taken_s <= transfer_s(rate) * SLOWER
+    assert (rows["pack"]["nodes"], rows["spread"]["nodes"]) == ("1", "2")
+    assert rows["spread"]["decided_by"] == "link"
+    assert bandwidth["pack"] > 2 * bandwidth["spread"]  # within a node nothing is shaped
 
 
 def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_path: Path) -> None:
     for node in nodes.nodes:
-        nodes.set_rate(node, "300mbit")
+        nodes.set_rate(node, RATE)
     (tmp_path / "late.py").write_text(WORKLOAD)
     (tmp_path / "late.toml").write_text(STUDY)
+    out = tmp_path / "out"
+    run(nodes, tmp_path, "scaling", "late.toml", "--output", "out")
+    if (took := others_took(records(out))) > MUCH:
+        print(f"measured once more: others took {took:.2f} of the cores")
+        out = tmp_path / "undisturbed"
+        run(nodes, tmp_path, "scaling", "late.toml", "--output", out.name)
+    with (out / "report" / "summary.csv").open(newline="") as file:
+        row = [row for row in csv.DictReader(file) if row["role"] == "scaling"][-1]
+    assert int(row["gradient_bytes"]) == MESSAGE_BYTES
+    exposed_s = float(row["exposed_communication_s"])
+    assert transfer_s(RATE) / FASTER <= exposed_s <= transfer_s(RATE) * SLOWER
+    assert {record["nodes"] for record in records(out)} == {2}
 
-    def measure(output: str) -> None:
-        run(nodes, tmp_path, "scaling", "late.toml", "--output", output)
 
-    def check(output: Path) -> None:
-        with (output / "report" / "summary.csv").open(newline="") as file:
-            (row,) = (row for row in csv.DictReader(file) if row["role"] == "scaling")
-        assert int(row["gradient_bytes"]) == GRADIENT_BYTES
-        expected_s = 8 * GRADIENT_BYTES / (PAYLOAD * bits_per_s("300mbit"))  # 2 (n - 1) / n is 1 for two
-        assert float(row["exposed_communication_s"]) == pytest.approx(expected_s, rel=0.15)
-        records = [json.loads(line) for line in (output / "trials.jsonl").read_text().splitlines()]
-        assert {record["nodes"] for record in records} == {2}
+def records(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
 
-    results_that_agree(tmp_path, measure, check)
+
+def others_took(found: list[dict[str, Any]]) -> float:
+    """Cores' worth of time that others took while trials were measured, by their records."""
+    rounds = [round_ for record in found for round_ in record["result"]["rounds"]]
+    return fmean(max((each for each in round_["other_cores"] if each), default=0.0) for round_ in rounds)

@@ -8,49 +8,15 @@ from pathlib import Path
 import pytest
 
 from raybench.testing.local_nodes import LocalNodes
-from tests.cluster.conftest import Run
+from tests.cluster.conftest import WAIT_S, Run, write_study
 
-WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide
-
-WORKLOAD = f"""
-import time, torch
-
-class Waiting:
-    def model(self): return torch.nn.Linear(64, 8)
-    def batch(self, size, generator): return torch.randn(size, 64, generator=generator)
-    def dataset(self, split): return torch.utils.data.TensorDataset(torch.randn(16, 64))
-    def loss(self, model, batch):
-        time.sleep({WAIT_S})
-        return model(batch[0] if isinstance(batch, list) else batch).square().mean()
-
-def build():
-    return Waiting()
-"""
-STUDY = """
-name = "two_nodes"
-[workload]
-factory = "waiting:build"
-{workload}
-[knobs]
-batch_size = 8
-[scaling]
-world_sizes = [1, 2]
-placement = ["spread"]
-[measure]
-steps = 4
-min_rounds = 3
-[resources]
-wait_seconds = 3
-{more}
-"""
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
 def study(folder: Path) -> Path:
-    (folder / "waiting.py").write_text(WORKLOAD)
-    path = folder / "two.toml"
-    path.write_text(STUDY.format(workload="", more=""))
-    return path
+    write_study(folder, "two.toml", batches=[8])
+    return folder / "two.toml"
 
 
 def test_package_and_factory_travel_and_every_figure_names_its_node(run: Run, study: Path) -> None:
@@ -72,7 +38,8 @@ def test_package_and_factory_travel_and_every_figure_names_its_node(run: Run, st
 def test_doctor_sees_every_node_and_the_way_between_them(
     run: Run, study: Path, two_nodes: LocalNodes
 ) -> None:
-    _, output = run("doctor", "--address", two_nodes.address)
+    code, output = run("doctor", "--address", two_nodes.address)
+    assert code == 0, output
     assert "2 with 2 cores and 0 GPUs for Ray: node-1 (10.77.0.1), node-2 (10.77.0.2)" in " ".join(
         output.split()
     )
@@ -81,10 +48,9 @@ def test_doctor_sees_every_node_and_the_way_between_them(
 
 
 def test_a_training_without_a_shared_directory_is_refused(run: Run, study: Path) -> None:
-    path = study.parent / "training.toml"
     training = "[training]\nepochs = 1"
-    path.write_text(STUDY.format(workload='input = "real"', more=training))
-    code, output = run("scaling", str(path), "--output", "trained")
+    write_study(study.parent, "training.toml", batches=[8], workload='input = "real"', more=training)
+    code, output = run("scaling", "training.toml", "--output", "trained")
     assert code == 2, output
     assert "not so on node-2 (10.77.0.2)" in output
     assert "Traceback" not in output

@@ -1,49 +1,38 @@
-"""Workers that die, hang, run out of memory or raise; a driver that is interrupted or killed."""
+"""Workers that die, hang or run out of memory; a driver that is interrupted or killed; Ray that dies."""
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from pathlib import Path
 
-from raybench.testing.faults import until
+import pytest
+
+from raybench.commands.exit_codes import INTERRUPTED, RAY_DIED
+from tests.ray.short_patience import HUNG_S
 from tests.support import faulty
 from tests.support.commands import Command
 from tests.support.faulty_study import GOES_ON, assert_report, read_records, write_study
 
-HUNG_S = 12  # is waited for; a sound trial takes a second, on busy cores several
+pytestmark = pytest.mark.timeout(900)  # more than all that is waited for below, on busy cores too
+SLOWLY = "seconds = 0.005"  # of each step: a study that is not over before it is interrupted
+ENDS_S = 60.0
+# two agents of Ray stay for up to a minute by themselves where their raylet is gone
+BY_THEMSELVES = ("Agent",)
 
 
-def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
-    write_study(
-        tmp_path,
-        [
-            faulty.FINE,
-            faulty.KILLED,
-            faulty.HUNG,
-            faulty.OUT_OF_MEMORY,
-            faulty.ALL_OUT_OF_MEMORY,
-            faulty.RAISES,
-            faulty.NOT_FINITE,
-            faulty.LEAVES,
-            faulty.NEVER_MADE,
-            faulty.FLOODS,
-            9,
-        ],
-        workload=f'mark = "{tmp_path / "mark"}"',
-        timeout_s=HUNG_S,
-    )
-    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
-    command.wait_for("samples/s")
-    # all of Ray, and gloo, are on the loopback interface; torch's store of addresses can be told none
-    assert [each for each in command.reachable() if "RayTrainWorker" not in each] == []
-    assert len(command.reachable()) <= 1
-    assert command.wait() == 0, command.output
+class ShortPatience(Command):
+    program = ("-m", "tests.ray.short_patience")
+
+
+def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
+    write_study(tmp_path, [faulty.FINE, faulty.KILLED, faulty.HUNG, faulty.OUT_OF_MEMORY, 9])
+    command = ShortPatience("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    assert command.wait(600) == 0, command.output
+    curve = [record for record in read_records(tmp_path) if record["request"]["role"] == "scaling"]
     found = {
         record["request"]["config"]["setting"]["batch_size"]: record
-        for record in read_records(tmp_path)
-        if record["request"]["role"] == "scaling"
+        for record in curve
+        if not record["request"].get("again")  # where others took the cores
     }
     states = {batch: record["state"] for batch, record in found.items()}
     assert states == {
@@ -51,83 +40,31 @@ def test_every_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
         faulty.KILLED: "crashed",
         faulty.HUNG: "timeout",
         faulty.OUT_OF_MEMORY: "oom",
-        faulty.ALL_OUT_OF_MEMORY: "oom",
-        faulty.RAISES: "crashed",
-        faulty.NOT_FINITE: "invalid",
-        faulty.LEAVES: "crashed",
-        faulty.NEVER_MADE: "timeout",
-        faulty.FLOODS: "complete",
         9: "complete",
     }
     reasons = {batch: record["reason"] or "" for batch, record in found.items()}
-    assert "rank 1" in reasons[faulty.KILLED]
-    assert "died" in reasons[faulty.KILLED]
-    assert f"{HUNG_S} s" in reasons[faulty.HUNG]
-    assert "rank 1" in reasons[faulty.OUT_OF_MEMORY]
-    assert "rank 1: ValueError: planted in the user's model" in reasons[faulty.RAISES]
-    assert "not finite" in reasons[faulty.NOT_FINITE]
-    groups = {batch: record["group"] for batch, record in found.items()}
-    # a death and a hang end the group, what is agreed on or freed does not
-    ends = [groups[batch] for batch in (faulty.KILLED, faulty.HUNG, faulty.LEAVES, faulty.NEVER_MADE, 9)]
-    assert ends == sorted(set(ends))
-    assert groups[faulty.OUT_OF_MEMORY] == groups[faulty.LEAVES]
-    assert groups[faulty.FLOODS] == groups[9]
-    assert found[faulty.RAISES]["wall_time_s"] < HUNG_S  # the other rank was freed, it did not wait
+    assert reasons[faulty.KILLED].startswith("rank 1: its process died")
+    assert f"{HUNG_S:g} s" in reasons[faulty.HUNG]
+    assert reasons[faulty.OUT_OF_MEMORY].startswith("rank 1: MemoryError")
+    groups = [record["group"] for record in found.values()]
+    assert groups == [1, 1, 2, 3, 3]  # a death and a hang end the group, what is agreed on does not
     assert all((record["result"] is None) == (record["state"] != "complete") for record in found.values())
-    assert command.survivors(10) == []
-
-
-def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: Path) -> None:
-    """As on NCCL: every rank that fails says so and ends, and the next trial gets a new group.
-
-    ``RAYBENCH_FAULT_REPEATS`` times each: out of memory on one rank, on some, on all, and a sound trial after
-    each, whose step is a planted wait. More than a few need a longer ``--timeout`` of pytest.
-    """
-    repeats = int(os.environ.get("RAYBENCH_FAULT_REPEATS", "1"))
-    batches = [200]
-    for number in range(repeats):
-        for failing in (1, 2, 3):
-            batches += [300 + 10 * number + failing, 200 + 10 * (3 * number + failing)]
-    write_study(tmp_path, batches, "[3]", factory="tests.support.faulty:build_ending")
-    command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
-    assert command.wait(120 + 150 * repeats) == 0, command.output
-    found = {
-        record["request"]["config"]["setting"]["batch_size"]: record for record in read_records(tmp_path)
-    }
-    assert sorted(found) == sorted(batches)
-    states = {batch: record["state"] for batch, record in found.items()}
-    assert states == {batch: "oom" if batch % 10 else "complete" for batch in batches}
-    for batch, record in found.items():
-        if batch % 10:
-            first = 3 - batch % 10
-            reasons = [f"rank {rank}: MemoryError: planted" for rank in range(first, 3)]
-            assert record["reason"] in reasons
-            continue
-        blocks = [block for round_ in record["result"]["rounds"] for block in round_["blocks"]]
-        wait_s = batch * faulty.Ending.SECONDS_PER_SAMPLE
-        assert all(wait_s < block["slowest_s"] for block in blocks if block["variant"] != "replay")
-        fastest = min(block["slowest_s"] for block in blocks if block["variant"] == "plain")
-        assert fastest < wait_s + 0.01
-    groups = [found[batch]["group"] for batch in batches]
-    assert groups == sorted(groups)
-    assert groups[-1] == 3 * repeats + 1  # a failure ends its group, and nothing else does
-    assert command.survivors(10) == []
+    assert command.survivors(ENDS_S) == []
 
 
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> None:
-    write_study(tmp_path, [8, 9], workload="seconds = 0.005")
+    write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
     command.wait_for("samples/s")
     command.send(signal.SIGINT)
-    time.sleep(0.2)
-    command.send(signal.SIGINT)  # an impatient second one changes nothing
-    began = time.monotonic()
-    assert command.wait(30) == 130, command.output
-    assert command.survivors(10 - (time.monotonic() - began)) == []
+    command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
+    command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
+    assert command.wait(ENDS_S) == INTERRUPTED, command.output
+    assert command.survivors(ENDS_S) == []
     kept = read_records(tmp_path)
-    assert [record["state"] for record in kept][:1] == ["complete"]
+    assert 1 <= len(kept) < 4
+    assert {record["state"] for record in kept} == {"complete"}
     assert command.output.count(GOES_ON) == 1
-    assert "Report:  out/report/report.html" in command.output
     assert "Traceback" not in command.output
     assert_report(tmp_path)
 
@@ -137,71 +74,36 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert after[: len(kept)] == kept
     ids = [record["trial_id"] for record in after]
     assert len(ids) == len(set(ids))
-    assert {record["request"]["config"]["setting"]["batch_size"] for record in after} == {8, 9}
-    assert (tmp_path / "out" / "report" / "report.html").exists()
+    assert {record["request"]["config"]["setting"]["batch_size"] for record in after} == {8, 9, 10, 11}
+    assert "To go on" not in resumed.output
 
 
-def test_killed_raylet_and_driver_lose_one_trial_each_at_most_and_their_workers_end(tmp_path: Path) -> None:
-    write_study(tmp_path, [8, 9], more='[environment]\nPLANTED = ["a", "b"]', workload="seconds = 0.005")
-    first = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path, log="first.txt")
-    first.wait_for("samples/s")
-    (raylet,) = first.processes("raylet/raylet ")
+def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(tmp_path: Path) -> None:
+    write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    command.wait_for("samples/s")
+    (raylet,) = command.processes("raylet/raylet ")
     raylet.kill()
-    code = first.wait(60)
-    assert code in (3, 1), first.output  # 1: Ray's core was faster
-    assert first.output.count(GOES_ON) == 1
-    if code == 3:
-        assert "Ray's raylet died; what Ray said is in out/ray.log" in first.output
-        assert_report(tmp_path)
-    assert "Traceback" not in first.output
-    assert first.survivors(15, ignored=("Agent",)) == []
-    assert [record["state"] for record in read_records(tmp_path)][:1] == ["complete"]
+    assert command.wait(ENDS_S) == RAY_DIED, command.output
+    assert "Ray's raylet died" in command.output
+    assert "out/ray.log" in command.output
+    assert command.output.count(GOES_ON) == 1
+    assert "Traceback" not in command.output
+    assert_report(tmp_path)
+    kept = read_records(tmp_path)
+    assert 1 <= len(kept) < 4  # the trial that was under way is not among them
+    assert {record["state"] for record in kept} == {"complete"}
+    assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []
 
-    command = Command("scaling", "--resume", "--output", "out", folder=tmp_path)
-    # the second group: process knobs got processes of their own
-    assert until(lambda: len(read_records(tmp_path)) >= 3, 120), command.output
-    records = read_records(tmp_path)
-    assert [record["request"]["config"]["environment"]["PLANTED"] for record in records] == ["a", "a", "b"]
-    assert records[0]["group"] <= records[1]["group"] < records[2]["group"]
-    workers = command.workers()
-    assert workers
+
+def test_a_driver_that_is_killed_has_last_words_and_leaves_nothing(tmp_path: Path) -> None:
+    write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    command.wait_for("samples/s")
+    assert command.workers()
     command.send(signal.SIGKILL)
-    command.process.wait(10)
-    assert until(lambda: GOES_ON in command.output, 10), command.output
+    assert command.wait(ENDS_S) == -signal.SIGKILL
+    assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []  # what says the last words is over too
+    assert command.output.count(GOES_ON) == 1
     assert "raybench was ended from outside" in command.output
-    # two agents of Ray stay for up to a minute by themselves
-    assert command.survivors(15, ignored=("Agent",)) == []
-    assert len(read_records(tmp_path)) >= 3
-
-
-def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
-    write_study(tmp_path, [8], "[1, 2, 3, 4]", scaling='placement = ["spread", [1, 3], [0, 2, 3]]')
-    refused = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
-    assert refused.wait() == 2
-    assert "oversubscribe" in refused.output
-
-    command = Command("scaling", "faulty.toml", "--output", "out", "--oversubscribe", folder=tmp_path)
-    assert command.wait() == 0, command.output
-    records = [record for record in read_records(tmp_path) if record["request"]["role"] == "scaling"]
-    assert {record["state"] for record in records} == {"complete"}
-    assert all(record["request"]["config"]["oversubscribed"] for record in records)
-    placed = {
-        (record["request"]["config"]["world_size"], str(record["request"]["config"]["placement"])): record[
-            "ranks"
-        ]
-        for record in records
-    }
-    assert placed == {
-        (1, "pack"): [0],
-        (2, "spread"): [0, 1],
-        (2, "[1, 3]"): [1, 3],
-        (3, "spread"): [0, 1, 2],
-        (3, "[0, 2, 3]"): [0, 2, 3],
-        (4, "spread"): [0, 1, 2, 3],
-    }
-    for record in records:
-        for round_ in record["result"]["rounds"]:
-            for block in round_["blocks"]:
-                expected = 1 if block["variant"] == "plain" else record["request"]["config"]["world_size"]
-                assert len(block["ranks"]) == expected
-                assert set(block["ranks"]) <= set(record["ranks"])
+    assert {record["state"] for record in read_records(tmp_path)} == {"complete"}

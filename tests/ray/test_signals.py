@@ -1,55 +1,53 @@
-"""Signals, and readers that leave, at any moment: the report is whole, the line to resume is printed."""
+"""Signals where Ray itself could spoil it: while it starts, after its own handlers, under its calls."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from raybench.commands.exit_codes import INTERRUPTED
+from raybench.testing.faults import until
+from tests.support import budget
 from tests.support.commands import Command
-from tests.support.faulty_study import assert_report, write_study
+from tests.support.faulty_study import GOES_ON, assert_report, write_study
+
+pytestmark = pytest.mark.timeout(600)
+ENDS_S = 60.0
 
 
 class SlowReport(Command):
     program = ("-m", "tests.ray.slow_report")
 
 
-def wait_until(folder: Path, moment: str, command: Command) -> None:
-    """``moment``: what was printed, or "drawing"."""
-    if moment != "drawing":
-        command.wait_for(moment)
-        return
-    log, deadline = folder / "out" / "ray.log", time.monotonic() + 120
-    while not (log.exists() and "drawing" in log.read_text()):
-        assert command.process.poll() is None, command.output
-        assert time.monotonic() < deadline, command.output
-        time.sleep(0.1)
-
-
-MOMENTS = ("starting Ray", "Ray dashboard", "samples/s", "drawing")
-CASES = [(number, moment) for moment in MOMENTS for number in (signal.SIGTERM, signal.SIGINT)]
-CASES.remove((signal.SIGINT, "samples/s"))  # Ctrl-C while trials are measured: test_faults goes on after it
-
-
-@pytest.mark.parametrize(("number", "moment"), CASES, ids=lambda value: getattr(value, "name", value))
-def test_leaves_with_the_report_and_the_line_to_resume(
-    tmp_path: Path, number: signal.Signals, moment: str
-) -> None:
-    write_study(tmp_path, [8, 9], workload="seconds = 0.005")
-    command = SlowReport("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
-    wait_until(tmp_path, moment, command)
-    command.send(number)
-    assert command.wait(60) == 130, command.output
-    assert "To go on: python -m raybench.study scaling --resume --output out" in command.output
-    assert command.output.count("To go on: ") == 1
+def ends_with_the_report(command: Command, folder: Path) -> None:
+    assert command.wait(ENDS_S) == INTERRUPTED, command.output
+    assert command.output.count(GOES_ON) == 1
     assert "Traceback" not in command.output
-    assert "Report:  out/report/report.html" in command.output
-    assert_report(tmp_path)
-    assert command.survivors(10) == []
+    assert_report(folder)
+    assert command.survivors(ENDS_S) == []
+
+
+def test_sigterm_while_the_report_is_drawn(tmp_path: Path) -> None:
+    """Ray's core answers it with an alarm that aborts the process, unless it is kept from that."""
+    write_study(tmp_path, [8], "[1]")
+    command = SlowReport("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    log = tmp_path / "out" / "ray.log"
+    assert until(lambda: log.exists() and "drawing" in log.read_text(errors="replace"), 240), command.output
+    command.send(signal.SIGTERM)
+    ends_with_the_report(command, tmp_path)
+
+
+def test_sigint_while_ray_starts(tmp_path: Path) -> None:
+    write_study(tmp_path, [8], "[1]")
+    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    command.wait_for("starting Ray")
+    command.send(signal.SIGINT)
+    ends_with_the_report(command, tmp_path)
+    assert "samples/s" not in command.output
 
 
 PROGRAM = """
@@ -78,7 +76,9 @@ print(" ".join(caught), flush=True)
 """
 
 
-def test_ten_signals_are_ten_interrupts_and_no_alarm() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm() -> None:
+    budget.took(budget.CLUSTERS)
+    budget.took(budget.PROCESSES)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-10:] == ["SIGTERM", "SIGINT"] * 5

@@ -24,7 +24,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.faulty_study import write_study
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 FILES = ROOT / "deploy" / "slurm"
 JOB = 71234

@@ -23,6 +23,7 @@ class Command:
 
     program: tuple[str, ...] = ("-m", "raybench.study")
     _started: ClassVar[list[Command]] = []
+    _starts_ray = False  # and has not been counted for that
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Command:
             )
         self._family: dict[int, psutil.Process] = {}
         Command._started.append(self)
+        self._starts_ray, self._joins = True, "--address" in arguments
         budget.took(budget.PROCESSES)
 
     @staticmethod
@@ -62,21 +64,23 @@ class Command:
                 except psutil.NoSuchProcess:
                     pass
             command.process.wait()
+            command._count()
 
     @property
     def output(self) -> str:
         return self.output_file.read_text()
 
-    def wait(self, timeout_s: float = 240) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         """Wait for the end; the family is watched meanwhile."""
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still runs after {timeout_s} s:\n{self.output}"
             self._watch()
             time.sleep(0.2)
+        self._count()
         return self.process.returncode
 
-    def wait_for(self, text: str, times: int = 1, timeout_s: float = 120) -> None:
+    def wait_for(self, text: str, times: int = 1, timeout_s: float = 300) -> None:
         """Wait until ``text`` was printed so often."""
         deadline = time.monotonic() + timeout_s
         while self.output.count(text) < times:
@@ -122,6 +126,16 @@ class Command:
             open_ = [place for place in at if not ip_address(place.removeprefix("::ffff:")).is_loopback]
             found += [f"{_words(process)} at {place}" for place in open_]
         return found
+
+    def _count(self) -> None:
+        """What it took of the budget, by what it said; once."""
+        if not self._starts_ray:
+            return
+        self._starts_ray, said = False, self.output
+        if "starting Ray" in said and not self._joins:
+            budget.took(budget.CLUSTERS)
+        for _ in range(said.count("worker group of ")):
+            budget.took(budget.GROUPS)
 
     def _watch(self) -> None:
         try:

@@ -32,8 +32,7 @@ def raylet(folder: Path) -> Iterator[psutil.Popen]:
         child.wait()
 
 
-def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_alive, "LOOK_S", 0.01)
+def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path) -> None:
     with raylet(tmp_path) as child:
         watch = ray_alive.RayAlive()
         watch.watch_children()
@@ -46,8 +45,7 @@ def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path, monkeypatch: py
         watch.stop()
 
 
-def test_what_is_ended_on_purpose_is_no_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_alive, "LOOK_S", 0.01)
+def test_what_is_ended_on_purpose_is_no_death(tmp_path: Path) -> None:
     with raylet(tmp_path) as child:
         watch = ray_alive.RayAlive()
         watch.watch_children()

@@ -1,0 +1,253 @@
+"""A cluster that runs already: joined, left as it was, or refused in a line. One head serves all of it.
+
+It has two cores, takes jobs, and asks for a token. The study that is submitted as a job finds a faster
+setting, and the code for Ray Train that its report ends with is run there too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from raybench.analysis import analyse
+from raybench.analysis.estimates.statistics import Estimate, geometric, num_trimmed, t_quantile
+from raybench.analysis.recommendation import Basis
+from raybench.commands.exit_codes import INTERRUPTED, WRONG_REQUEST
+from raybench.records.record import TrialRecord
+from raybench.records.store import ResultsDirectory
+from raybench.report.code.section import use_it
+from raybench.spec.study import Study
+from raybench.testing.faults import until
+from tests.ray.of_another_version import VERSIONS
+from tests.support import budget
+from tests.support.commands import Command
+from tests.support.faulty_study import assert_report, read_records, write_study
+from tests.support.ray_head import free_port, running_head, wait_for_port
+
+pytestmark = pytest.mark.timeout(900)
+TOKEN = "a" * 32
+ASKS = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+ENDS_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def dashboard_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def address(dashboard_port: int) -> Iterator[str]:
+    agent = free_port()
+    ports = ("--dashboard-port", str(dashboard_port), "--dashboard-agent-listen-port", str(agent))
+    with running_head("--include-dashboard", "true", *ports, variables=ASKS) as (address, head):
+        for port in (dashboard_port, agent):
+            wait_for_port(head, port)
+        yield address
+
+
+class OfAnotherVersion(Command):
+    program = ("-m", "tests.ray.of_another_version")
+
+
+def refusal(kind: type[Command], folder: Path, address: str, **variables: str) -> str:
+    """The one line that the command ends with."""
+    write_study(folder, [8], "[1]")
+    command = kind(
+        "scaling", "faulty.toml", "--output", "out", "--address", address, folder=folder, variables=variables
+    )
+    assert command.wait(ENDS_S) == WRONG_REQUEST, command.output
+    (line,) = [line for line in command.output.splitlines() if line.startswith("--address")]
+    assert "Traceback" not in command.output
+    assert not (folder / "out").exists()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ({"RAY_AUTH_MODE": "disabled"}, "it asks for a token, and no token was sent"),
+        ({**ASKS, "RAY_AUTH_TOKEN": "b" * 32}, "the token that was sent is another one"),
+        ({"RAY_AUTH_MODE": "token"}, "there is no token here"),
+    ],
+    ids=["none", "another", "no file"],
+)
+def test_without_its_token_it_is_not_joined(
+    tmp_path: Path, address: str, sent: dict[str, str], words: str
+) -> None:
+    assert words in refusal(Command, tmp_path, address, **{"HOME": str(tmp_path), **sent})
+
+
+def test_with_another_version_it_is_not_joined(tmp_path: Path, address: str) -> None:
+    line = refusal(OfAnotherVersion, tmp_path, address, **ASKS)
+    here = (ray.__version__, platform.python_version())
+    assert all(each in line for each in (*VERSIONS, *here, address))
+
+
+# Ray Train makes one of each on a cluster, without cores, for whoever uses it next
+OF_RAY_TRAIN = ["TrainStateActor", "_AutoscalingCoordinatorActor"]
+# what a driver of its own finds of a cluster, but for itself
+LOOK = """
+import json, sys
+import ray
+from ray._private.state import state
+from ray.util import placement_group_table
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+print(json.dumps({
+    "nodes": sum(node["Alive"] for node in ray.nodes()),
+    "actors": [each["ActorClassName"] for each in state.actor_table(None).values()
+               if each["State"] != "DEAD" and each["ActorClassName"] not in sys.argv[2:]],
+    "groups": sum(each["state"] != "REMOVED" for each in placement_group_table().values()),
+    "free": ray.available_resources().get("CPU", 0.0),
+}))
+"""
+
+
+def found_on(address: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, address, *OF_RAY_TRAIN],
+        env={**os.environ, **ASKS},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str) -> None:
+    """Its nodes live, and nothing of the study's is on them when its command is over."""
+    before = found_on(address)
+    assert before == {"nodes": 1, "actors": [], "groups": 0, "free": 2.0}
+    # long enough to be looked at
+    write_study(tmp_path, [8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20], "[1]", workload="seconds = 0.05")
+    command = Command(
+        *("scaling", "faulty.toml", "--output", "out", "--address", address),
+        folder=tmp_path,
+        variables=ASKS,
+    )
+    command.wait_for("samples/s")
+    during = found_on(address)
+    assert during["free"] == 1.0
+    assert "RayTrainWorker" in during["actors"]
+    command.send(signal.SIGINT)
+    assert command.wait(ENDS_S) == INTERRUPTED, command.output
+    assert f"scaling --address {address} --resume --output out" in " ".join(command.output.split())
+    assert_report(tmp_path)
+    assert {record["state"] for record in read_records(tmp_path)} == {"complete"}
+    assert until(lambda: found_on(address) == before, ENDS_S), found_on(address)
+
+
+STUDY = """
+name = "pasted"
+[workload]
+factory = "tests.ray.waiting_passes:build"
+[knobs]
+batch_size = 4
+gradient_accumulation = [1, 8]
+[scaling]
+world_sizes = [2]
+[search]
+method = "optuna"
+trials = 2
+[measure]
+half_width = 0.05
+max_seconds = 6
+min_rounds = 8
+"""
+
+
+class Job(Command):
+    program = ("-m", "ray.scripts.scripts", "job", "submit")
+
+
+@pytest.fixture(scope="module")
+def submitted(tmp_path_factory: pytest.TempPathFactory, address: str, dashboard_port: int) -> Path:
+    """The folder with the results of a study that was submitted as a job."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "pasted.toml").write_text(STUDY)
+    study = [sys.executable, "-m", "raybench.study", "scaling", str(folder / "pasted.toml")]
+    command = Job(
+        *("--address", f"http://127.0.0.1:{dashboard_port}", "--", *study, "--output", str(folder / "out")),
+        folder=folder,
+        variables=ASKS,
+    )
+    assert command.wait(400) == 0, command.output
+    assert "1 node with 2 places for workers of 1 core" in command.output
+    return folder
+
+
+def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(submitted: Path) -> None:
+    """Its driver runs on the head, and takes the cluster around it without being told the address."""
+    assert {record["state"] for record in read_records(submitted)} == {"complete"}
+    assert_report(submitted)
+
+
+FLOOR = math.log(
+    1.05
+)  # what the loader, and the end of an epoch, take of an epoch and not of a study's steps
+
+
+def ray_code(spec: Study, records: list[TrialRecord]) -> str:
+    section = use_it(analyse(spec, records), {"packages": {"torch": torch.__version__}})
+    assert section is not None
+    assert section.snippets[1].title == "Ray Train"
+    return section.snippets[1].text
+
+
+def standard_error(logarithm: Estimate) -> float:
+    return logarithm.half_width / t_quantile(logarithm.n - 2 * num_trimmed(logarithm.n) - 1)
+
+
+def in_logarithms(ratio: Estimate) -> Estimate:
+    return Estimate(math.log(ratio.value), math.log(ratio.low), math.log(ratio.high), ratio.n)
+
+
+class Pasted(Command):
+    program = ("-m", "tests.ray.pasted_in_ray")
+
+
+def test_the_code_for_ray_train_brings_the_gain_that_the_study_measured(
+    submitted: Path, address: str
+) -> None:
+    with ResultsDirectory.open_readonly(submitted / "out") as store:
+        spec, records = store.study(), list(store.latest().values())
+    recommended = analyse(spec, records).recommendation
+    assert recommended is not None
+    assert recommended.basis is Basis.CONFIRMED
+    assert recommended.gain is not None
+    gain = recommended.gain.gain  # over the default: 0 is none
+    measured = in_logarithms(Estimate(1 + gain.value, 1 + gain.low, 1 + gain.high, gain.n))
+
+    changes = {"knobs": {"batch_size": 4}, "search": {"method": "grid"}}
+    alone = Study.model_validate({**spec.model_dump(), **changes})
+    of_default = [
+        record
+        for record in records
+        if record.request.role == "scaling" and record.config.setting.gradient_accumulation == 1
+    ]
+    files = [submitted / "default.py", submitted / "winner.py"]
+    files[0].write_text(ray_code(alone, of_default))
+    files[1].write_text(ray_code(spec, records))
+    out = submitted / "ratios.json"
+    command = Pasted(*map(str, files), str(out), address, folder=submitted, log="fit.txt", variables=ASKS)
+    budget.took(budget.GROUPS)
+    assert command.wait(300) == 0, command.output
+    found = in_logarithms(geometric(json.loads(out.read_text())))
+    error = math.hypot(standard_error(measured), standard_error(found))
+    print(f"measured {measured}, by the code {found}, both as logarithms; standard error {error}")
+    assert error < 0.05  # of a gain of 1.2: a larger one would show little
+    assert abs(measured.value - found.value) < FLOOR + 4.5 * error

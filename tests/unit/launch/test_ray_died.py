@@ -1,0 +1,63 @@
+"""Where Ray has died nothing more is waited for or asked of it; whatever its calls raise is that death."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from raybench.commands.measuring import run_and_end
+from raybench.errors import RayDiedError
+from raybench.launch import signals
+from raybench.launch.worker_group import WorkerGroup
+from raybench.testing import FakeRunner
+
+
+class Ended(FakeRunner):
+    """Knows how it was ended."""
+
+    how = ""
+
+    def close(self) -> None:
+        self.how += "closed"
+
+    def abandon(self) -> None:
+        self.how += "abandoned"
+
+
+def test_an_error_that_the_death_brought_is_the_death() -> None:
+    def run() -> None:
+        signals.end("Ray's raylet died")
+        raise RuntimeError("the actor is unavailable")
+
+    runner = Ended()
+    with pytest.raises(RayDiedError, match=r"^Ray's raylet died$"):
+        run_and_end(runner, run)
+    assert runner.how == "abandoned"
+
+
+def test_an_error_of_a_ray_that_lives_is_that_error() -> None:
+    def run() -> None:
+        raise RuntimeError("the actor is unavailable")
+
+    runner = Ended()
+    with pytest.raises(RuntimeError, match="unavailable"):
+        run_and_end(runner, run)
+    assert runner.how == "closed"
+
+
+@pytest.fixture
+def group() -> Iterator[WorkerGroup]:
+    """One whose run does not end."""
+    running, group = threading.Event(), WorkerGroup.__new__(WorkerGroup)
+    group._thread = threading.Thread(target=running.wait, daemon=True)
+    group._thread.start()
+    yield group
+    running.set()
+
+
+def test_the_end_of_a_group_is_not_waited_for(group: WorkerGroup) -> None:
+    signals.end("Ray's raylet died")
+    with pytest.raises(RayDiedError):
+        group._await_end(3600.0)
