@@ -97,6 +97,12 @@ class StudyResults(MeasuredStudy):
         chosen = [each.record for each in self.pareto] or ([self.best.record] if self.best else [])
         return [each for each in chosen if each.config.world_size == self.target_world_size]
 
+    @property
+    def confirmed_winners(self) -> list[Confirmation]:
+        """The confirmations of what is chosen now; what led before trials were measured again is not."""
+        chosen = {self.buckets.key(record.config) for record in self.winners}
+        return [each for each in self.confirmations if self.buckets.key(each.record.config) in chosen]
+
 
 def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""

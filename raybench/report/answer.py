@@ -224,8 +224,13 @@ def _to_change(results: StudyResults) -> list[str]:
 
 
 def _gained(results: StudyResults) -> list[str]:
-    """Winners whose gain in samples/s a confirmation bears out, the largest first."""
-    better = sorted(_better(results), key=lambda each: -each.gain.gain.value)
+    """Winners whose gain in samples/s a confirmation bears out: the recommended one, then the largest."""
+    use = results.recommendation
+
+    def order(each: Confirmation) -> tuple[bool, float]:
+        return use is None or each.record.config != use.config, -each.gain.gain.value
+
+    better = sorted(_better(results), key=order)
     return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
 
 
@@ -390,9 +395,12 @@ def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
     unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
+    won = results.confirmed_winners
+    others = [each for each in results.confirmations if not any(each is one for one in won)]
+    as_well = "measured as well" if won else among
+    named = [*((among, each) for each in won), *((as_well, each) for each in others)]
     return [
-        f"{among}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}"
-        for each in results.confirmations
+        f"{words}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}" for words, each in named
     ]
 
 
