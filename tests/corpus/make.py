@@ -1,0 +1,131 @@
+"""Measure a study of the corpus again and pack its results directory.
+
+    python -m tests.corpus.make default
+    python -m tests.corpus.make training --data DIRECTORY
+    python -m tests.corpus.make two_nodes
+
+Figures stay as they were measured. Host names, paths and the names of uncommon programs are replaced; the
+step times of single steps (samples/), logs and checkpoints are left out: a report needs none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from raybench.testing.local_nodes import LocalNodes
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+STUDIES: dict[str, tuple[str, ...]] = {
+    "default": (),
+    # strong scaling, an ablation, and trainings on real data; a price, so that money is in the report
+    "training": ("transformer_ag_news_tuned", "--set", "cost.price_per_device_hour=1.5"),
+    "two_nodes": (
+        "--set", 'scaling.placement=["spread"]',
+        "--set", "cost.price_per_device_hour=1.5",
+        "--set", "cost.price_per_node_hour=0.25",
+    ),
+}  # fmt: skip
+NODES, RATE = 2, "1gbit"
+TIMEOUT_S = 900
+KEPT = ("study.toml", "environment.json", "trials.jsonl", "epochs.csv")
+COMPRESSED = "trials.jsonl"
+COMMON_PROGRAMS = {"python", "python3", "python3.11", "Ray", "kernel", "pytest"}
+OUR_PATHS = "/data"  # what takes the place of a path of the machine
+PATH = re.compile(r"/(?:[\w.+-]+/)*[\w.+-]+")
+
+
+def main() -> None:
+    """Measure and pack the study that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--data", type=Path, help="the data sets, of the study `training`")
+    parser.add_argument("--measured", type=Path, help="pack this results directory, measure nothing")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measured = asked.measured or measure(asked.study, asked.data, Path(folder))
+        pack(measured, HERE / asked.study)
+
+
+def measure(name: str, data: Path | None, folder: Path) -> Path:
+    """Run the study in ``folder``; its results directory."""
+    command = [sys.executable, "-m", "raybench.study", "scaling", *STUDIES[name], "--smoke"]
+    command += ["--output", name, *(("--data", str(data.absolute())) if data else ())]
+    environment = {"PYTHONPATH": str(ROOT)}
+    if name == "two_nodes":
+        with LocalNodes(NODES, rate=RATE) as nodes:
+            nodes.popen(command, cwd=folder, env=environment).wait(timeout=TIMEOUT_S)
+    else:
+        subprocess.run(command, cwd=folder, env=os.environ | environment, timeout=TIMEOUT_S, check=True)
+    return folder / name
+
+
+def pack(measured: Path, to: Path) -> None:
+    """Copy what a report is drawn from, without the names of the machine that measured it."""
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for name in KEPT:
+        if not (measured / name).exists():
+            continue
+        text = (measured / name).read_text()
+        if name == "trials.jsonl":
+            lines = (json.loads(line) for line in text.splitlines())
+            text = "".join(f"{json.dumps(_anonymous(each), separators=(',', ':'))}\n" for each in lines)
+        elif name == "environment.json":
+            text = json.dumps(_anonymous(json.loads(text)), indent=2) + "\n"
+        else:
+            text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+            text = PATH.sub(OUR_PATHS, text)
+        if name == COMPRESSED:
+            (to / f"{name}.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        else:
+            (to / name).write_text(text)
+
+
+def unpack(name: str, to: Path) -> Path:
+    """The results directory of the study ``name``, copied to ``to``."""
+    shutil.copytree(HERE / name, to)
+    packed = to / f"{COMPRESSED}.gz"
+    (to / COMPRESSED).write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    return to
+
+
+def _anonymous(value: Any) -> Any:
+    """The same JSON value without host names, paths and uncommon programs; numbers are untouched."""
+    if isinstance(value, dict):
+        programs = value.get("other_programs")
+        if programs:
+            value = value | {"other_programs": _common(programs)}
+        return {key: _anonymous(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_anonymous(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    if value == socket.gethostname():
+        return "node-1"
+    return PATH.sub(OUR_PATHS, value) if value.startswith("/") else value
+
+
+def _common(programs: dict[str, float]) -> dict[str, float]:
+    """The cores that programs took, by name; those that are not common have a number for a name."""
+    uncommon = [name for name in programs if name not in COMMON_PROGRAMS]
+    return {
+        f"program-{uncommon.index(name) + 1}" if name in uncommon else name: cores
+        for name, cores in programs.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
