@@ -258,6 +258,43 @@ def unnamed_differences(drawn: Drawn) -> list[str]:
     return wrong
 
 
+def figures_without_a_trial(drawn: Drawn) -> list[str]:
+    """Figures of a setting that no trial of it has in summary.csv, there or as its baseline."""
+    own: dict[Hashable, list[Figure]] = {}
+    for row in drawn.rows:
+        setting, devices = drawn.results.label(drawn.by_id[row["trial_id"]]), int(row["world_size"])
+        for kind, name, scale in OF_SUMMARY:
+            if row[name]:
+                own.setdefault((setting, devices, kind), []).append(exact(scale * float(row[name]), ""))
+        if row["baseline_step_time_s"]:
+            base_s = float(row["baseline_step_time_s"])
+            own.setdefault(int(row["baseline_world_size"]), []).append(exact(1e3 * base_s, ""))
+    wrong = []
+    for each in shown_figures(drawn):
+        known = list(own.get(each.key, ()))
+        if each.kind == STEP:
+            known += own.get(each.devices, ())
+        if (each.kind == STEP or (each.kind in OF_TRIALS and each.devices > 1)) and not any(
+            each.figure.is_same(other) for other in known
+        ):
+            wrong.append(
+                f"{each.kind} of {each.setting} on {each.devices}: {each.figure.text} in {each.place}"
+            )
+    return wrong
+
+
+OF_SUMMARY = (
+    (STEP, "step_time_s", 1e3),
+    (RATE, "throughput_samples_per_s", 1.0),
+    (SPEEDUP, "speedup", 1.0),
+    (EFFICIENCY, "efficiency", 100.0),
+    (EXPOSED, "exposed_communication_s", 1e3),
+    (EXPOSED_SHARE, "communication_fraction", 100.0),
+    (SKEW, "skew_s", 1e3),
+)
+OF_TRIALS = frozenset(kind for kind, _, _ in OF_SUMMARY)
+
+
 def different_goodput_ratios(drawn: Drawn) -> list[str]:
     """Goodput with all changes over the default's: in the answer, and by the table of goodputs."""
     said, table = re.search(r"[\d.]+x \[[^]]*\] the goodput", drawn.box), drawn.table("Goodput")
@@ -303,8 +340,11 @@ def _sums_of_summary(drawn: Drawn) -> Iterator[str]:
             yield from _unequal(row, "the waterfall", sum(known.get(name, 0) for name in WATERFALL), step_s)
         if "forward_s" in known and (divided or size == 1):
             yield from _unequal(row, "phases", sum(known[name] for name in PHASES) + waited, step_s)
+        steps = drawn.by_id[row["trial_id"]].steps
         if row["input"] == "synthetic":  # of real data the last batch of an epoch may be smaller
             yield from _unequal(row, "samples/s x step", per_step, known["global_batch_size"])
+        elif steps is not None:
+            yield from _unequal(row, "samples/s x step", per_step, steps.samples_per_step)
         if "speedup" in known:
             of_one = size / known["baseline_world_size"]
             yield from _unequal(row, "efficiency x devices", known["efficiency"] * of_one, known["speedup"])
@@ -581,9 +621,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
             wrong.append(f"the answer names {named!r}, which has no trial")
     if not results.pareto and len(set(_named_best(drawn))) > 1:
         wrong.append(f"several settings are called the best: {sorted(set(_named_best(drawn)))}")
-    advised = re.search(
-        r"\*\*What to change\*\*: .*?(?:^|: |; )(?P<named>[^;:]*): [^;:]*, confirmed", drawn.box
-    )
+    advised = re.search(r"\*\*What to change\*\*:(?:.*?;)? (?P<named>[^;:]*): [^;:]*, confirmed", drawn.box)
     if advised and use is not None and use.basis is Basis.CONFIRMED and advised["named"] != use.label:
         wrong.append(f"the answer advises {advised['named']!r}, the code is of {use.label!r}")
     return [*wrong, *_pasted_values(drawn, measured)]

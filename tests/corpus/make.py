@@ -42,7 +42,7 @@ TIMEOUT_S = 900
 KEPT = ("study.toml", "environment.json", "trials.jsonl", "epochs.csv")
 COMPRESSED = "trials.jsonl"
 COMMON_PROGRAMS = {"python", "python3", "python3.11", "Ray", "kernel", "pytest"}
-OUR_PATHS = "/data"  # what takes the place of a path of the machine
+ANY_PATH = "/data"  # what takes the place of a path of the machine
 PATH = re.compile(r"/(?:[\w.+-]+/)*[\w.+-]+")
 
 
@@ -65,7 +65,9 @@ def measure(name: str, data: Path | None, folder: Path) -> Path:
     environment = {"PYTHONPATH": str(ROOT)}
     if name == "two_nodes":
         with LocalNodes(NODES, rate=RATE) as nodes:
-            nodes.popen(command, cwd=folder, env=environment).wait(timeout=TIMEOUT_S)
+            code = nodes.popen(command, cwd=folder, env=environment).wait(timeout=TIMEOUT_S)
+        if code != 0:
+            raise SystemExit(code)
     else:
         subprocess.run(command, cwd=folder, env=os.environ | environment, timeout=TIMEOUT_S, check=True)
     return folder / name
@@ -86,7 +88,7 @@ def pack(measured: Path, to: Path) -> None:
             text = json.dumps(_anonymous(json.loads(text)), indent=2) + "\n"
         else:
             text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
-            text = PATH.sub(OUR_PATHS, text)
+            text = PATH.sub(ANY_PATH, text)
         if name == COMPRESSED:
             (to / f"{name}.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
         else:
@@ -115,7 +117,7 @@ def _anonymous(value: Any) -> Any:
         return value
     if value == socket.gethostname():
         return "node-1"
-    return PATH.sub(OUR_PATHS, value) if value.startswith("/") else value
+    return PATH.sub(ANY_PATH, value) if value.startswith("/") else value
 
 
 def _common(programs: dict[str, float]) -> dict[str, float]:
