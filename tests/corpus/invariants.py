@@ -224,12 +224,11 @@ def _of_hiding(drawn: Drawn) -> Iterator[Shown]:
 
 def _shown(setting: str, devices: int, heading: str, cell: str | None, table: ShownTable) -> Iterator[Shown]:
     found = figure_of(cell or "")
-    if (
-        found is not None and "at once" in table.caption
-    ):  # intervals of many rows together are wider: it says so
+    if found is None:
+        return
+    if "at once" in table.caption:  # it says that its intervals, of many rows together, are wider
         found = replace(found, low=None, high=None)
-    if found is not None:
-        yield Shown(setting, devices, SAME_KIND.get(heading, heading), found, table.title)
+    yield Shown(setting, devices, SAME_KIND.get(heading, heading), found, table.title)
 
 
 def settings_by_change(drawn: Drawn) -> dict[str, str]:
@@ -491,32 +490,41 @@ def estimates(value: object, where: str) -> Iterator[tuple[str, Estimate]]:
 # --- the answer
 
 
-# What the answer may say without a table, and why.
-NO_TABLE = {
-    r"\([^()]*\bother processes took[^()]*\)|other processes took [\d.]+ of \d+ cores[^;\n]*": (
-        "load while a trial ran: it stands in a finding"
-    ),
-    r"may be faster than told, by up to \d+% of its step": "a bound from that load",
-    r"[\d.]+ beside the trial they disturbed least": "load",
-    r"[^.;\n]*\bpredicted\b[^;\n]*": "a prediction, with its assumptions, is part of a finding",
-    r"\d+% the rest, not told apart": "the sum of parts of the waterfall; it is checked as a sum",
-    r"had [\d,]+ \[[^]]*\] samples/s[^;\n]*": "two measurements that disagree: a finding has both",
+# What the answer may say that a finding has, and no table.
+IN_FINDINGS = {
+    r"[^.;\n]*\bpredicted\b[^;\n]*": "a prediction, with its assumptions",
+    r"had [\d,.]+ \[[^]]*\] samples/s[^;\n]*": "two measurements that disagree",
+}
+# What it may say that nothing else in the report has, and why.
+NOWHERE = {
+    r"may be faster than told, by up to \d+% of its step": "a bound, by the load while a trial ran",
+    r"\d+% the rest, not told apart": "a sum of parts of the waterfall, which is checked as a sum",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
-    r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: see `different_goodput_ratios`",
+    r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: `different_goodput_ratios`",
 }
 
 
 def figures_without_a_table(drawn: Drawn) -> list[str]:
     """Figures of the answer that no table of the report and no row of summary.csv has."""
-    known = list(_known_figures(drawn))
-    wrong = []
+    known, wrong = list(_known_figures(drawn)), list[str]()
     for name, text in (("the box", drawn.box), ("the terminal", drawn.answer)):
-        for pattern in NO_TABLE:
+        for pattern in NOWHERE:
             text = re.sub(pattern, " ", text)
-        for each in figures_of(text):
-            if _is_figure(each) and not any(_is_it(each, other) for other in known):
-                wrong.append(f"{name}: {each.text}")
+        of_findings = [found for pattern in IN_FINDINGS for found in re.findall(pattern, text)]
+        for pattern in IN_FINDINGS:
+            text = re.sub(pattern, " ", text)
+        more = [*known, *figures_of(_findings(drawn))]
+        for said, there in ((text, known), ("; ".join(of_findings), more)):
+            for each in figures_of(said):
+                if _is_figure(each) and not any(_is_it(each, other) for other in there):
+                    wrong.append(f"{name}: {each.text}")
     return wrong
+
+
+def _findings(drawn: Drawn) -> str:
+    """The text of causes and findings, in report.md."""
+    sections = html.unescape(drawn.markdown).split("\n## ")
+    return "\n".join(each for each in sections if each.startswith(("Causes", "Findings")))
 
 
 def _is_figure(found: Figure) -> bool:

@@ -263,6 +263,12 @@ def test_a_figure_that_no_table_has_is_found(default: Drawn, figure: str) -> Non
     assert len(invariants.figures_without_a_table(planted)) == 1
 
 
+def test_a_figure_that_no_finding_has_is_found(default: Drawn) -> None:
+    for said in ("had 12,345 [1, 99,999] samples/s on the curve", "77.77x the samples/s predicted"):
+        planted = replace(default, answer=f"{default.answer}; {said}")
+        assert len(invariants.figures_without_a_table(planted)) == 1
+
+
 def test_rows_without_records_and_records_without_rows_are_found(default: Drawn, headline: str) -> None:
     one_less = replace(default, records=default.records[1:])
     assert len(invariants.rows_that_do_not_match(one_less)) == 2  # in the page, too
