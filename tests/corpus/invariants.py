@@ -319,7 +319,7 @@ def different_goodput_ratios(drawn: Drawn) -> list[str]:
 def parts_that_do_not_add_up(drawn: Drawn) -> list[str]:
     """Rows of summary.csv, and tables, of which the parts are not the whole."""
     found = [*_sums_of_summary(drawn), *_sums_of_waterfalls(drawn), *_sums_of_tables(drawn)]
-    return [*found, *_costs(drawn), *_losses_of_answer(drawn)]
+    return [*found, *_costs(drawn), *_losses_of_answer(drawn), *_shares_of_cure(drawn)]
 
 
 WATERFALL = ("ideal_s", "small_batch_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")
@@ -448,6 +448,15 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
             yield from _rounded_sum("what the answer says is lost", cells, whole)
 
 
+def _shares_of_cure(drawn: Drawn) -> Iterator[str]:
+    """The shares of what all changes bring, and the rest, are all of it."""
+    cure = drawn.results.cure
+    if cure is not None and cure.rest is not None:
+        total = sum(each.share.value for each in cure.shares) + cure.rest.value
+        if not math.isclose(total, 1.0, rel_tol=CLOSE):
+            yield f"the shares of the cure add up to {total:.9g}"
+
+
 # --- intervals
 
 
@@ -499,6 +508,7 @@ IN_FINDINGS = {
 NOWHERE = {
     r"may be faster than told, by up to \d+% of its step": "a bound, by the load while a trial ran",
     r"\d+% the rest, not told apart": "a sum of parts of the waterfall, which is checked as a sum",
+    r"shares of it: [^;\n]*": "shares of a logarithm, whose sum is checked",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
     r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: `different_goodput_ratios`",
 }
@@ -544,8 +554,20 @@ def _known_figures(drawn: Drawn) -> Iterator[Figure]:
             yield each
             if each.unit == "x" and each.low is not None:  # a ratio is said as a gain, too
                 yield _as_percent(each)
+    for row in drawn.every_trial.rows:  # a speed-up is the efficiency times the devices
+        devices, share = int(cell_of(row, "devices") or 0), figure_of(row["efficiency"])
+        if share is not None and share.low is not None and share.high is not None:
+            scale = devices / 100
+            yield replace(
+                share,
+                unit="x",
+                value=share.value * scale,
+                slack=share.slack * scale,
+                low=share.low * scale,
+                high=share.high * scale,
+            )
     for row in drawn.rows:
-        for name, unit, scale in (
+        for name, unit, factor in (
             ("step_time_s", "ms", 1e3),
             ("throughput_samples_per_s", "samples/s", 1.0),
             ("speedup", "x", 1.0),
@@ -554,7 +576,7 @@ def _known_figures(drawn: Drawn) -> Iterator[Figure]:
             ("accuracy", "%", 100.0),
         ):
             if row[name]:
-                yield exact(scale * float(row[name]), unit)
+                yield exact(factor * float(row[name]), unit)
         if row["efficiency"]:  # the interval of the speed-up is that of the efficiency
             of_one = float(row["speedup"]) / float(row["efficiency"])
             low, high = (of_one * float(row[name]) for name in ("efficiency_low", "efficiency_high"))

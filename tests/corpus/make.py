@@ -5,12 +5,14 @@
     python -m tests.corpus.make two_nodes
 
 Figures stay as they were measured. Host names, paths and the names of uncommon programs are replaced; the
-step times of single steps (samples/), logs and checkpoints are left out: a report needs none of them.
+step times of single steps (samples/), logs and checkpoints are left out: a report needs none of them. Ids of
+trials are made of what was asked, paths included, so they are made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import gzip
 import json
 import os
@@ -23,6 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from raybench.records.record import TrialRecord
 from raybench.testing.local_nodes import LocalNodes
 
 HERE = Path(__file__).parent
@@ -75,24 +78,37 @@ def measure(name: str, data: Path | None, folder: Path) -> Path:
 
 def pack(measured: Path, to: Path) -> None:
     """Copy what a report is drawn from, without the names of the machine that measured it."""
+    texts = {name: (measured / name).read_text() for name in KEPT if (measured / name).exists()}
+    lines = [json.loads(line) for line in texts["trials.jsonl"].splitlines()]
+    anonymous = [_anonymous(each) for each in lines]
+    study = "".join(line for line in texts["study.toml"].splitlines(keepends=True) if line[0] != "#")
+    environment = json.dumps(_anonymous(json.loads(texts["environment.json"])), indent=2)
+    texts |= {
+        "study.toml": PATH.sub(ANY_PATH, study),
+        "environment.json": f"{environment}\n",
+        "trials.jsonl": "".join(f"{json.dumps(each, separators=(',', ':'))}\n" for each in anonymous),
+    }
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
-    for name in KEPT:
-        if not (measured / name).exists():
-            continue
-        text = (measured / name).read_text()
-        if name == "trials.jsonl":
-            lines = (json.loads(line) for line in text.splitlines())
-            text = "".join(f"{json.dumps(_anonymous(each), separators=(',', ':'))}\n" for each in lines)
-        elif name == "environment.json":
-            text = json.dumps(_anonymous(json.loads(text)), indent=2) + "\n"
-        else:
-            text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
-            text = PATH.sub(ANY_PATH, text)
+    for name, text in texts.items():
+        for old, new in _new_ids(lines, anonymous).items():
+            text = text.replace(old, new)
         if name == COMPRESSED:
             (to / f"{name}.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
         else:
             (to / name).write_text(text)
+
+
+def _new_ids(lines: list[Any], anonymous: list[Any]) -> dict[str, str]:
+    """The ids of trials by those before: they are made of what was asked, of which a path is a part."""
+    before, after = (
+        [TrialRecord.from_json(copy.deepcopy(each)) for each in all_] for all_ in (lines, anonymous)
+    )
+    return {
+        one.trial_id: other.request.trial_id
+        for one, other in zip(before, after, strict=True)
+        if one.trial_id == one.request.trial_id
+    }
 
 
 def unpack(name: str, to: Path) -> Path:

@@ -227,6 +227,15 @@ def test_a_cost_that_is_not_time_times_price_is_found(draw: Draw) -> None:
     assert any("the table has 9.99" in each for each in invariants.parts_that_do_not_add_up(planted))
 
 
+def test_shares_that_are_not_all_are_found(draw: Draw) -> None:
+    training = draw("training")
+    cure = training.results.cure
+    assert cure is not None
+    half = replace(cure, shares=(), rest=cure.together.efficiency_ratio.scaled(0.5))
+    planted = replace(training, results=replace(training.results, cure=half))
+    assert any("shares of the cure" in each for each in invariants.parts_that_do_not_add_up(planted))
+
+
 def test_a_loss_that_is_not_the_sum_of_its_shares_is_found(default: Drawn) -> None:
     for lost, number in (("30% skew", 0), ("20% skew", 1)):
         said = f"- **Lost**: 51% of the step: {lost}, 20% communication\n- **Scaling**"
@@ -317,6 +326,10 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
 
 
 # --- the corpus
+
+
+def test_nothing_was_left_out(drawn: Drawn) -> None:
+    assert FindingName.NOT_REACHED not in {each.name for each in drawn.results.findings}
 
 
 def test_epochs_are_those_of_the_records(draw: Draw) -> None:
