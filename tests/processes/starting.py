@@ -1,4 +1,4 @@
-"""Starts programs in processes of their own: forked from one that stands ready, so a start costs milliseconds."""
+"""Starts programs in processes of their own; one that is forked from another costs milliseconds."""
 
 from __future__ import annotations
 

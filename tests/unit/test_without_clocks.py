@@ -12,7 +12,16 @@ import pytest
 
 HERE = Path(__file__).parent
 MODULES = {"subprocess", "multiprocessing", "concurrent", "pty"}
-CLOCKS = {"sleep", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "thread_time"}
+CLOCKS = {
+    "sleep",
+    "time",
+    "time_ns",
+    "monotonic",
+    "monotonic_ns",
+    "perf_counter",
+    "process_time",
+    "thread_time",
+}
 
 
 def breaches(code: str) -> list[str]:

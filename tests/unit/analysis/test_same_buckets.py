@@ -3,6 +3,8 @@
 import itertools
 
 import pytest
+import torch
+import torch.distributed as distributed
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution
@@ -67,8 +69,6 @@ def test_the_sizes_are_those_of_ddps_own_rule(order, cap, sizes):
 @pytest.mark.parametrize("order", [SMALL, LARGE, tuple(KIB * (1 + 37 * k % 900) for k in range(60))])
 def test_the_rule_is_the_one_that_torch_has(order, cap):
     """As ``rebuild_buckets`` calls it: of a given cap the first bucket has it too."""
-    distributed = pytest.importorskip("torch.distributed")
-    torch = pytest.importorskip("torch")
     tensors = [torch.empty(size // 4) for size in order]
     buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [int(cap * MIB)])
     assert bucket_sizes(order, cap) == tuple(sum(order[index] for index in each) for each in buckets)

@@ -156,6 +156,7 @@ def test_gpus_that_are_not_there():
 
 # --- workloads
 
+
 def test_a_vision_study_without_its_data(tmp_path):
     found = refused(scaling("resnet18_cifar10", "--data", tmp_path))
     assert "data" in found
