@@ -28,31 +28,25 @@ def test_a_process_is_stopped_then_killed(sleeping: psutil.Process) -> None:
     assert not kill_one([], draw)
 
 
-def test_a_full_disk_has_no_room_for_a_byte_and_all_of_it_afterwards(tmp_path: Path) -> None:
+def test_a_disk_is_full_then_read_only_and_takes_everything_afterwards(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "2m") as is_small:
         if not is_small:
             pytest.skip("no small disk without the right to mount one")
-        kept = tmp_path / "disk" / "kept"
+        kept, more = tmp_path / "disk" / "kept", tmp_path / "disk" / "more"
         kept.write_bytes(b"kept")
         with full(tmp_path / "disk") as is_full:
             assert is_full
             with pytest.raises(OSError, match="No space left"):
-                (tmp_path / "disk" / "more").write_bytes(bytes(5000))
-        (tmp_path / "disk" / "more").write_bytes(bytes(2**20))
-        assert kept.read_bytes() == b"kept"
-    assert list((tmp_path / "disk").iterdir()) == []
-
-
-def test_a_read_only_disk_takes_nothing_and_everything_afterwards(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "2m") as is_small:
-        if not is_small:
-            pytest.skip("no disk of its own without the right to mount one")
+                more.write_bytes(bytes(5000))
+        more.write_bytes(bytes(2**20))
         with read_only(tmp_path / "disk") as is_read_only:
             if not is_read_only:
                 pytest.skip("no right to mount a disk read-only")
             with pytest.raises(OSError, match="Read-only file system"):
-                (tmp_path / "disk" / "more").write_bytes(b"more")
-        (tmp_path / "disk" / "more").write_bytes(b"more")
+                more.write_bytes(b"more")
+        more.write_bytes(b"more")
+        assert kept.read_bytes() == b"kept"
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_a_program_sees_the_date_that_is_set(tmp_path: Path) -> None:

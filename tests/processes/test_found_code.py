@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes.starting import LIMIT_S, Done
+from tests.processes.starting import LIMIT_S, Done, Ready
 from tests.unit.commands.test_own_code import own_study
 
 STARTED = {
@@ -40,7 +40,12 @@ def test_both_ways_to_start_find_the_same_module(started: str, tmp_path: Path) -
     done = dry(started, study, tmp_path / "cwd")
     assert done.returncode == 0, done.stderr
     assert (beside.exists(), here.exists()) == (True, False)
+
+
+def test_the_current_folder_is_searched_too(ready: Ready, tmp_path: Path) -> None:
+    study, here = own_study(tmp_path / "my studies", tmp_path / "beside"), tmp_path / "here"
+    own_study(tmp_path / "cwd", here)
     (study.parent / "own_model.py").unlink()
-    done = dry(started, study, tmp_path / "cwd")
+    done = ready.command("scaling", study, "--dry-run", "--device", "cpu", cwd=tmp_path / "cwd")
     assert done.returncode == 0, done.stderr
     assert here.exists()

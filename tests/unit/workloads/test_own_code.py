@@ -17,6 +17,7 @@ leave = os._exit
 
 MODULE = """
 import multiprocessing, os, sys
+class OwnError(BaseException): ...
 class Own:
     def __init__(self, given): self._given = given
     def model(self): pass
@@ -40,6 +41,8 @@ def build(given="", leaves="", sly=False):
     if leaves == "exit": sys.exit(0)
     if leaves == "interrupt": raise KeyboardInterrupt
     if leaves == "at once": os._exit(0)
+    if leaves == "own error": raise OwnError("mine")
+    if leaves == "generator": raise GeneratorExit
     if leaves == "a child":
         child = multiprocessing.get_context("fork").Process(target=os._exit, args=(7,))
         child.start(); child.join()
@@ -68,6 +71,8 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"leaves": "exit"}, "hostile_factory:build raised SystemExit: 0"),
         ({"leaves": "interrupt"}, "hostile_factory:build raised KeyboardInterrupt"),
         ({"leaves": "at once"}, "hostile_factory:build raised SystemExit: os._exit(0)"),
+        ({"leaves": "own error"}, "hostile_factory:build raised OwnError: mine (hostile_factory.py, line "),
+        ({"leaves": "generator"}, "hostile_factory:build raised GeneratorExit"),
         ({"sly": True}, "returned raised SystemExit: 3"),
         ({"name": "exits_when_imported:build"}, "importing exits_when_imported raised SystemExit: 0"),
         ({"given": "none"}, "is a map-style data set, with __len__ and __getitem__ (received a NoneType)"),
