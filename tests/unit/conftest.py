@@ -16,12 +16,14 @@ import torch  # asks ldconfig where its libraries are, once
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.machine import environment
+from raybench.report.plots import drawing
 from raybench.spec import Setting
 from raybench.testing import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained
 
 assert torch
 HERE = Path(__file__).parent
+EMPTY = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>'}
 RULE = "a unit test starts no process and does not sleep: see tests/processes"
 
 
@@ -39,7 +41,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         patch.setattr(os, "fork", _refusal("os.fork"))
         patch.setattr(time, "sleep", _refusal("time.sleep"))
         patch.setattr(environment, "_git", lambda root, *arguments: None)
+        if "pictures" not in item.fixturenames:
+            patch.setattr(drawing, "_saved", _not_drawn)
         return (yield)
+
+
+@pytest.fixture
+def pictures() -> None:
+    """What is drawn is drawn: else a picture is an empty one, which takes no time."""
+
+
+def _not_drawn(figure: Any, kind: str, **options: Any) -> bytes:
+    return EMPTY[kind]
 
 
 def _refusal(name: str) -> Callable[..., NoReturn]:

@@ -28,7 +28,7 @@ from raybench.testing import FakeLearning, FakeRunner
 from raybench.testing.answers import answer_of, at_most
 from tests.unit.studies import searched, study, trained_study
 
-MUTATIONS = 200
+MUTATIONS = 60
 LIMIT_S = 60.0  # for a command, drawing included
 SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
