@@ -47,11 +47,8 @@ def test_files_are_there() -> None:
 
 
 @pytest.mark.parametrize("file", [*BATCH_FILES, RAYJOB], ids=lambda file: file.name)
-def test_each_says_what_was_tried_and_what_not(file: Path) -> None:
-    comment = file.read_text()
-    assert "Tried: " in comment
-    assert "Not tried: " in comment
-    for test in re.findall(r"tests/[\w/]+\.py", comment):
+def test_the_tests_that_each_names_are_there(file: Path) -> None:
+    for test in re.findall(r"tests/[\w/]+\.py", file.read_text()):
         assert (ROOT / test).exists(), test
 
 
