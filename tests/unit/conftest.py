@@ -46,7 +46,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pictures() -> None:
     """What is drawn is drawn: else a picture is an empty one, which takes no time."""
 

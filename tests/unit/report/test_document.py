@@ -53,7 +53,7 @@ def records() -> list[TrialRecord]:
 
 
 @pytest.fixture(scope="module")
-def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFactory, pictures: None) -> Path:
     path = tmp_path_factory.mktemp("a study")
     write_report(path, analyse(SPEC, records), ENVIRONMENT)
     return path
