@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing.process
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -39,7 +40,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         patch.setattr(subprocess.Popen, "__init__", _refusal("subprocess.Popen"))
         patch.setattr(multiprocessing.process.BaseProcess, "start", _refusal("Process.start"))
         patch.setattr(os, "fork", _refusal("os.fork"))
-        patch.setattr(time, "sleep", _refusal("time.sleep"))
+        patch.setattr(time, "sleep", _awake(time.sleep))
         patch.setattr(environment, "_git", lambda root, *arguments: None)
         if "pictures" not in item.fixturenames:
             patch.setattr(drawing, "_saved", _not_drawn)
@@ -53,6 +54,17 @@ def pictures() -> None:
 
 def _not_drawn(figure: Any, kind: str, **options: Any) -> bytes:
     return EMPTY[kind]
+
+
+def _awake(sleep: Callable[[float], None]) -> Callable[[float], None]:
+    """A sleep for the threads of libraries alone."""
+
+    def in_threads_only(seconds: float) -> None:
+        if seconds and threading.current_thread() is threading.main_thread():
+            _refusal("time.sleep")()
+        sleep(seconds)
+
+    return in_threads_only
 
 
 def _refusal(name: str) -> Callable[..., NoReturn]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import psutil
 import pytest
+
+from raybench.testing.faults import until
 
 HERE = Path(__file__).parent
 MODULES = {"subprocess", "multiprocessing", "concurrent", "pty"}
@@ -64,3 +67,10 @@ def test_no_unit_test_starts_a_process_sleeps_or_reads_the_clock() -> None:
     found = {str(path.relative_to(HERE)): breaches(path.read_text()) for path in HERE.rglob("*.py")}
     found.pop("conftest.py")  # it refuses them
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_a_process_and_a_sleep_are_refused_while_a_test_runs() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"subprocess\.Popen: a unit test"):
+        psutil.Popen(["true"])
+    with pytest.raises(pytest.fail.Exception, match=r"time\.sleep: a unit test"):
+        until(lambda: False, 60)
