@@ -1,14 +1,77 @@
-"""Studies that the tests of tables and of plots both read."""
+"""No unit test starts a process or sleeps; studies that the tests of tables and of plots both read."""
 
 from __future__ import annotations
 
+import multiprocessing.process
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, NoReturn
+
 import pytest
+import torch  # asks ldconfig where its libraries are, once
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine import environment
+from raybench.report.plots import drawing
 from raybench.spec import Setting
 from raybench.testing import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained
+
+assert torch
+HERE = Path(__file__).parent
+EMPTY = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>'}
+RULE = "a unit test starts no process and does not sleep: see tests/processes"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """From the setup of a test to its end, what would start a process or sleep fails it.
+
+    ``capture`` asks git for the commit: that is asked once, in tests/processes/test_environment.py.
+    """
+    if HERE not in item.path.parents:
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", _refusal("subprocess.Popen"))
+        patch.setattr(multiprocessing.process.BaseProcess, "start", _refusal("Process.start"))
+        patch.setattr(os, "fork", _refusal("os.fork"))
+        patch.setattr(time, "sleep", _awake(time.sleep))
+        patch.setattr(environment, "_git", lambda root, *arguments: None)
+        if "pictures" not in item.fixturenames:
+            patch.setattr(drawing, "_saved", _not_drawn)
+        return (yield)
+
+
+@pytest.fixture(scope="session")
+def pictures() -> None:
+    """What is drawn is drawn: else a picture is an empty one, which takes no time."""
+
+
+def _not_drawn(figure: Any, kind: str, **options: Any) -> bytes:
+    return EMPTY[kind]
+
+
+def _awake(sleep: Callable[[float], None]) -> Callable[[float], None]:
+    """A sleep for the threads of libraries alone."""
+
+    def in_threads_only(seconds: float) -> None:
+        if seconds and threading.current_thread() is threading.main_thread():
+            _refusal("time.sleep")()
+        sleep(seconds)
+
+    return in_threads_only
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        pytest.fail(f"{name}: {RULE}")  # no Exception, so nothing that is tested catches it
+
+    return refuse
 
 
 @pytest.fixture(scope="session")

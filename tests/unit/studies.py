@@ -8,6 +8,7 @@ from typing import Any
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine.environment import Environment
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
@@ -20,6 +21,10 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
 from raybench.testing import QUIET, STARTED_AT, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 
+MACHINE = Environment(
+    hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
+    memory_bytes=8 * 2**30, python="3.12.1", packages={"torch": "2.14.1"},
+)  # fmt: skip
 FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
 SHORT: tuple[Variant, ...] = ("plain", "synced")
 MIB = 2**20

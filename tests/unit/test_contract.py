@@ -116,8 +116,8 @@ def names(first: str, section: str | None = None) -> list[str]:
 def strings() -> frozenset[str]:
     """Every text that stands in the program, docstrings included."""
     found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module in modules():
+        for node in ast.walk(module):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
     return frozenset(found)
@@ -187,11 +187,17 @@ def test_columns_of_measurements() -> None:
     assert {name for name, needed in listed.items() if needed == "no"} == {*OPTIONAL, "gradient_accumulation"}
 
 
+@cache
+def modules() -> tuple[ast.Module, ...]:
+    """All of the program."""
+    return tuple(ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
+
+
 def constants(name: str) -> list[int]:
     """The numbers that a name stands for, at the top of any module; names may be bound side by side."""
     values = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for module in modules():
+        for node in module.body:
             if isinstance(node, ast.Assign):
                 target = node.targets[-1]
                 pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value)]

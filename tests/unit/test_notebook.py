@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def test_the_first_cell_lacks_nothing_but_the_data(
     monkeypatch.setenv("RAYBENCH_OUTPUT", str(tmp_path / "results"))
     monkeypatch.setenv("RAYBENCH_DATA", str(tmp_path))
     commands: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: commands.append(command))
+    monkeypatch.setattr("subprocess.run", lambda command, **options: commands.append(command))
     run(code_cells()[:1], capsys)
     (command,) = commands
     assert command[1:3] == ["-m", "raybench.study"]

@@ -15,9 +15,8 @@ from raybench.records.requests import Configuration
 from raybench.report.tables.comparison import change_table
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeRunner, Noise, StepCosts
-from tests.unit.studies import grid, study
+from tests.unit.studies import MACHINE, grid, study
 
-MACHINE = environments.capture()
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
 
 
@@ -122,6 +121,11 @@ def test_the_model_is_told_from_the_setting() -> None:
     assert found.workload.value == pytest.approx(workload)
     assert found.settings.value == pytest.approx(setting)
     assert found.interaction.value == pytest.approx(together / workload / setting)
+    (other,) = side_by_side([small, large]).others
+    shown = {name: value for name, value, *_ in change_table(small, other).rows}
+    assert shown["all together"].startswith(f"{together:.2f}x [")
+    assert shown["the workload alone"].startswith(f"{workload:.2f}x [")
+    assert shown["the setting alone"].startswith(f"{setting:.2f}x [")
 
 
 def test_weak_and_strong_batches_are_not_one_setting() -> None:

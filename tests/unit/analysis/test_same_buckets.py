@@ -1,14 +1,18 @@
 """Bucket sizes that give the same buckets are one setting: foreseen, or merged where they were measured."""
 
 import itertools
+from functools import cache
 
 import pytest
+import torch
+import torch.distributed as distributed
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
+from raybench.analysis.whatif.buckets import BucketCap, assign, bucket_limits
 from raybench.machine.resources import Resources
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan, searched_or_grid
@@ -17,7 +21,9 @@ from raybench.records.requests import Configuration
 from raybench.report.tables.buckets import model_buckets_table, sizes_words
 from raybench.report.tables.configurations import configurations_table
 from raybench.spec import Setting
+from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.testing import FakeRunner, StepCosts
+from raybench.workloads import build
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import MIB, grid, measured, study
 
@@ -67,11 +73,39 @@ def test_the_sizes_are_those_of_ddps_own_rule(order, cap, sizes):
 @pytest.mark.parametrize("order", [SMALL, LARGE, tuple(KIB * (1 + 37 * k % 900) for k in range(60))])
 def test_the_rule_is_the_one_that_torch_has(order, cap):
     """As ``rebuild_buckets`` calls it: of a given cap the first bucket has it too."""
-    distributed = pytest.importorskip("torch.distributed")
-    torch = pytest.importorskip("torch")
     tensors = [torch.empty(size // 4) for size in order]
     buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [int(cap * MIB)])
     assert bucket_sizes(order, cap) == tuple(sum(order[index] for index in each) for each in buckets)
+
+
+@pytest.mark.parametrize("cap", ["default", 0.5, 1.0, 2.5, 25.0])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        MLPSpec(name="mlp", input_dim=256, hidden_dim=512, output_dim=64, num_layers=4),
+        TextSpec(name="text", vocab_size=4000, sequence_length=16),
+        VisionSpec(name="vision", model="resnet18"),
+        VisionSpec(name="vision", model="mobilenet_v3_small"),
+    ],
+    ids=["mlp", "text", "resnet18", "mobilenet"],
+)
+def test_the_assignment_of_a_models_gradients_is_torchs(workload: WorkloadSpec, cap: BucketCap) -> None:
+    sizes = gradient_bytes(workload)
+    # as Reducer::rebuild_buckets calls it: in the order of readiness, which indices tell
+    theirs, _ = distributed._compute_bucket_assignment_by_size(
+        [torch.empty(size // 4) for size in sizes],
+        list(bucket_limits(cap)),
+        [False] * len(sizes),
+        list(range(len(sizes))),
+    )
+    assert [list(each) for each in assign(sizes, cap)] == theirs
+    assert bucket_limits("default")[0] == distributed._DEFAULT_FIRST_BUCKET_BYTES
+
+
+@cache
+def gradient_bytes(workload: WorkloadSpec) -> list[int]:
+    parameters = reversed(list(build(workload, None).model().parameters()))
+    return [each.nbytes for each in parameters if each.requires_grad]
 
 
 def test_one_trial_tells_which_sizes_are_the_same():

@@ -19,8 +19,8 @@ from tests.unit.studies import asked, grid, study
 
 EQUAL = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.0015)
 TRUE_EFFICIENCY = 0.8
-STUDIES = 50
-ALLOWED = 5  # of 50 at 5%: more in 4% of such tests, if it were just 5%
+STUDIES = 12
+ALLOWED = 2  # of 12 at 5%: more in 2% of such tests; tests/calibration has 50 studies
 SPEC = study(
     knobs={"bucket_cap_mb": ["default", 1, 5, 25], "precision": ["fp32", "bf16", "fp16"]},
     measure={"half_width": 0.05},
@@ -30,9 +30,13 @@ SPEC = study(
 @pytest.fixture(scope="module")
 def equal() -> list[MeasuredStudy]:
     """Studies of twelve settings that are truly the same, 1 to 2% more efficient or less as measured."""
+    return equal_studies(STUDIES)
+
+
+def equal_studies(number: int) -> list[MeasuredStudy]:
     noise = Noise(block=0.06, step=0.0, preemption=0.05)
     runner = FakeRunner(lambda config, setting: EQUAL, noise, seed=11)
-    return [measured_study(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(STUDIES)]
+    return [measured_study(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(number)]
 
 
 def better_in_pairs(results: MeasuredStudy) -> Iterator[bool]:
@@ -47,14 +51,14 @@ def better_in_pairs(results: MeasuredStudy) -> Iterator[bool]:
             yield min(ratio.low, faster.low) > 1 and ratio.value >= 1 + SPEC.search.minimum_gain
 
 
-def test_no_change_is_advised_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
-    advised = sum(any(better_settings(one).values()) for one in equal)
-    assert advised <= ALLOWED
-    # by each pair's own interval one study of four would advise a change
-    assert sum(any(better_in_pairs(one)) for one in equal) > 2 * ALLOWED - 1
+def advised(equal: list[MeasuredStudy]) -> tuple[int, int]:
+    """In how many studies a change is advised, and would be by each pair's own interval."""
+    in_pairs = sum(any(better_in_pairs(one)) for one in equal)
+    return sum(any(better_settings(one).values()) for one in equal), in_pairs
 
 
-def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[MeasuredStudy]) -> None:
+def wrong_of_the_best(equal: list[MeasuredStudy]) -> tuple[int, int]:
+    """How often the best configuration's interval lacks the truth, and its interval alone."""
     wrong, wrong_alone = 0, 0
     for one in equal:
         best = diagnose_configurations(one, better_settings(one), {})[0]
@@ -63,11 +67,11 @@ def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[Meas
         assert alone is not None
         wrong += found.excludes(TRUE_EFFICIENCY)
         wrong_alone += alone.excludes(TRUE_EFFICIENCY)
-    assert wrong <= ALLOWED
-    assert wrong_alone > 2 * ALLOWED - 1
+    return wrong, wrong_alone
 
 
-def test_no_knob_changes_anything_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
+def wrong_of_a_knob(equal: list[MeasuredStudy]) -> tuple[int, int]:
+    """In how many studies some knob changes something, and would by each pair's own interval."""
     wrong, wrong_alone = 0, 0
     for one in equal:
         found = attribution(one)
@@ -76,16 +80,16 @@ def test_no_knob_changes_anything_where_all_are_equal(equal: list[MeasuredStudy]
         wrong += any(each.efficiency_ratio.excludes(1.0) for each in effects)
         pairs = [unpaired_ratio(each.efficiency, found.default_efficiency) for each in effects]
         wrong_alone += any(each.excludes(1.0) for each in pairs)
-    assert wrong <= ALLOWED
-    assert wrong_alone > 2 * ALLOWED - 1
+    return wrong, wrong_alone
 
 
-def test_the_best_setting_at_a_batch_has_an_interval_that_holds_for_all_tried_there() -> None:
+def wrong_at_a_batch(number: int) -> tuple[int, int]:
+    """How often the interval of the best setting at a batch lacks the truth, and its interval alone."""
     knobs = {"batch_size": [64, 128], "num_threads": [1, 2, 3, 4, 5, 6]}
     spec = study(knobs=knobs, measure={"half_width": 0.05})
     runner = FakeRunner(lambda config, setting: EQUAL, Noise(block=0.06, step=0.0), seed=12)
     wrong, wrong_alone = 0, 0
-    for _ in range(STUDIES):
+    for _ in range(number):
         results = measured_study(spec, grid(spec, (2,), runner)[0])
         # none where one setting is the best at both: its own curve says all
         for curve in [each for each in results.batch_curves if each.label.startswith("the best")]:
@@ -95,8 +99,23 @@ def test_the_best_setting_at_a_batch_has_an_interval_that_holds_for_all_tried_th
             assert alone.value == point.efficiency.value
             wrong += point.efficiency.excludes(TRUE_EFFICIENCY)
             wrong_alone += alone.excludes(TRUE_EFFICIENCY)
-    assert wrong <= ALLOWED
-    assert wrong_alone > ALLOWED / 2
+    return wrong, wrong_alone
+
+
+def test_no_change_is_advised_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
+    assert advised(equal)[0] <= ALLOWED
+
+
+def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[MeasuredStudy]) -> None:
+    assert wrong_of_the_best(equal)[0] <= ALLOWED
+
+
+def test_no_knob_changes_anything_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
+    assert wrong_of_a_knob(equal)[0] <= ALLOWED
+
+
+def test_the_best_setting_at_a_batch_has_an_interval_that_holds_for_all_tried_there() -> None:
+    assert wrong_at_a_batch(STUDIES)[0] <= ALLOWED
 
 
 def test_a_line_of_the_most_efficient_setting_holds_for_those_among_which_it_was_chosen() -> None:

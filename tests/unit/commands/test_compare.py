@@ -15,14 +15,12 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
-from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.testing import QUIET, FakeRunner, StepCosts
-from tests.unit.studies import asked, failed, grid, study
+from tests.unit.studies import MACHINE, asked, failed, grid, study
 
-MACHINE = environments.capture()
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
 
 
@@ -57,11 +55,15 @@ def printed(*directories: Path, width: int | None = None, **options: Any) -> tup
 
 
 def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
+    """24 ms after 12 ms: a speed of 0.5, whose interval ends below 0.9 and above 0.5."""
     monday = planted(tmp_path, "monday", 0.010)
     tuesday = planted(tmp_path, "tuesday", 0.020, 0.004, seed=2)
-    code, text = printed(monday, tuesday, fail_if_slower=0.0)
+    code, text = printed(monday, tuesday, fail_if_slower=0.1)
     assert code == 1
-    assert "tuesday is slower than monday by more than 0%: 0.5" in text
+    assert "tuesday is slower than monday by more than 10%: 0.5" in text
+    code, text = printed(monday, tuesday, fail_if_slower=0.5)
+    assert code == 0
+    assert "is slower than" not in text
     assert printed(tuesday, monday, fail_if_slower=0.0)[0] == 0  # faster is no failure
     assert printed(monday, tuesday)[0] == 0  # nobody asked
 
@@ -77,18 +79,6 @@ def test_a_side_without_numbers_says_why(tmp_path):
     assert re.search(r"failed +– +1 crashed \(RuntimeError: boom\)", text)
     assert "other processes" not in text  # which neither tells
     assert "failed" not in printed(monday, planted(tmp_path, "wednesday", 0.010))[1]
-
-
-def test_it_fails_beyond_the_percent_that_is_asked_for(tmp_path):
-    """24 ms after 12 ms: a speed of 0.5, whose interval ends below 0.9 and above 0.5."""
-    monday = planted(tmp_path, "monday", 0.010)
-    tuesday = planted(tmp_path, "tuesday", 0.020, 0.004, seed=2)
-    code, text = printed(monday, tuesday, fail_if_slower=0.1)
-    assert code == 1
-    assert "slower than monday by more than 10%: 0.5" in text
-    code, text = printed(monday, tuesday, fail_if_slower=0.5)
-    assert code == 0
-    assert "is slower than" not in text
 
 
 def test_a_slowdown_under_load_names_what_else_ran(tmp_path):
@@ -130,14 +120,6 @@ def test_several_starts_are_counted_and_nothing_is_assumed(tmp_path):
     assert "30 in 3 starts" in words
 
 
-def test_equal_studies_are_not_told_apart(tmp_path):
-    one, two = planted(tmp_path, "one", 0.010), planted(tmp_path, "two", 0.010, seed=2)
-    code, text = printed(one, two, fail_if_slower=0.0)
-    assert code == 0
-    assert text.count("no difference seen") == 2  # one device and two
-    assert "What differs" not in text
-
-
 def test_it_fits_the_width_and_names_whom_nothing_is_in_common_with(tmp_path):
     other = MACHINE.model_copy(
         update={"cpu_model": "Another CPU", "packages": {**MACHINE.packages, "torch": "9.9"}}
@@ -148,22 +130,6 @@ def test_it_fits_the_width_and_names_whom_nothing_is_in_common_with(tmp_path):
     _, text = printed(one, two, three, width=80)
     assert "no trial in common with one: three" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_the_model_is_told_from_the_setting(tmp_path):
-    """Efficiencies: 10/12 small; 20/22 at twice the batch; 40/42 and 80/82 with the larger model."""
-    small = planted(tmp_path, "small", 0.010, batches=[32, 64], quiet=True)
-    large = planted(tmp_path, "large", 0.040, batches=[64, 32], quiet=True, workload=LARGER)
-    _, text = printed(small, large)
-    rows = [" ".join(line.split()) for line in text[text.index("From small to large") :].splitlines()]
-    together, workload, setting = (80 / 82) / (10 / 12), (40 / 42) / (10 / 12), (20 / 22) / (10 / 12)
-    for name, effect in (
-        ("all together", together),
-        ("the workload alone", workload),
-        ("the setting alone", setting),
-        ("what is more, or less, of both together", together / workload / setting),
-    ):
-        assert any(row.startswith(f"{name} {effect:.2f}x [") for row in rows), (name, rows)
 
 
 def test_wrong_requests(tmp_path):

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from raybench.commands.doctor import render
-from raybench.machine.checks import capacity, ray_cluster
+from raybench.machine.checks import capacity, load, ray_cluster
 from raybench.machine.checks.check import Check
 from raybench.machine.checks.examine import examine
 from raybench.machine.checks.software import wanted
@@ -17,27 +17,13 @@ def printed(found, width=80):
     return out.getvalue()
 
 
-def test_this_machine_is_examined_and_two_workers_all_reduce():
-    found = examine(wanted())
-    assert {"Python", "packages", "devices", "peer-to-peer", "busy", "gloo interface", "NCCL interface"} < {
-        each.name for each in found
-    }
-    assert {"memory", "shared memory", "disk (here)", "disk (temp)", "open files", "Ray"} < {
-        each.name for each in found
-    }
-    assert [each for each in found if each.status == "missing"] == []
-    last = found[-1]
-    assert last.name == "all-reduce"
-    assert "2 workers, gloo, 16 MiB: median" in last.found or "nccl" in last.found
-    assert "n = 20" in last.found
-
-
 def test_a_check_that_fails_hides_no_other(monkeypatch):
     def broken():
         raise OSError("no /proc here")
         yield
 
     monkeypatch.setattr(capacity, "memory", broken)
+    monkeypatch.setattr(load, "_busy_processes", list)  # which takes a second
     found = examine(wanted(), all_reduce=False)
     assert Check("memory", "warning", "could not be examined: OSError: no /proc here") in found
     assert found[-1].name == "Ray"
@@ -91,7 +77,3 @@ def test_rays_token_is_found_but_never_shown(monkeypatch, tmp_path):
     assert list(ray_cluster.ray())[-1].mend == "ray get-auth-token --generate"
     monkeypatch.setenv("RAY_AUTH_TOKEN", "s3cr3t")
     assert "s3cr3t" not in printed(list(ray_cluster.ray()), width=200)
-
-
-def test_examine_without_the_workers_is_quick():
-    assert all(each.name != "all-reduce" for each in examine(wanted(), all_reduce=False))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from raybench.records import measured_csv
 from raybench.spec.load import resolve
 from raybench.testing import hostile
 from raybench.testing.answers import answer_of, at_most, check_command, check_tables
-from tests.conftest import ROOT
 
 LIMIT_S = 20.0  # for one input, on a busy machine
 FEW = settings(
@@ -165,7 +162,6 @@ def test_links_in_a_circle_lead_nowhere(words: list[str], told: str, tmp_path: P
     assert told in answer.errors
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has the device")
 @pytest.mark.parametrize(
     ("words", "most"),
     [
@@ -223,14 +219,3 @@ def test_only_what_is_about_the_output_says_so(
     monkeypatch.setattr("raybench.commands.predict_run.run_predict", refuse)
     answer = answer_of(study.main, ["predict", "x.csv"], LIMIT_S)
     assert (answer.code, answer.errors) == (2, f"{said}\n")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has the device")
-def test_an_output_that_is_full_is_a_line() -> None:
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "raybench.study", "list"],
-            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "the output cannot be written: No space left on device\n")

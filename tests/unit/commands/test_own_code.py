@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import shlex
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -43,10 +41,6 @@ def build():
     Path({mark!r}).write_text("imported")
     return Own()
 """
-STARTED = {
-    "raybench": ["-P", "-c", "import sys; sys.argv[0] = 'raybench'; from raybench.study import main; main()"],
-    "python -m raybench.study": ["-m", "raybench.study"],
-}
 
 
 def own_study(folder: Path, mark: Path) -> Path:
@@ -60,31 +54,6 @@ def own_study(folder: Path, mark: Path) -> Path:
 def import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put back when the test is over; as an installed program has it, without the current folder."""
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
-
-
-def dry(started: str, study: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    cwd.mkdir(exist_ok=True)
-    arguments = ["scaling", str(study), "--dry-run", "--device", "cpu"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *STARTED[started], *arguments],
-        cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("started", STARTED)
-def test_both_ways_to_start_find_the_same_module(started: str, tmp_path: Path) -> None:
-    """Beside the study and in the current folder lies a module of the name: the study's own is taken."""
-    beside, here = tmp_path / "beside", tmp_path / "here"
-    study = own_study(tmp_path / "my studies", beside)
-    own_study(tmp_path / "cwd", here)
-    done = dry(started, study, tmp_path / "cwd")
-    assert done.returncode == 0, done.stderr
-    assert (beside.exists(), here.exists()) == (True, False)
-    (study.parent / "own_model.py").unlink()
-    done = dry(started, study, tmp_path / "cwd")
-    assert done.returncode == 0, done.stderr
-    assert here.exists()
 
 
 def test_the_kept_study_names_the_file_that_was_typed(tmp_path: Path, import_path: None) -> None:

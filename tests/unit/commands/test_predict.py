@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -199,22 +197,6 @@ def test_a_global_batch(tmp_path: Path) -> None:
 )
 def test_a_wrong_option_is_named_with_the_value(tmp_path: Path, options: list[str], expected: str) -> None:
     assert expected in refused("predict", written(tmp_path), *options)
-
-
-def test_it_answers_without_what_is_slow_to_import(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['raybench', *sys.argv[1:]]\n"
-        "from raybench.study import app\n"
-        "app(standalone_mode=False)\n"
-        "slow = ('torch', 'ray', 'optuna', 'pandas', 'matplotlib')\n"
-        "print('imported:', *(name for name in slow if name in sys.modules))\n"
-    )
-    typed_words = ["predict", str(written(tmp_path)), "--price-per-device-hour", "1.5"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *typed_words], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].strip() == "imported:"
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:

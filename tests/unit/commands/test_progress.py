@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from raybench.analysis.estimates.efficiency import Scaling, scaling
@@ -202,13 +203,15 @@ def test_the_start_of_a_worker_group_is_called_that() -> None:
     assert lines_of(told_of) == ["  worker group of 2 started in 11.8 s"]
 
 
-def test_while_it_starts_the_live_line_says_so() -> None:
+def test_while_it_starts_the_live_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("raybench.commands.display.monotonic", lambda: now[0])
     console = Console(file=StringIO(), force_terminal=True, width=80)
     display = Display(console)
     progress = StudyProgress(STUDY, display)
     progress.trial(asked(STUDY, "search", LARGE, 2), done=0, total=4, left_s=None)
     progress.group(2, None)
-    display._state.since -= 12
+    now[0] += 12
     console.print(display._render())
     assert "2 devices, batch 512: starting 2 workers, 12 s" in console.file.getvalue()  # type: ignore[attr-defined]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,8 @@ def plan_of(**workload: Any) -> Plan:
 def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that a run prints, with planted times in the place of processes."""
     monkeypatch.setattr(scaling_run, "_runner", lambda *_: FakeRunner(noise=QUIET, num_devices=2))
-    options: Any = SimpleNamespace(began=time.time(), retry=(), runner="group", verify=False)
+    monkeypatch.setattr(scaling_run, "time", SimpleNamespace(time=lambda: 1000.0))
+    options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
     console = Console(file=io.StringIO(), width=200)
     with ResultsDirectory.create(folder, plan.study, capture()) as store, Display(console) as display:

@@ -1,10 +1,9 @@
 """One line on why a worker group died, out of errors as Ray Train gives them."""
 
 import pytest
+import ray
 
-ray = pytest.importorskip("ray")
-
-from raybench.launch.failures import LONGEST_REASON, ran_out_of_memory, reason  # noqa: E402
+from raybench.launch.failures import LONGEST_REASON, ran_out_of_memory, reason
 
 
 class WorkerGroupError(Exception):

@@ -6,8 +6,6 @@ import logging
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +26,7 @@ class Ray:
         self.made: list[str] = []
         self.sent: list[tuple[str, float, dict[str, str]]] = []
         self.error: Exception | None = None
+        self.four = threading.Event()  # values were sent
         monkeypatch.setattr(metrics, "_gauge_maker", lambda: self.make if self.connected else None)
 
     def make(self, metric: Metric) -> Any:
@@ -38,18 +37,13 @@ class Ray:
         if self.error is not None:
             raise self.error
         self.sent.append((name, value, tags))
+        if len(self.sent) == 4:
+            self.four.set()
 
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     return Ray(monkeypatch)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_names_have_a_prefix_and_their_unit_as_prometheus_asks() -> None:
@@ -104,7 +98,7 @@ def test_a_thread_repeats_the_values_until_the_end(ray: Ray, monkeypatch: pytest
     monkeypatch.setattr(metrics, "REFRESH_S", 0.01)
     with RayMetrics() as sent:
         sent.set(LEFT, 12.5, study="mine")
-        wait_until(lambda: len(ray.sent) >= 4)
+        assert ray.four.wait(30)
     ended = len(ray.sent)
     sent.set(LEFT, 11.5, study="mine")  # what comes late, after the end of Ray perhaps, is not sent
     assert len(ray.sent) == ended

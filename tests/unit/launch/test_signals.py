@@ -4,8 +4,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -123,41 +121,9 @@ def test_under_nohup_a_hangup_changes_nothing():
     assert signal.signal(signal.SIGHUP, signal.SIG_DFL) is signal.SIG_IGN
 
 
-def test_what_starts_while_a_hangup_is_ignored_outlives_it():
-    end_itself = "import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('lives')"
-    with interrupt.raising():
-        with interrupt.hangup_ignored():
-            child = subprocess.run([sys.executable, "-c", end_itself], capture_output=True, check=True)
-        assert child.stdout == b"lives\n"
-        with pytest.raises(Interrupted, match="SIGHUP"):
-            send(signal.SIGHUP)
-
-
 def test_a_run_asks_for_its_own_end_once():
     interrupt.ask("nobody reads")
     interrupt.ask("still nobody")
     with pytest.raises(Interrupted, match="nobody reads"):
         interrupt.check()
     interrupt.check()
-
-
-PROGRAM = """
-import os, signal, subprocess, sys
-from raybench.launch import signals as interrupt
-from raybench.errors import Interrupted
-try:
-    with interrupt.raising():
-        with interrupt.held():
-            os.kill(os.getpid(), signal.SIGINT)
-            # what is started meanwhile has the system's own handlers, and can be ended
-            end_itself = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
-            child = subprocess.run([sys.executable, "-c", end_itself])
-            print(child.returncode, flush=True)
-except Interrupted as signal_:
-    print(signal_)
-"""
-
-
-def test_programs_started_while_held_are_not_held():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(-signal.SIGTERM), "SIGINT"]

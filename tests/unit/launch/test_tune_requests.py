@@ -6,14 +6,11 @@ import copy
 import pickle
 import threading
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import Any
 
-import pytest
-
-pytest.importorskip("ray.tune")
-
 from raybench.launch.tune_requests import TuneRequests
+
+LIMIT_S = 30.0  # of what happens at once
 
 
 @dataclass(eq=False)
@@ -32,12 +29,24 @@ class Trial:
 
 
 class Asking(threading.Thread):
-    """Tune's thread, which asks once."""
+    """Tune's thread, which asks once; it can be waited for until it sleeps."""
 
     def __init__(self, requests: TuneRequests) -> None:
         super().__init__(daemon=True)
         self.requests, self.answer = requests, "none yet"  # type: Any
+        self._slept, changed = threading.Semaphore(0), requests._changed
+        wait = changed.wait
+
+        def seen_wait(timeout: float | None = None) -> bool:
+            self._slept.release()
+            return wait(timeout)
+
+        changed.wait = seen_wait  # type: ignore[method-assign]
         self.start()
+
+    def sleeps(self) -> bool:
+        """Whether it has gone to sleep, once more than it was asked here before."""
+        return self._slept.acquire(timeout=LIMIT_S)
 
     def run(self) -> None:
         self.answer = self.requests.suggest("asked")
@@ -61,10 +70,10 @@ def test_trials_are_handed_out_in_their_order_as_far_as_there_is_room() -> None:
 def test_tune_sleeps_until_there_is_something_to_do() -> None:
     requests = TuneRequests()
     asking = Asking(requests)
-    sleep(0.1)
+    assert asking.sleeps()
     assert asking.answer == "none yet"
     requests.hand(Trial(7))
-    asking.join(5)
+    asking.join(LIMIT_S)
     assert asking.answer == {"number": 7}
 
 
@@ -84,7 +93,7 @@ def test_close_ends_tune_and_begins_nothing_more() -> None:
     asking = Asking(requests)
     requests.hand(Trial(1, room=False))
     requests.close()
-    asking.join(5)
+    asking.join(LIMIT_S)
     assert asking.answer == TuneRequests.FINISHED
     assert requests.suggest("later") == TuneRequests.FINISHED
 
@@ -93,11 +102,11 @@ def test_parked_tune_does_nothing_more_whatever_happens() -> None:
     requests = TuneRequests()
     requests.hand(Trial(1))
     requests.park()
-    asking, until = Asking(requests), monotonic() + 0.3
+    asking = Asking(requests)
+    assert asking.sleeps()
     requests.close()
-    while monotonic() < until:
-        assert asking.answer == "none yet"
-        sleep(0.05)
+    assert asking.sleeps()
+    assert asking.answer == "none yet"
 
 
 def test_tune_can_write_it_down() -> None:

@@ -9,9 +9,6 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-
-pytest.importorskip("ray.tune")
-
 import ray
 
 from raybench.analysis.estimates.efficiency import scaling

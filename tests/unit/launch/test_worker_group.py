@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,12 +76,11 @@ def test_what_the_mailbox_has_counts_however_long_the_driver_was_stopped(
 def test_a_death_that_ray_does_not_notice_ends_its_trial(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    gone = {12}  # of another container: it cannot be seen from the start
+    monkeypatch.setattr(deaths, "_is_gone", lambda pid: pid in gone)
     monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=0.0))
-    unseen = 2**22 + 1  # no process has such a number
-    found = group({0: os.getpid(), 1: worker.pid, 2: unseen})
-    worker.kill()
-    worker.wait()
+    found = group({0: 10, 1: 11, 2: 12})
+    gone.add(11)
     began, outcome = clock.now, found._outcome()
     assert (outcome.state, outcome.ends_group) == ("crashed", True)
     assert outcome.reason == "rank 1: its process died, and left others that hold its connections"

@@ -1,8 +1,5 @@
 """What is told of a machine, what never is, and when two of them compare."""
 
-import subprocess
-import sys
-import time
 from importlib import metadata
 
 import pytest
@@ -12,7 +9,6 @@ from raybench.machine.comparing import differences, differences_on_resume, unlik
 from raybench.machine.environment import Environment, capture, of_nodes
 from raybench.machine.gpus import Gpu
 from raybench.machine.variables import LONGEST_VALUE, PREFIXES
-from tests.conftest import ROOT
 
 
 def an_environment(**changes):
@@ -31,10 +27,8 @@ def an_environment(**changes):
     return Environment.model_validate(plain | changes)
 
 
-def test_capture_is_quick_and_survives_json():
-    began = time.perf_counter()
+def test_what_is_captured_survives_json():
     found = capture()
-    assert time.perf_counter() - began < 2  # 30 ms here; a busy machine has more
     assert Environment.model_validate_json(found.model_dump_json()) == found
     assert 1 <= found.usable_cores <= found.cores
     assert found.memory_bytes > 2**28
@@ -57,15 +51,6 @@ def test_the_versions_of_cudnn_and_nccl_are_recorded_and_make_a_difference(monke
     assert found.packages["nvidia-cudnn-cu13"] == "9.24.0.43"
     older = found.model_copy(update={"packages": found.packages | {"nvidia-cudnn-cu13": "9.10.2"}})
     assert differences(older, found) == ["packages.nvidia-cudnn-cu13: 9.10.2 before, 9.24.0.43 now"]
-
-
-def test_capture_imports_neither_torch_nor_ray():
-    code = (
-        "import sys; from raybench.machine.environment import capture; capture();"
-        "print([m for m in ('torch', 'ray', 'pandas', 'numpy') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("model", [Environment, Gpu])

@@ -1,9 +1,6 @@
 """From a study to trials: sizes, settings, placements, ids, order, and what is refused."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -18,7 +15,6 @@ from raybench.spec import Setting
 from raybench.spec.knobs import Knobs
 from raybench.spec.load import load_study
 from raybench.spec.toml import to_toml
-from tests.conftest import ROOT
 from tests.unit.studies import study
 
 
@@ -348,26 +344,6 @@ def test_a_confirmation_is_of_the_winner_against_the_default():
 def request(**fields: object) -> TrialRequest:
     planned = plan(4, **({"environment": {"A": "1", "B": "2"}} | fields))
     return planned.curve(planned.default())[0]
-
-
-def test_ids_are_the_same_in_another_process_and_with_another_order_of_keys():
-    code = (
-        "from tests.unit.plan.test_trials import request\n"
-        "knobs = {'precision': 'bf16', 'batch_size': 64}\n"
-        "print(request(environment={'B': '2', 'A': '1'}, knobs=knobs).trial_id)"
-    )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert found == {request(knobs={"batch_size": 64, "precision": "bf16"}).trial_id}
 
 
 def test_ids_survive_the_study_file_of_a_results_directory(tmp_path):

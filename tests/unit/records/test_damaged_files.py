@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from raybench.analysis import analyse
 from raybench.records.measured_csv import read_measured_csv
+from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.formats import summary_csv
 from raybench.testing import FakeRunner, damage
@@ -21,15 +24,30 @@ from tests.unit.telling import directory_of, short, swept_records, tell, tell_fi
 
 LIMIT_S = 20.0  # for one input, on a busy machine
 STUDY = study(measure={"min_rounds": 3}, scaling={"world_sizes": [1, 2]})
-RECORDS = [short(record) for record in grid(STUDY, (1, 2), FakeRunner(seed=1))[0]]
-LINES = tuple(record.to_line().encode() for record in RECORDS)
 MEASURED = """nodes,world_size,batch_size,step_time_s,model,placement,precision
 1,1,32,0.100,a,,fp32
 1,2,32,0.110,a,2,fp32
 2,4,32,0.125,a,2+2,fp32
 2,8,32,0.131,a,4+4,fp32
 """
-SUMMARY = summary_csv(analyse(STUDY, RECORDS).summaries)
+
+
+@cache
+def sound_records() -> list[TrialRecord]:
+    return [short(record) for record in grid(STUDY, (1, 2), FakeRunner(seed=1))[0]]
+
+
+@cache
+def sound_lines() -> tuple[bytes, ...]:
+    return tuple(record.to_line().encode() for record in sound_records())
+
+
+@cache
+def summary() -> str:
+    return summary_csv(analyse(STUDY, sound_records()).summaries)
+
+
+DAMAGED_LINES = st.deferred(lambda: damage.lines(sound_lines()))
 
 
 def many(number: int) -> settings:
@@ -44,23 +62,23 @@ def many(number: int) -> settings:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return directory_of(tmp_path_factory.mktemp("damaged") / "results", STUDY, RECORDS)
+    return directory_of(tmp_path_factory.mktemp("damaged") / "results", STUDY, sound_records())
 
 
 def test_what_is_sound_is_read(directory: Path) -> None:
-    assert check_records(directory, LINES, LIMIT_S, tell)
-    for text in (MEASURED, SUMMARY):
+    assert check_records(directory, sound_lines(), LIMIT_S, tell)
+    for text in (MEASURED, summary()):
         assert check_measured(directory / "measured.csv", text.encode(), LIMIT_S, tell_file)
 
 
-@many(1200)
-@given(lines=damage.lines(LINES))
+@many(600)
+@given(lines=DAMAGED_LINES)
 def test_lines_are_records_or_named(directory: Path, lines: tuple[bytes, ...]) -> None:
     check_records(directory, lines, LIMIT_S)
 
 
 @many(60)
-@given(lines=damage.lines(LINES))
+@given(lines=DAMAGED_LINES)
 def test_what_is_read_has_a_report(directory: Path, lines: tuple[bytes, ...]) -> None:
     check_records(directory, lines, LIMIT_S, tell)
 
@@ -97,7 +115,7 @@ def test_trainings_and_sweeps_are_read_and_told(
 
 
 @many(1000)
-@given(content=damage.csv_files(MEASURED) | damage.csv_files(SUMMARY))
+@given(content=damage.csv_files(MEASURED) | st.deferred(lambda: damage.csv_files(summary())))
 def test_files_are_tables_or_refused_in_lines(directory: Path, content: bytes) -> None:
     check_measured(directory / "measured.csv", content, LIMIT_S, read_measured_csv)
 
@@ -152,7 +170,8 @@ def changed(line: bytes, place: tuple[Any, ...], value: Any) -> bytes:
 def test_a_count_that_cannot_be_is_named(
     directory: Path, place: tuple[str, ...], value: Any, told: str
 ) -> None:
-    (directory / "trials.jsonl").write_bytes(changed(LINES[0], place, value) + b"\n" + LINES[1] + b"\n")
+    first, second, *_ = sound_lines()
+    (directory / "trials.jsonl").write_bytes(changed(first, place, value) + b"\n" + second + b"\n")
     with ResultsDirectory.open_readonly(directory) as store:
         (warning,) = store.warnings
         assert len(store.records()) == 1

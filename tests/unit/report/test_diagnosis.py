@@ -18,7 +18,8 @@ from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
 from raybench.spec import Setting
 from raybench.testing import FakeRunner, Noise
-from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, grid, measured, planted, study
+from tests.unit.analysis.diagnosis.test_configurations import FOUR
+from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study
 
 
 def diagnosis_of(results: StudyResults) -> str:
@@ -35,14 +36,7 @@ def test_findings_have_evidence_and_next_step() -> None:
 
 
 def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -> None:
-    costs = {
-        (8, "fp32"): exactly(0.3),
-        (128, "fp32"): exactly(0.81, 0.04),
-        (8, "bf16"): exactly(0.25, 0.005),
-        (128, "bf16"): exactly(0.7, 0.02),
-    }
-    results = planted(costs, "batch_size", "precision")
-    text = diagnosis_of(results)
+    text = diagnosis_of(planted(FOUR, "batch_size", "precision"))
     assert "### batch 8, fp32: negative" in text
     assert "batch 128 reaches 81% [81, 81], 1.62x [1.62, 1.62], where this has 30% [30, 30]" in text
     assert "70% [70, 70] communication" in text

@@ -171,3 +171,8 @@ def test_code_in_markdown_means_nothing_whatever_is_in_it() -> None:
         == "`model.py:31, in __init__: self.a = x*y*z`"
     )
     assert markdown_code("a `b` ``c``\nd") == "``` a `b` ``c`` d ```"
+
+
+def test_what_latex_has_no_letter_for_is_said_in_ascii() -> None:
+    assert tex_escape("a_b 5% µs") == r"a\_b 5\% $\mu$s"
+    assert tex_escape("中") == "?"

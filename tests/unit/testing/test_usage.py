@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import psutil
 
@@ -21,15 +20,3 @@ def test_first_to_last_is_told_of_settled_processes() -> None:
     assert usage.grew(94 * MIB, 100)
     assert usage.grew(1000 * MIB, 8)
     assert not usage.grew(95 * MIB, 9)
-
-
-def test_a_process_that_is_gone_is_no_sample() -> None:
-    usage = Usage()
-    process = psutil.Popen(["true"])
-    while process.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
-    usage.look(process, 0)
-    usage.look(process, SETTLED)
-    process.wait()
-    usage.look(process, 2 * SETTLED)
-    assert usage.words() == "none lived long enough"

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from raybench.errors import RequestError
-from raybench.launch.cluster import Cluster
-from raybench.launch.readable import check_workload
-from raybench.machine.resources import WorkerNeeds
-from raybench.spec.load import resolve
 from raybench.spec.workloads import FactorySpec
-from raybench.workloads import check, num_samples, own_code
+from raybench.workloads import check, num_samples
 
 leave = os._exit
 
 MODULE = """
 import multiprocessing, os, sys
+class OwnError(BaseException): ...
 class Own:
     def __init__(self, given): self._given = given
     def model(self): pass
@@ -47,6 +41,8 @@ def build(given="", leaves="", sly=False):
     if leaves == "exit": sys.exit(0)
     if leaves == "interrupt": raise KeyboardInterrupt
     if leaves == "at once": os._exit(0)
+    if leaves == "own error": raise OwnError("mine")
+    if leaves == "generator": raise GeneratorExit
     if leaves == "a child":
         child = multiprocessing.get_context("fork").Process(target=os._exit, args=(7,))
         child.start(); child.join()
@@ -75,6 +71,8 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"leaves": "exit"}, "hostile_factory:build raised SystemExit: 0"),
         ({"leaves": "interrupt"}, "hostile_factory:build raised KeyboardInterrupt"),
         ({"leaves": "at once"}, "hostile_factory:build raised SystemExit: os._exit(0)"),
+        ({"leaves": "own error"}, "hostile_factory:build raised OwnError: mine (hostile_factory.py, line "),
+        ({"leaves": "generator"}, "hostile_factory:build raised GeneratorExit"),
         ({"sly": True}, "returned raised SystemExit: 3"),
         ({"name": "exits_when_imported:build"}, "importing exits_when_imported raised SystemExit: 0"),
         ({"given": "none"}, "is a map-style data set, with __len__ and __getitem__ (received a NoneType)"),
@@ -130,75 +128,3 @@ def test_a_file_that_is_not_there_is_no_fault_of_a_line(name: str) -> None:
         check(FactorySpec(factory=name), None)
     told = f"workload.factory: a module that imports: No module named 'own_trian' (received '{name}')"
     assert refused.value.problems == (told,)
-
-
-def test_a_process_that_the_code_starts_leaves_as_it_likes(factory: Any) -> None:
-    check(factory(given="points", leaves="a child"), None)
-    assert os._exit is leave
-
-
-def test_code_that_does_not_come_back_is_named(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_code, "SILENT_S", 0.05)
-    with own_code.fails_in_words('workload: dataset("train")'):
-        time.sleep(0.3)
-    told = 'workload: dataset("train") has not returned for 0.05 s (Ctrl-C ends it)\n'
-    assert capfd.readouterr().err == told
-    with own_code.fails_in_words("quick"):
-        pass
-    time.sleep(0.15)
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "endless",
-    [
-        "while True: pass",
-        "import time; time.sleep(60)",
-        "while True:\n  try: 1 / 0\n  except Exception: pass",
-    ],
-    ids=["loop", "sleep", "catches"],
-)
-def test_code_that_never_comes_back_is_ended_after_the_time_of_a_trial(endless: str) -> None:
-    handler, began = signal.getsignal(signal.SIGALRM), time.monotonic()
-    with own_code.ended_after(0.2, "measure.timeout_seconds"):
-        with own_code.fails_in_words("workload: what comes back"):
-            pass
-        with pytest.raises(RequestError) as refused, own_code.fails_in_words("workload: dataset"):
-            exec(compile(endless, "own_train.py", "exec"))
-    assert time.monotonic() - began < 10
-    (line,) = refused.value.problems
-    told = "workload: dataset has not returned in 0.2 s, of measure.timeout_seconds (own_train.py, line "
-    assert line.startswith(told)
-    assert signal.getsignal(signal.SIGALRM) is handler
-
-
-def test_another_thread_is_not_ended() -> None:
-    failed = list[BaseException]()
-
-    def call() -> None:
-        try:
-            with own_code.ended_after(0.05, "measure.timeout_seconds"), own_code.fails_in_words("workload"):
-                time.sleep(0.2)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert failed == []
-
-
-def test_a_study_ends_what_does_not_come_back(factory: Any) -> None:
-    spec = factory(given="endless")
-    study = resolve(
-        {
-            "name": "x",
-            "workload": spec.model_dump(),
-            "training": {"epochs": 1, "seeds": 1},
-            "measure": {"max_seconds": 0.1, "timeout_seconds": 0.3},
-        }
-    )
-    with pytest.raises(RequestError, match=r'dataset\("train"\) has not returned in 0.3 s'):
-        check_workload(Cluster(), study, WorkerNeeds("cpu", 1))

@@ -219,7 +219,7 @@ def test_a_loader_takes_whole_batches_and_a_pickle_carries_no_images(small):
     assert pickle.loads(pickle.dumps(images))[3][1] == 3
 
 
-@pytest.mark.parametrize("data_set", ["cifar10", "fashion_mnist"])
+@pytest.mark.parametrize("data_set", [pytest.param("cifar10", marks=pytest.mark.long), "fashion_mnist"])
 def test_the_published_images_are_complete_and_normalised(data_set, data_dir):
     made = vision(data_dir, data_set=data_set, input="real", augment=False)
     train, test = made.dataset("train"), made.dataset("test")

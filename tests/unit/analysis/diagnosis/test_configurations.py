@@ -11,15 +11,16 @@ from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.statistics import Estimate
 from tests.unit.studies import exactly, planted
 
+FOUR = {
+    (8, "fp32"): exactly(0.3),
+    (128, "fp32"): exactly(0.81, 0.04),
+    (8, "bf16"): exactly(0.25, 0.005),
+    (128, "bf16"): exactly(0.7, 0.02),
+}
+
 
 def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -> None:
-    costs = {
-        (8, "fp32"): exactly(0.3),
-        (128, "fp32"): exactly(0.81, 0.04),
-        (8, "bf16"): exactly(0.25, 0.005),
-        (128, "bf16"): exactly(0.7, 0.02),
-    }
-    found = planted(costs, "batch_size", "precision")
+    found = planted(FOUR, "batch_size", "precision")
     by_label = {each.label: each for each in found.configurations}
     assert {label: each.status for label, each in by_label.items()} == {
         "batch 128, fp32": Status.GOOD,

@@ -17,8 +17,6 @@ from raybench.spec import Setting
 from raybench.testing import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, measured, study
 
-NUM_TRIALS = 300
-
 
 def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> TrialRecord:
     """The record with these times of ``local``, of shape (rounds, ranks)."""
@@ -39,15 +37,20 @@ def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> Trial
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_ranks_that_are_alike_have_no_straggler(ranks: int) -> None:
     """Each rank's noise is its own: the slowest of eight is slow by more than one interval of 95% often."""
+    assert claims_of(ranks, 60) <= 0.13 * 60  # a rate of 5% has more in one of 200 such tests
+
+
+def claims_of(ranks: int, trials: int) -> int:
+    """In how many trials of ranks that are alike one is called slow."""
     record = measured(StepCosts(plain_s=0.01), QUIET, world_size=ranks)
     assert record.steps is not None
     shape, random = (len(record.steps.rounds), ranks), np.random.default_rng(ranks)
     claims = 0
-    for _ in range(NUM_TRIALS):
+    for _ in range(trials):
         noisy = with_local_times(record, 0.01 * np.exp(0.06 * random.standard_normal(shape)))
         assert noisy.steps is not None
         claims += Straggler.condition(Case.of(noisy, noisy.steps)) is not None
-    assert claims <= 0.05 * NUM_TRIALS
+    return claims
 
 
 def straggling(others: list[float], *, taken: float | None = None) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 
-import pytest
-
 from raybench.analysis.diagnosis.findings import FindingName, Kind
 from raybench.analysis.diagnosis.kinds import EVERY
 
@@ -23,11 +21,3 @@ def _concrete(kind: type[Kind]) -> set[type[Kind]]:
 
 def test_no_class_of_findings_stands_beside_the_list() -> None:
     assert _concrete(Kind) == set(EVERY)
-
-
-@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
-def test_each_has_condition_evidence_and_next_step(kind: type[Kind]) -> None:
-    assert not inspect.isabstract(kind)
-    assert kind.__doc__
-    condition = inspect.getattr_static(kind, "condition")
-    assert isinstance(condition, classmethod)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -165,11 +163,3 @@ def test_the_studys_description_names_the_half_widths_that_are_asked() -> None:
     assert described.endswith(
         f"none: {DEFAULT_HALF_WIDTH['cpu']:g} on CPUs, {DEFAULT_HALF_WIDTH['cuda']:g} on GPUs"
     )
-
-
-def test_a_worker_imports_the_rule_without_what_only_a_report_needs() -> None:
-    heavy = ("scipy.optimize", "raybench.analysis.results", "pandas")
-    rule = "raybench.analysis.estimates.stopping"
-    code = f"import sys; import {rule}; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -1,9 +1,6 @@
 """Two workers that hang, fail or talk to each other."""
 
 import random
-import re
-import sys
-import time
 
 import pytest
 
@@ -11,50 +8,61 @@ from raybench.machine.checks import collectives
 from raybench.machine.checks.collectives import all_reduce_words, median_interval
 
 
-def _self_test_that(monkeypatch, code):
-    popen = collectives.subprocess.Popen
+class HangingWorkers:
+    """Two workers whose time passes, on a clock of their own, until they are ended."""
 
-    def instead(command, **options):
-        return popen([sys.executable, "-c", code], **options)
+    def __init__(self, monkeypatch):
+        self._now, self.ended, self.pid, self.returncode = 1000.0, False, 4321, None
+        monkeypatch.setattr(collectives.time, "monotonic", lambda: self._now)
+        monkeypatch.setattr(collectives.subprocess, "Popen", lambda command, **options: self)
+        monkeypatch.setattr(collectives.os, "killpg", self._end)
 
-    monkeypatch.setattr(collectives.subprocess, "Popen", instead)
+    def communicate(self, timeout=None):
+        if not self.ended:
+            self._now += timeout
+            raise collectives.subprocess.TimeoutExpired("", timeout)
 
+    def poll(self):
+        return -9 if self.ended else None
 
-def _workers_that_hang(monkeypatch, usable, busy_seconds):
-    _self_test_that(monkeypatch, "import time; time.sleep(60)")
-    monkeypatch.setattr(collectives, "ALL_REDUCE_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(collectives, "busy_core_seconds", busy_seconds)
-    monkeypatch.setattr(collectives.cores, "allowed_cores", lambda: tuple(range(usable)))
-    (found,) = collectives.all_reduce()
-    return found
+    def _end(self, pid, number):
+        assert pid == self.pid
+        self.ended = True
 
 
 @pytest.mark.parametrize("taken", [0.5, None])
 def test_workers_that_hang_are_ended(monkeypatch, taken):
-    found = _workers_that_hang(monkeypatch, 2, lambda: taken and taken * time.monotonic())
+    found, workers = _workers_that_hang(monkeypatch, taken)
+    assert workers.ended
     assert found.status == "missing"
-    assert found.found == "two workers did not finish in 0 s"
+    assert found.found == "two workers did not finish in 30 s"
 
 
 def test_workers_that_hang_beside_others_show_nothing(monkeypatch):
-    found = _workers_that_hang(monkeypatch, 2, lambda: 1.8 * time.monotonic())
+    found, workers = _workers_that_hang(monkeypatch, 1.75)
+    assert workers.ended
     assert found.status == "warning"
-    assert re.fullmatch(r".*, while other programs took 1\.[678]\d of 2 cores", found.found)
+    assert found.found.endswith(", while other programs took 1.75 of 2 cores")
     assert found.mend.startswith("once they are idle: ")
 
 
-def test_what_this_process_takes_is_not_of_others(monkeypatch):
-    monkeypatch.setattr(collectives, "busy_core_seconds", time.process_time)
-    look, mine = collectives._CoresOfOthers(), time.process_time()
-    while time.process_time() < mine + 0.5:
-        pass
-    assert look.mean() == pytest.approx(0.0, abs=0.1)
-
-
-def test_workers_that_fail_say_why(monkeypatch):
-    _self_test_that(monkeypatch, "raise SystemExit('no route to host')")
+def _workers_that_hang(monkeypatch, taken):
+    """Of two cores others take ``taken``."""
+    workers = HangingWorkers(monkeypatch)
+    busy = lambda: taken and 100.0 + taken * collectives.time.monotonic()  # noqa: E731
+    monkeypatch.setattr(collectives, "busy_core_seconds", busy)
+    monkeypatch.setattr(collectives, "own_core_seconds", lambda with_children: 7.0)
+    monkeypatch.setattr(collectives.cores, "allowed_cores", lambda: (0, 1))
     (found,) = collectives.all_reduce()
-    assert found.found == "two workers failed with code 1: no route to host"
+    return found, workers
+
+
+def test_what_this_process_takes_is_not_of_others(monkeypatch):
+    now, busy_s, own_s = iter([10.0, 20.0]), iter([100.0, 109.0]), iter([3.0, 9.0])
+    monkeypatch.setattr(collectives.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(collectives, "busy_core_seconds", lambda: next(busy_s))
+    monkeypatch.setattr(collectives, "own_core_seconds", lambda with_children: next(own_s))
+    assert collectives._CoresOfOthers().mean() == pytest.approx(0.3)
 
 
 def test_the_words_of_an_all_reduce():

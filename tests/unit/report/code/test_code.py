@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Framework, Recommendation, told
+from raybench.analysis.results import StudyResults
 from raybench.machine.memory import KEPT_BY_MALLOC
 from raybench.report import write_report
 from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
@@ -28,7 +30,6 @@ from tests.unit.studies import grid, searched, study
 
 VERSION = torch_version({"packages": {"torch": torch.__version__}})
 SPEC = study(knobs={"batch_size": 64})
-RESULTS = analyse(SPEC, grid(SPEC, (1, 2))[0])
 BASE = Setting(precision="default", batch_size=64)
 # another value of each knob than the framework's own default
 OTHER: dict[str, Any] = {
@@ -54,13 +55,18 @@ OTHER: dict[str, Any] = {
 }
 
 
+@cache
+def results() -> StudyResults:
+    return analyse(SPEC, grid(SPEC, (1, 2))[0])
+
+
 def recommended(setting: Setting, device: str, world_size: int = 2, nodes: int = 1) -> Recommendation:
-    assert RESULTS.recommendation is not None
+    assert results().recommendation is not None
     real = VisionSpec(name="vision", input="real")
     changed = {"setting": setting, "device": device, "workload": real, "world_size": world_size}
-    config = RESULTS.recommendation.config.model_copy(update=changed)
+    config = results().recommendation.config.model_copy(update=changed)
     return dataclasses.replace(
-        RESULTS.recommendation,
+        results().recommendation,
         config=config,
         nodes=nodes,
         threads=(setting.num_threads or 1) if device == "cpu" else None,
@@ -220,7 +226,7 @@ def test_the_section_says_why_and_what_else_changes() -> None:
 
 
 def test_both_documents_end_with_it(tmp_path: Path) -> None:
-    write_report(tmp_path, RESULTS, {"packages": {"torch": "2.14.1"}})
+    write_report(tmp_path, results(), {"packages": {"torch": "2.14.1"}})
     markdown = (tmp_path / "report" / "report.md").read_text()
     page = (tmp_path / "report" / "report.html").read_text()
     last = markdown[markdown.rindex("\n## ") :]

@@ -1,11 +1,6 @@
 """Tokenizers and tokens: what is counted, cut, kept in the cache and shared by processes."""
 
 import pickle
-import subprocess
-import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -17,7 +12,6 @@ from raybench.workloads import build, cache, check
 from raybench.workloads.batch_counts import tokens_of
 from raybench.workloads.texts import corpora, rows, tokenizers, tokenizing
 from raybench.workloads.texts.tokens import TokenBlocks, TokenizedTexts
-from tests.conftest import ROOT
 from tests.unit.workloads.refusals import refusal
 from tests.unit.workloads.small_texts import SMALL, WORDS, causal_lm, text
 
@@ -69,16 +63,6 @@ def test_a_loaders_process_gets_the_place_of_the_tokens_only(data):
     assert collate([dataset[0], dataset[1]])["input_ids"].shape == (2, 4)
 
 
-def test_reading_tokens_imports_no_library_of_the_hub():
-    # every loader's process reads: datasets alone takes longer to import than it takes to start
-    heavy = "datasets", "tokenizers", "transformers", "huggingface_hub", "pyarrow", "pandas"
-    code = (
-        f"import sys; import raybench.workloads.texts.tokens; print([m for m in {heavy} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_a_decoder_reads_the_texts_one_after_the_other(data):
     made = causal_lm(data, **SMALL, input="real", sequence_length=8)
     dataset = made.dataset("train")
@@ -108,23 +92,6 @@ def test_what_is_tokenised_is_read_again_from_the_cache_until_the_file_changes(
         file.write("one more,0\n")
     assert len(build(spec, str(data)).dataset("train")) == 13
     assert len(list(cache_folder.iterdir())) == 2 * len(kept)
-
-
-def _begin_together(begin, data):
-    time.sleep(max(0.0, begin - time.time()))
-    made = text(data, **SMALL, input="real")
-    return made.dataset("train")._folder, made._tokenizer().fast.get_vocab()
-
-
-def test_processes_that_begin_together_share_one_and_the_same_vocabulary(data, cache_folder):
-    corpus = corpora.find(TextSpec(name="text", input="real"), data, "train")
-    here = tokenizers._train(corpus, SMALL["vocab_size"]).get_vocab()
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        begin = time.time() + 4
-        found = [future.result() for future in [pool.submit(_begin_together, begin, data) for _ in range(2)]]
-    assert found[0] == found[1]
-    assert found[0][1] == here  # of another process, with other hashes
-    assert not list(cache_folder.glob(".writing-*"))
 
 
 def test_a_trained_vocabulary_keeps_to_its_size_and_knows_the_texts(data):

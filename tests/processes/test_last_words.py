@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
+
+from tests.processes.starting import Ready, program
 
 BEGIN = """
 import os, signal, sys
@@ -27,23 +27,16 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_last_words_are_those_of_the_killed(name: str) -> None:
+def test_last_words_are_those_of_the_killed(name: str, bare: Ready) -> None:
     end, told = ENDS[name]
-    # all that it starts is in its session: Ctrl-C of a terminal goes to the whole group
-    done = subprocess.run([sys.executable, "-c", f"{BEGIN}{end}\n"], capture_output=True, timeout=60)
-    lines = done.stdout.decode().splitlines()
+    lines = bare.run(f"{BEGIN}{end}\n").stdout.splitlines()
     assert lines == ["begins", *(["To go on: this", "the report: é"] if told else [])]
 
 
 def test_ctrl_c_of_a_terminal_does_not_reach_the_watcher() -> None:
-    program = f"{BEGIN}    signal.pause()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as command:
+    # all that it starts is in its session: Ctrl-C of a terminal goes to the whole group
+    with program(f"{BEGIN}    signal.pause()\n", start_new_session=True) as command:
         assert command.stdout is not None
-        assert command.stdout.readline() == b"begins\n"
+        assert command.stdout.readline() == "begins\n"
         os.killpg(command.pid, signal.SIGTERM)  # which nobody handles here: ended from outside
-        assert command.stdout.read().decode().splitlines() == ["To go on: this", "the report: é"]
+        assert command.stdout.read().splitlines() == ["To go on: this", "the report: é"]

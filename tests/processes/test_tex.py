@@ -32,8 +32,3 @@ def test_special_characters_compile(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "page.pdf").stat().st_size > 1000
-
-
-def test_what_latex_has_no_letter_for_is_said_in_ascii() -> None:
-    assert formats.tex_escape("a_b 5% µs") == r"a\_b 5\% $\mu$s"
-    assert formats.tex_escape("中") == "?"

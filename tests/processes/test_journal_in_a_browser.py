@@ -34,7 +34,6 @@ def browser() -> str:
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[TrialRecord]]]:
     """The address of a dashboard on the journal of a search with failures, and the search's records."""
-    pytest.importorskip("optuna_dashboard")
     planned = plan(name="a-search", search={"method": "optuna", "trials": 9})
     journal = tmp_path_factory.mktemp("search") / "optuna.log"
     found = searched(Search(planned, journal), planned, 9, mixed_runner())

@@ -1,0 +1,61 @@
+"""The command as it is typed, in a process of its own; what it answers is asked in unit/commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.starting import LIMIT_S, Ready
+
+FACTORIES = """
+class Half:
+    def model(self):
+        return None
+
+def half():
+    return Half()
+
+def broken():
+    raise OSError("no such weights")
+"""
+
+
+def test_a_wrong_option_through_the_interpreters_own_m() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "raybench.study", "scaling", "--dry-run", "--batch-sizes", "256,0"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        '--batch-sizes: whole numbers above 0 with commas between them, or "max" (received "0" in "256,0")\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("factory", "expected"),
+    [
+        ("no_such_module:build", "no_such_module"),
+        ("mine:half", "loss, batch missing"),
+        ("mine:broken", "OSError: no such weights"),
+    ],
+)
+def test_a_factory_that_is_none(tmp_path: Path, factory: str, expected: str, ready: Ready) -> None:
+    (tmp_path / "mine.py").write_text(FACTORIES)
+    (tmp_path / "own.toml").write_text(f'name = "own"\n[workload]\nfactory = "{factory}"\n')
+    done = ready.command("scaling", "--dry-run", "--device", "cpu", "own.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "workload.factory" in done.stderr
+    assert factory in done.stderr
+    assert expected in done.stderr
+
+
+def test_an_output_that_is_full_is_a_line(ready: Ready) -> None:
+    onto_a_full_disk = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    done = ready.run(f"{onto_a_full_disk}from raybench.study import main; main()", "list")
+    assert (done.returncode, done.stderr) == (2, "the output cannot be written: No space left on device\n")

@@ -1,0 +1,19 @@
+"""This machine is examined, and two workers talk to each other."""
+
+from raybench.machine.checks.examine import examine
+from raybench.machine.checks.software import wanted
+
+
+def test_this_machine_is_examined_and_two_workers_all_reduce():
+    found = examine(wanted())
+    assert {"Python", "packages", "devices", "peer-to-peer", "busy", "gloo interface", "NCCL interface"} < {
+        each.name for each in found
+    }
+    assert {"memory", "shared memory", "disk (here)", "disk (temp)", "open files", "Ray"} < {
+        each.name for each in found
+    }
+    assert [each for each in found if each.status == "missing"] == []
+    last = found[-1]
+    assert last.name == "all-reduce"
+    assert "2 workers, gloo, 16 MiB: median" in last.found or "nccl" in last.found
+    assert "n = 20" in last.found

@@ -1,0 +1,32 @@
+"""The watchdog ends a process that takes too long, even one that holds the GIL."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.worker.watchdog import EXIT_CODE
+from tests.processes.starting import Done, Ready
+
+SLEEPS = "import time; time.sleep(30)"
+HOLDS_THE_GIL = "import ctypes; ctypes.PyDLL(None).sleep(30)"
+LONG_REGEX = "import re; re.match('(a*)*b', 'a' * 40)"
+
+
+def _run(body: str, ready: Ready) -> Done:
+    watched = f"with Watchdog(0.5, 'trial 0123'):\n    {body}\nprint('through')\n"
+    return ready.run(f"from raybench.worker.watchdog import Watchdog\n{watched}")
+
+
+def test_a_process_that_sleeps_is_ended_with_the_reason(bare: Ready) -> None:
+    done = _run(SLEEPS, bare)
+    assert (done.returncode, done.stdout) == (EXIT_CODE, "")
+    assert "trial 0123 took over 0.5 s" in done.stderr
+    assert "most recent call first" in done.stderr  # where it hung
+
+
+@pytest.mark.parametrize("body", [HOLDS_THE_GIL, LONG_REGEX])
+def test_a_process_that_holds_the_gil_is_ended_too(body: str, bare: Ready) -> None:
+    done = _run(body, bare)
+    assert (done.returncode, done.stdout) == (1, "")  # faulthandler's
+    assert "Timeout" in done.stderr
+    assert "most recent call first" in done.stderr
