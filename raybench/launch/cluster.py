@@ -19,7 +19,7 @@ from raybench.errors import ClusterBusyError, GroupLostError, Interrupted, NoRoo
 from raybench.launch import signals
 from raybench.launch.joining import TOKEN_FILE, await_head, core_output, refusal_words, token_hint
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
-from raybench.launch.ray_alive import RayAlive
+from raybench.launch.ray_alive import RayAlive, end_callers
 from raybench.launch.travel import runtime_environment
 from raybench.machine import cores, gpus, network
 from raybench.machine.environment import Environment, capture
@@ -345,6 +345,7 @@ class Cluster:
         self._alive_watch.stop()
         if not is_running or not self.is_local:
             return
+        end_callers()  # their next call would end this process
         started = [child for child in psutil.Process().children() if child.pid not in self._not_rays]
         children = [*started, *(below for child in started for below in _below(child))]
         for child in children:

@@ -10,6 +10,7 @@ not looked for, and the run is ended before any further call: with the GCS, who 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import threading
@@ -20,6 +21,7 @@ import psutil
 
 from raybench.launch import signals
 
+CALLS_RAY = ("raybench-fit", "raybench-tune")  # threads in which Ray Train and Ray Tune run
 NEEDED = ("raylet", "gcs_server")  # children of the process that starts a local cluster
 LOOK_AT_HEAD_S = 2.0
 SILENT_S = 20.0  # a shorter break of the link to the head ends nothing; after 60 s Ray ends the driver
@@ -71,10 +73,23 @@ class RayAlive:
         with self._telling:
             if not over.is_set():
                 over.set()
+                end_callers()
                 signals.end(reason)
 
     def _start(self, watch: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=watch, args=arguments, daemon=True, name="raybench-ray-alive").start()
+
+
+def end_callers() -> None:
+    """End the threads that call Ray on their own, before their next call: without its raylet it is the last.
+
+    A group that starts puts its function into the object store. A thread that is in a call ends after it.
+    """
+    for thread in threading.enumerate():
+        if thread.name in CALLS_RAY and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            )
 
 
 def _answers(host: str, port: int) -> bool:

@@ -81,7 +81,7 @@ def run(two_nodes: LocalNodes, folder: Path) -> Run:
     return lambda *arguments: run_on(two_nodes, folder, *arguments)
 
 
-def run_on(nodes: LocalNodes, folder: Path, *arguments: str, timeout_s: float = 300) -> tuple[int, str]:
+def run_on(nodes: LocalNodes, folder: Path, *arguments: str, timeout_s: float = 400) -> tuple[int, str]:
     """``raybench`` on the first of ``nodes``, in ``folder``: its exit code and what it printed."""
     process = nodes.popen(
         [sys.executable, "-m", "raybench.study", *arguments],

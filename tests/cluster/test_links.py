@@ -18,7 +18,7 @@ import pytest
 from raybench.testing.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 from tests.cluster.conftest import run_on
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 # Of what tc lets through that is not payload: 66 bytes of headers in a frame of 1,514.
 PAYLOAD = 1448 / 1514

@@ -10,7 +10,7 @@ import pytest
 from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.conftest import WAIT_S, Run, write_study
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

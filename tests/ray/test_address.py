@@ -249,5 +249,6 @@ def test_the_code_for_ray_train_brings_the_gain_that_the_study_measured(
     found = in_logarithms(geometric(json.loads(out.read_text())))
     error = math.hypot(standard_error(measured), standard_error(found))
     print(f"measured {measured}, by the code {found}, both as logarithms; standard error {error}")
-    assert error < 0.05  # of a gain of 1.2: a larger one would show little
-    assert abs(measured.value - found.value) < FLOOR + 4.5 * error
+    granted = FLOOR + 4.5 * error
+    assert granted < measured.value / 2  # code that brings half of the gain fails, whatever the noise
+    assert abs(measured.value - found.value) < granted

@@ -79,9 +79,13 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
 
 
 def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(tmp_path: Path) -> None:
-    write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
+    """While one worker group makes way for another: never else is so much asked of Ray, and waited for.
+
+    There Ray's core ended the driver with code 1, without a report, as often as it was tried.
+    """
+    write_study(tmp_path, [8, 9], "[1]", more='[environment]\nPLANTED = ["a", "b"]', workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
-    command.wait_for("samples/s")
+    command.wait_for("samples/s", times=2)  # all that the first group is for
     (raylet,) = command.processes("raylet/raylet ")
     raylet.kill()
     assert command.wait(ENDS_S) == RAY_DIED, command.output
@@ -90,9 +94,7 @@ def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(t
     assert command.output.count(GOES_ON) == 1
     assert "Traceback" not in command.output
     assert_report(tmp_path)
-    kept = read_records(tmp_path)
-    assert 1 <= len(kept) < 4  # the trial that was under way is not among them
-    assert {record["state"] for record in kept} == {"complete"}
+    assert [record["state"] for record in read_records(tmp_path)] == ["complete"] * 2
     assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []
 
 

@@ -10,6 +10,7 @@ import pytest
 from raybench.commands.measuring import run_and_end
 from raybench.errors import RayDiedError
 from raybench.launch import signals
+from raybench.launch.ray_alive import CALLS_RAY, end_callers
 from raybench.launch.worker_group import WorkerGroup
 from raybench.testing import FakeRunner
 
@@ -61,3 +62,22 @@ def test_the_end_of_a_group_is_not_waited_for(group: WorkerGroup) -> None:
     signals.end("Ray's raylet died")
     with pytest.raises(RayDiedError):
         group._await_end(3600.0)
+
+
+def test_threads_that_call_ray_end_before_their_next_call() -> None:
+    """One that goes on would end the process in the middle of the report."""
+    begun, ended = threading.Event(), list[type]()
+
+    def call_ray() -> None:
+        try:
+            while True:
+                begun.set()
+        except BaseException as error:
+            ended.append(type(error))
+
+    caller = threading.Thread(target=call_ray, daemon=True, name=CALLS_RAY[0])
+    caller.start()
+    begun.wait()
+    end_callers()
+    caller.join()
+    assert ended == [SystemExit]
