@@ -12,14 +12,15 @@ from time import monotonic, sleep
 from typing import Any, Literal, cast
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train import BackendConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.deaths import DEATH_NOTICE_S, Deaths
+from raybench.launch.gloo import GlooConfig, serve
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.travel import import_path, own_code_path
@@ -42,7 +43,7 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class WorkerGroup:
-    """One ``TorchTrainer.fit()``, in a thread of its own: the main thread keeps the signals."""
+    """One ``fit()`` of Ray Train, in a thread of its own: the main thread keeps the signals."""
 
     def __init__(
         self,
@@ -218,21 +219,19 @@ class WorkerGroup:
         for worker in workers.values():
             ray.kill(worker)
 
-    def _fit(self, trainer: TorchTrainer) -> None:
+    def _fit(self, trainer: DataParallelTrainer) -> None:
         try:
             trainer.fit()
         except BaseException as error:
             self._error = error
 
-    def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
-        from raybench.worker.serve import serve
-
+    def _trainer(self, world_size: int, environment: dict[str, str]) -> DataParallelTrainer:
         cuda = self._needs.device == "cuda"
         per_worker: dict[str, float] = {"CPU": self._needs.cpus}
         if cuda:
             per_worker["GPU"] = 1
         variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **_on_loopback(), **environment}
-        return TorchTrainer(
+        return DataParallelTrainer(
             serve,
             train_loop_config={
                 "mailbox": self._mailbox,
@@ -240,7 +239,7 @@ class WorkerGroup:
                 "sys_path": import_path(),
                 "own_code": own_code_path(),
             },
-            torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
+            backend_config=_nccl() if cuda else GlooConfig(),
             scaling_config=ScalingConfig(
                 num_workers=world_size,
                 use_gpu=cuda,
@@ -258,6 +257,13 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": variables},
             ),
         )
+
+
+def _nccl() -> BackendConfig:
+    """Ray's own, which brings torch, and GPUs to whoever is to use them."""
+    from ray.train.torch import TorchConfig
+
+    return TorchConfig(backend="nccl")
 
 
 def _on_loopback() -> dict[str, str]:
