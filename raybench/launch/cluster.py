@@ -274,7 +274,10 @@ class Cluster:
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 with signals.hangup_ignored():
-                    context = self._in_thread(lambda: ray.init(**common, **self._where()))
+                    starting = self._in_thread(lambda: ray.init(**common, **self._where()))
+                    if self.is_local:
+                        import ray.train  # what a worker group needs first: Ray's processes start meanwhile
+                    context = starting.result()
             except Interrupted:
                 raise
             except Exception as error:  # a node that does not start in time is nothing more to Ray
@@ -354,7 +357,7 @@ class Cluster:
                 pass
         psutil.wait_procs(children, timeout=KILLED_S)
 
-    def _in_thread(self, start: Callable[[], Any]) -> Any:
+    def _in_thread(self, start: Callable[[], Any]) -> Future[Any]:
         """Call ``start`` outside the main thread, where Ray puts a handler of SIGTERM that exits half-way.
 
         The thread lives on: the kernel ends Ray's processes with the thread that started them.
@@ -369,7 +372,7 @@ class Cluster:
             threading.Event().wait()
 
         threading.Thread(target=run, daemon=True, name="raybench-ray").start()
-        return result.result()
+        return result
 
     def _where(self) -> dict[str, Any]:
         if not self.is_local:

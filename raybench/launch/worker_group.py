@@ -9,18 +9,15 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import ray
-from ray.train import BackendConfig, FailureConfig, RunConfig, ScalingConfig
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import failures
 from raybench.launch import signals as interrupt
 from raybench.launch.deaths import DEATH_NOTICE_S, Deaths
-from raybench.launch.gloo import GlooConfig, serve
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.travel import import_path, own_code_path
@@ -29,6 +26,10 @@ from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
+
+if TYPE_CHECKING:
+    from ray.train import BackendConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 PlacementStrategy = Literal["PACK", "SPREAD"]
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
@@ -226,6 +227,12 @@ class WorkerGroup:
             self._error = error
 
     def _trainer(self, world_size: int, environment: dict[str, str]) -> DataParallelTrainer:
+        # by now imported while Ray's processes started
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+        from raybench.launch.gloo import GlooConfig, serve
+
         cuda = self._needs.device == "cuda"
         per_worker: dict[str, float] = {"CPU": self._needs.cpus}
         if cuda:
