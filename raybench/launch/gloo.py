@@ -69,10 +69,8 @@ def _meeting_point() -> tuple[str, int]:
 def _join(address: str, port: int) -> None:
     """Meet the other workers there, with the variables that torchrun sets: other code may ask for them."""
     import torch.distributed as dist
-    from torch.torch_version import TorchVersion
 
-    # The controller asks for torch's version next: as it is, it would import torch to understand the answer.
-    copyreg.pickle(TorchVersion, lambda version: (str, (str(version),)))  # type: ignore[arg-type, return-value]
+    send_version_as_text()
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     os.environ |= {
@@ -93,3 +91,13 @@ def _leave() -> None:
 
     if dist.is_initialized() and dist.get_world_size() > 1:  # Ray does not for one
         dist.destroy_process_group()
+
+
+def send_version_as_text() -> None:
+    """Make torch's version a plain text wherever this process sends it.
+
+    The controller asks a worker for it, and hands it to its state actor: both would import torch to read it.
+    """
+    from torch.torch_version import TorchVersion
+
+    copyreg.pickle(TorchVersion, lambda version: (str, (str(version),)))  # type: ignore[arg-type, return-value]
