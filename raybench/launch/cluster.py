@@ -32,7 +32,8 @@ GIVEN_BACK_LOOK_S = 0.2
 ANSWER_LOOK_S = 0.25
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
-# each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare.
+# each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare; so of
+# the workers that Ray starts before anything asks for one, one would wait to the end.
 # The third makes Ray take the loopback address, on Linux too, and then it listens there only: nobody on the
 # network is to reach a cluster that no other node joins. It is read when ray is first imported, so it is set
 # before the modules are that import it. The last: an interrupt ends Ray's processes at once, and Ray's core
@@ -41,6 +42,7 @@ OF_A_LOCAL_CLUSTER = {
     "RAY_worker_niceness": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
 }
 NAME = "raybench"  # what is measured without a study's name
@@ -274,7 +276,10 @@ class Cluster:
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 with signals.hangup_ignored():
-                    context = self._in_thread(lambda: ray.init(**common, **self._where()))
+                    starting = self._in_thread(lambda: ray.init(**common, **self._where()))
+                    if self.is_local:
+                        import ray.train  # what a worker group needs first: Ray's processes start meanwhile
+                    context = starting.result()
             except Interrupted:
                 raise
             except Exception as error:  # a node that does not start in time is nothing more to Ray
@@ -355,7 +360,7 @@ class Cluster:
                 pass
         psutil.wait_procs(children, timeout=KILLED_S)
 
-    def _in_thread(self, start: Callable[[], Any]) -> Any:
+    def _in_thread(self, start: Callable[[], Any]) -> Future[Any]:
         """Call ``start`` outside the main thread, where Ray puts a handler of SIGTERM that exits half-way.
 
         The thread lives on: the kernel ends Ray's processes with the thread that started them.
@@ -370,7 +375,7 @@ class Cluster:
             threading.Event().wait()
 
         threading.Thread(target=run, daemon=True, name="raybench-ray").start()
-        return result.result()
+        return result
 
     def _where(self) -> dict[str, Any]:
         if not self.is_local:

@@ -9,11 +9,9 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
 
 from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
@@ -29,6 +27,10 @@ from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Rea
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 
+if TYPE_CHECKING:
+    from ray.train import BackendConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
 PlacementStrategy = Literal["PACK", "SPREAD"]
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
 POLL_S = 0.25
@@ -42,7 +44,7 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class WorkerGroup:
-    """One ``TorchTrainer.fit()``, in a thread of its own: the main thread keeps the signals."""
+    """One ``fit()`` of Ray Train, in a thread of its own: the main thread keeps the signals."""
 
     def __init__(
         self,
@@ -231,21 +233,25 @@ class WorkerGroup:
         for worker in workers.values():
             ray.kill(worker)
 
-    def _fit(self, trainer: TorchTrainer) -> None:
+    def _fit(self, trainer: DataParallelTrainer) -> None:
         try:
             trainer.fit()
         except BaseException as error:
             self._error = error
 
-    def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
-        from raybench.worker.serve import serve
+    def _trainer(self, world_size: int, environment: dict[str, str]) -> DataParallelTrainer:
+        # by now imported while Ray's processes started
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+        from raybench.launch.gloo import GlooConfig, serve
 
         cuda = self._needs.device == "cuda"
         per_worker: dict[str, float] = {"CPU": self._needs.cpus}
         if cuda:
             per_worker["GPU"] = 1
         variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **_on_loopback(), **environment}
-        return TorchTrainer(
+        return DataParallelTrainer(
             serve,
             train_loop_config={
                 "mailbox": self._mailbox,
@@ -253,7 +259,7 @@ class WorkerGroup:
                 "sys_path": import_path(),
                 "own_code": own_code_path(),
             },
-            torch_config=TorchConfig(backend="nccl" if cuda else "gloo"),
+            backend_config=_nccl() if cuda else GlooConfig(),
             scaling_config=ScalingConfig(
                 num_workers=world_size,
                 use_gpu=cuda,
@@ -271,6 +277,13 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": variables},
             ),
         )
+
+
+def _nccl() -> BackendConfig:
+    """Ray's own, which brings torch, and GPUs to whoever is to use them."""
+    from ray.train.torch import TorchConfig
+
+    return TorchConfig(backend="nccl")
 
 
 def _on_loopback() -> dict[str, str]:

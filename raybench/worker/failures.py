@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-import torch
-
 from raybench.errors import InvalidTrialError, printable, text_of
 from raybench.workloads.frames import frames_of
 
@@ -77,6 +75,8 @@ def describe(error: BaseException) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out: a CPU's, or a GPU's in torch's allocator or outside it."""
+    import torch  # the driver reads failures too, and does without it
+
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and says_out_of_memory(text_of(error))

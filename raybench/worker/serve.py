@@ -13,13 +13,11 @@ from typing import Any
 
 import ray
 import ray.train
-import ray.train.torch
 import torch
 import torch.distributed as dist
 
 from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.records.requests import TrialRequest
-from raybench.records.store import CHECKPOINTS
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.base import Device
@@ -38,8 +36,7 @@ def serve(config: dict[str, Any]) -> None:
     """``config`` holds the mailbox, the kind of device and where the driver finds modules."""
     sys.path[:] = merged_path(sys.path, config["sys_path"], config["own_code"])
     mailbox = config["mailbox"]
-    on_gpu = config["device"] == "cuda"
-    device = open_device(ray.train.torch.get_device() if on_gpu else torch.device("cpu"))
+    device = open_device(_gpu() if config["device"] == "cuda" else torch.device("cpu"))
     communicators = Communicators(device.data_backend)
     _first_optimizer_step(device.torch_device)
     members = _introduce(communicators, mailbox, device)
@@ -53,6 +50,14 @@ def serve(config: dict[str, Any]) -> None:
             break
         _one_trial(tasks[0], communicators, device, cache, mailbox)
     communicators.drop_team()
+
+
+def _gpu() -> torch.device:
+    """The one that Ray gave to this worker."""
+    import ray.train.torch  # on CPUs the group is made without
+
+    device: torch.device = ray.train.torch.get_device()
+    return device
 
 
 def _one_trial(
@@ -129,6 +134,7 @@ def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | N
     """Where this trial's checkpoints are; each can be read as a ``ray.train.Checkpoint``."""
     if results is None or request.kind != "training":
         return None
+    from raybench.records.store import CHECKPOINTS  # brings what reads records, which no worker does
 
     def finish(path: Path) -> None:
         about = {

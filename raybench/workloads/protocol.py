@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
-
-import torch
-from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from raybench.errors import RequestError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.utils.data import Dataset
 
 
 @runtime_checkable
@@ -55,6 +56,8 @@ def dataset_of(workload: Workload, split: str) -> Any:
 
     Raises ``RequestError`` for one without: a rank's share and its order in an epoch are made of numbers.
     """
+    from torch.utils.data import IterableDataset
+
     dataset = workload.dataset(split)  # type: ignore[attr-defined]
     by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
     if isinstance(dataset, IterableDataset) or not by_number or not hasattr(dataset, "__len__"):

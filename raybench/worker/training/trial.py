@@ -12,7 +12,6 @@ import torch
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.store import MODELS
 from raybench.records.trainings import Epoch, Rung, TrainingResult
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Alone, Team
@@ -55,6 +54,8 @@ class TrainingTrial:
         ``keep`` is told on the leader when all epochs are done, before the model is written.
         """
         self._keep = keep
+        from raybench.records.store import MODELS  # brings what reads records: other trials do without
+
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
