@@ -278,7 +278,7 @@ class Cluster:
                 with signals.hangup_ignored():
                     starting = self._in_thread(lambda: ray.init(**common, **self._where()))
                     if self.is_local:
-                        import ray.train  # what a worker group needs first: Ray's processes start meanwhile
+                        import ray.train.torch  # what a group needs first: Ray's processes start meanwhile
                     context = starting.result()
             except Interrupted:
                 raise

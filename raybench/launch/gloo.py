@@ -1,7 +1,7 @@
 """What Ray Train's own processes are handed of a run on CPUs, where the workers alone need torch.
 
 Ray's ``TorchConfig`` brings torch wherever it is unpickled, and so do a train function pickled by its module
-and a version of torch's: into the driver, Train's controller and its state actor, 1 to 2 s of a core each.
+and a version of torch's: into Train's controller and its state actor, 1 to 2 s of a core each.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ LEAVE_S = 30.0  # Ray's own
 
 class GlooConfig(BackendConfig):  # type: ignore[misc]
     """Process groups as Ray's ``TorchConfig(backend="gloo")`` makes them."""
+
+    backend = "gloo"  # ``TorchTrainer`` asks
 
     @property
     def backend_cls(self) -> type[Backend]:

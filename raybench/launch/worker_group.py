@@ -29,7 +29,7 @@ from raybench.records.requests import TrialRequest
 
 if TYPE_CHECKING:
     from ray.train import BackendConfig
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    from ray.train.torch import TorchTrainer
 
 PlacementStrategy = Literal["PACK", "SPREAD"]
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
@@ -44,7 +44,7 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class WorkerGroup:
-    """One ``fit()`` of Ray Train, in a thread of its own: the main thread keeps the signals."""
+    """One ``TorchTrainer.fit()``, in a thread of its own: the main thread keeps the signals."""
 
     def __init__(
         self,
@@ -233,16 +233,16 @@ class WorkerGroup:
         for worker in workers.values():
             ray.kill(worker)
 
-    def _fit(self, trainer: DataParallelTrainer) -> None:
+    def _fit(self, trainer: TorchTrainer) -> None:
         try:
             trainer.fit()
         except BaseException as error:
             self._error = error
 
-    def _trainer(self, world_size: int, environment: dict[str, str]) -> DataParallelTrainer:
+    def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
         # by now imported while Ray's processes started
         from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+        from ray.train.torch import TorchTrainer
 
         from raybench.launch.gloo import GlooConfig, serve
 
@@ -251,7 +251,7 @@ class WorkerGroup:
         if cuda:
             per_worker["GPU"] = 1
         variables = {"OMP_NUM_THREADS": str(self._needs.cpus), **_on_loopback(), **environment}
-        return DataParallelTrainer(
+        return TorchTrainer(
             serve,
             train_loop_config={
                 "mailbox": self._mailbox,
@@ -259,7 +259,7 @@ class WorkerGroup:
                 "sys_path": import_path(),
                 "own_code": own_code_path(),
             },
-            backend_config=_nccl() if cuda else GlooConfig(),
+            torch_config=_nccl() if cuda else GlooConfig(),
             scaling_config=ScalingConfig(
                 num_workers=world_size,
                 use_gpu=cuda,
