@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic
 
 from raybench.errors import GroupLostError, Interrupted
-from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -56,7 +55,6 @@ class WorkerGroupRunner:
         self._cluster.await_free(world_size, self._needs, self._wait_s)
         waited_s = monotonic() - asked
         self._started += 1
-        signals.check()  # a group begins with what ends this process where the raylet is gone
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
             world_size,

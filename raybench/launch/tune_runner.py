@@ -281,6 +281,7 @@ class TuneRunner:
                 name=f"{self._name}-tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
             ),
         )
+        interrupt.check()  # as before a worker group begins
         self._tuning = threading.Thread(target=self._tune, args=(tuner,), daemon=True, name="raybench-tune")
         self._tuning.start()
 

@@ -60,7 +60,8 @@ class WorkerGroup:
     ) -> None:
         """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th of ``name``.
 
-        ``nodes``: on which each worker is to stand, by Ray's ids; empty: as ``strategy`` says.
+        ``nodes``: on which each worker is to stand, by Ray's ids; empty: as ``strategy`` says. Raises
+        ``Interrupted``.
         """
         self._needs, self._storage = needs, storage
         self.wants = (world_size, dict(environment))
@@ -74,6 +75,7 @@ class WorkerGroup:
         self._mailbox: Any = new_mailbox(f"{self._name}-mailbox")
         self._waiting: Any = None
         trainer = self._trainer(world_size, environment)
+        interrupt.check()  # a trainer's imports take seconds; its start ends this process where Ray has died
         self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
         self._thread.start()
 
