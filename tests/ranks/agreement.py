@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import fmean
 from typing import TypeVar
@@ -13,6 +14,7 @@ Found = TypeVar("Found")
 
 STANDARD_ERRORS = 4.5
 MUCH = 0.3  # of a core, by others: too much to measure beside
+NAMED = 0.03  # of a core, from which on a finding may say so: 2% of two are enough for it
 
 
 def standard_error(estimate: Estimate) -> float:
@@ -34,15 +36,27 @@ def agrees(name: str, estimate: Estimate | None, planted: float, *, floor: float
     assert abs(estimate.value - planted) <= floor + STANDARD_ERRORS * error, words
 
 
+def ratios_agree(one: Estimate, other: Estimate, *, floor: float, most_error: float) -> None:
+    """Assert the same of two ratios that were measured, relative, with the standard errors of both."""
+    error = math.hypot(standard_error(one) / one.value, standard_error(other) / other.value)
+    words = f"{one.value:.3f} and {other.value:.3f}, relative standard error {error:.3f}"
+    print(words)
+    assert error <= most_error, f"{words}: larger than {most_error:.3f}, which shows nothing"
+    assert abs(math.log(one.value / other.value)) <= floor + STANDARD_ERRORS * error, words
+
+
 def others_took(steps: StepsResult) -> float:
     """Cores' worth of time that others took, by the record: the mean over rounds, of the host with most."""
     of_rounds = [[each for each in round_.other_cores if each is not None] for round_ in steps.rounds]
     return fmean(max(of_hosts, default=0.0) for of_hosts in of_rounds)
 
 
-def measured_undisturbed(
-    measure: Callable[[], Found], steps_of: Callable[[Found], StepsResult]
-) -> Found:
+def may_name_others(steps: StepsResult) -> bool:
+    """Whether a finding about other processes has a reason in the record."""
+    return max(others_took(steps), sum(steps.other_programs.values())) > NAMED
+
+
+def measured_undisturbed(measure: Callable[[], Found], steps_of: Callable[[Found], StepsResult]) -> Found:
     """What ``measure`` brings; where its own record says that others took cores, what it brings then.
 
     Once more at most, and before anybody has looked at a figure.

@@ -77,9 +77,7 @@ class Ranks:
         values, failures = dict[int, Any](), dict[int, str]()
         deadline = time.monotonic() + timeout_s
         while len(values) + len(failures) < self._world_size and time.monotonic() < deadline:
-            open_ = {
-                pipe: rank for rank, pipe in enumerate(self._pipes) if rank not in {*values, *failures}
-            }
+            open_ = {pipe: rank for rank, pipe in enumerate(self._pipes) if rank not in {*values, *failures}}
             for pipe in wait(list(open_), max(0.0, deadline - time.monotonic())):
                 rank = open_[pipe]  # type: ignore[index]
                 try:
@@ -120,6 +118,7 @@ def run_ranks(
 
 def _rank(pipe: Connection, rank: int, world_size: int, folder: str) -> None:
     """Serve one function after the other; ends when the pipe does."""
+    gc.freeze()  # what was imported before the fork: each of the product's collections would look at it all
     own = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -159,4 +158,3 @@ def _leave_groups() -> None:
     known = dist.distributed_c10d._world.pg_map
     for group in [each for each in known if each is not dist.group.WORLD]:
         dist.destroy_process_group(group)
-    gc.collect()

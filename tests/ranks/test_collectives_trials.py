@@ -229,8 +229,7 @@ def test_a_collective_with_a_wrong_result_is_not_timed(outcomes: Outcomes) -> No
 def test_what_the_backend_does_not_have_is_said(outcomes: Outcomes) -> None:
     assert told(outcomes["unsupported"]) == [("reduce_scatter", None, "unsupported")]
     timed = {
-        (block.collective, block.message_bytes)
-        for block in result(outcomes["unsupported"]).rounds[0].blocks
+        (block.collective, block.message_bytes) for block in result(outcomes["unsupported"]).rounds[0].blocks
     }
     assert timed == {("broadcast", KIB), ("broadcast", 64 * KIB)}
 

@@ -28,7 +28,7 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.worker.strategies.stepper import Stepper
-from tests.ranks.agreement import agrees, measured_undisturbed, others_took
+from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
 from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, blocks_aligned
 from tests.ranks.ranks import Ranks, run_ranks
 from tests.ranks.trials import ALL, complete, run_trials
@@ -42,7 +42,6 @@ FLOOR_S = 0.0005
 MOST_ERROR_S = 0.0003  # of a part: with the floor less than half of what is planted
 FLOOR, MOST_ERROR = 0.02, 0.015  # of an efficiency
 BATCH, GLOBAL_BATCH = 8, 64
-PROCESSES_S = 0.03  # cores of others from which on a record may say so
 
 PLANTS = {
     "null": Plant(),
@@ -323,7 +322,7 @@ NAMED = {
 def _planted_findings(case: Measured) -> list[Finding]:
     """Without others' processes where the record has some, and what the machine takes for the all-reduces."""
     granted = set()
-    if max(others_took(case.steps), sum(case.steps.other_programs.values())) > PROCESSES_S:
+    if may_name_others(case.steps):
         granted.add(FindingName.OTHER_PROCESSES)
     if not _plant(case.name).link_s:
         granted.add(FindingName.COMMUNICATION_BOUND)
@@ -370,9 +369,7 @@ def test_strong_scaling_finds_the_price_of_the_smaller_batch(case_of: CaseOf) ->
     for part in ("wrapper", "skew", "exposed_communication"):
         _part_agrees(part, getattr(parts, part), truth[part])
     efficiency = (whole + own["plain"]) / 2 / case.level("synced")
-    agrees(
-        "efficiency", scaling(case.record).efficiency, efficiency, floor=FLOOR, most_error=MOST_ERROR
-    )
+    agrees("efficiency", scaling(case.record).efficiency, efficiency, floor=FLOOR, most_error=MOST_ERROR)
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("gain", Verdict.BETTER), ("no_gain", Verdict.NONE)])
@@ -394,4 +391,3 @@ def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> N
     found = straggler(case.steps)
     assert found is not None
     assert found[0] == PLANTS["all"].straggler_rank
-
