@@ -95,9 +95,8 @@ def ratio(pair: Ranks, late_s: float = 0.0) -> Estimate:
     by_rank = measured_undisturbed(
         lambda: pair.call(rank_measures, REQUEST, late_s, timeout_s=90), lambda found: complete(found[0][0])
     )
-    ours = [
-        max(block.step_time_s) for each in complete(by_rank[0][0]).rounds if (block := each.block("synced"))
-    ]
+    blocks = [each.block("synced") for each in complete(by_rank[0][0]).rounds]
+    ours = [max(block.step_time_s) for block in blocks if block is not None]
     theirs = [max(seconds) for seconds in zip(*(found for _, found in by_rank), strict=True)]
     print([f"{1e3 * one:.1f} / {1e3 * other:.1f} ms" for one, other in zip(ours, theirs, strict=True)])
     return geometric([one / other for one, other in zip(ours, theirs, strict=True)])

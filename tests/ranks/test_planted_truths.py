@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pytest import param
 
 from raybench.analysis.diagnosis.evenness import straggler
 from raybench.analysis.diagnosis.findings import Finding, FindingName
@@ -59,7 +58,7 @@ STRONG = Plant(forward_s=0.006, per_sample_s=0.024 / GLOBAL_BATCH, backward_s=(0
 STEP_S = 0.024  # of the gains
 # throughput over that of the versus, whose batch is one less
 GAINS = {"gain": 1.05, "no_gain": 1.0}
-CASES = [*PLANTS, *(param(name, marks=pytest.mark.long) for name in ALONE)]
+CASES = [*PLANTS, *(pytest.param(name, marks=pytest.mark.long) for name in ALONE)]
 
 
 def _plant(name: str) -> Plant:
@@ -304,7 +303,7 @@ def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
     _part_agrees("straggler", excess, PLANTS[name].straggler_s)
 
 
-@pytest.mark.parametrize("name", ["null", "congested", param("wrapper", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["null", "congested", pytest.param("wrapper", marks=pytest.mark.long)])
 def test_nobody_is_called_a_straggler_where_none_is(name: str, case_of: CaseOf) -> None:
     found = straggler(case_of(name).steps)
     assert found is not None
@@ -330,7 +329,7 @@ def _planted_findings(case: Measured) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    "name", [param(name, marks=[pytest.mark.long] if name in ALONE else []) for name in NAMED]
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALONE else []) for name in NAMED]
 )
 def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> None:
     case = case_of(name)

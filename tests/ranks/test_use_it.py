@@ -30,7 +30,7 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit.studies import asked, study
 
-# Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, which
+# Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, and
 # the study's synthetic batches do not, moves this gain little.
 ACCUMULATION = 2
 FLOOR, MOST_ERROR = 0.06, 0.02
