@@ -23,7 +23,7 @@ from tests.ranks.trials import complete, run_trials
 
 FIXED_S, SAMPLE_S, BATCH, KIB = 0.002, 0.001, 2, (64, 700, 8, 900, 300, 2100)
 LAYER_S = FIXED_S + BATCH * SAMPLE_S
-SHORT_S, SHORT_KIB = 0.002, (2000, 2100)
+SHORT_S, SHORT_KIB = 0.003, (2000, 2100)
 
 
 def _waits(kib: tuple[int, ...], layer_s: float, sample_s: float) -> FactorySpec:

@@ -22,8 +22,9 @@ from raybench.run import verify as verifying
 from raybench.testing import FakeRunner
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.ranks import Ranks
-from tests.ranks.trials import BOTH, serve_trial
+from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit.runs import run
 from tests.unit.studies import study
 
@@ -48,9 +49,13 @@ class OnRanks(FakeRunner):
     def run(self, request: TrialRequest, on_progress: Any) -> Outcome:
         assert request.kind == "steps"
         self.requests.append(request)
-        (outcome,) = self._pair.call(serve, request)[0]
-        found: Outcome = outcome
-        return found
+
+        def measure() -> Outcome:
+            (outcome,) = self._pair.call(serve, request)[0]
+            found: Outcome = outcome
+            return found
+
+        return measured_undisturbed(measure, complete)
 
 
 @pytest.fixture(scope="module")

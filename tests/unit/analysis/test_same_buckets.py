@@ -74,6 +74,18 @@ def test_the_rule_is_the_one_that_torch_has(order, cap):
     assert bucket_sizes(order, cap) == tuple(sum(order[index] for index in each) for each in buckets)
 
 
+@pytest.mark.parametrize("order", [SMALL, LARGE, tuple(KIB * (1 + 37 * k % 900) for k in range(60))])
+def test_the_default_is_the_one_that_torch_has(order):
+    """Its first bucket is smaller, by torch's own constant."""
+    import torch
+    from torch import distributed
+
+    limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, 25 * MIB]
+    tensors = [torch.empty(size // 4) for size in order]
+    buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, limits)
+    assert bucket_sizes(order, "default") == tuple(sum(order[index] for index in each) for each in buckets)
+
+
 def test_one_trial_tells_which_sizes_are_the_same():
     known = KnownBuckets(CAPS)
     small = Setting(bucket_cap_mb=25, precision="bf16")
