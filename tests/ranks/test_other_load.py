@@ -20,6 +20,7 @@ from raybench.worker.communicators import Communicators
 from tests.ranks.agreement import others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
+from tests.support import budget
 from tests.unit import studies
 
 SHARE, NEAR = 0.5, 0.2  # of a core
@@ -59,6 +60,7 @@ def _scheduled_s(pid: int) -> float:
 
 
 def test_a_planted_process_is_found_and_the_ranks_are_not_others(pair: Ranks) -> None:
+    budget.took(budget.PROCESSES)
     with subprocess.Popen([sys.executable, "-c", WORKS], stdout=subprocess.DEVNULL) as process:
         try:
             time.sleep(0.3)  # until it works

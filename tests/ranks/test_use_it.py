@@ -28,6 +28,7 @@ from tests.ranks.agreement import measured_undisturbed, ratios_agree
 from tests.ranks.pasted import ratios
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
+from tests.support import budget
 from tests.unit.studies import asked, study
 
 # Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, and
@@ -112,6 +113,7 @@ def test_torchrun_runs_the_file_as_its_first_line_says(texts: tuple[str, str], t
     assert command == ["torchrun", "--nproc-per-node=2", "train.py"]
     command[:1] = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     names = {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    budget.took(budget.PROCESSES)
     done = subprocess.run(
         command,
         cwd=tmp_path,
