@@ -48,8 +48,7 @@ class _WithLoss(nn.Module):
         self.model = make_model()
 
     def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        output = self.model(inputs)
-        return {"loss": loss_of(lambda values: output, [inputs]), "logits": output}
+        return {"loss": loss_of(self.model, [inputs])}
 
 
 def _by_transformers(names: dict[str, Any]) -> tuple[nn.Module, Seen]:
@@ -61,7 +60,7 @@ def _by_transformers(names: dict[str, Any]) -> tuple[nn.Module, Seen]:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             seen.update(_seen_of(trainer.model_wrapped), types=_type_of_matrices(trainer))
 
-    train_set: Any = [{"inputs": values} for (values,) in make_train_set()]
+    train_set: Any = [{"inputs": values} for values in make_train_set().tensors[0]]
     model, arguments = _WithLoss(), names["make_arguments"]()
     trainer = Trainer(
         model=names["prepare"](model), args=arguments, train_dataset=train_set, callbacks=[Look()]

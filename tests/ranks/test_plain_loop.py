@@ -45,18 +45,18 @@ class PlainLoop:
     """As anyone would write it."""
 
     def __init__(self) -> None:
-        self._workload: Any = build(MLP, None)
+        workload: Any = build(MLP, None)
         torch.manual_seed(0)
-        self._model = DistributedDataParallel(self._workload.model())
+        self._loss, self._model = workload.loss, DistributedDataParallel(workload.model())
         self._optimizer = torch.optim.SGD(self._model.parameters(), 0.01)
-        self._batch = self._workload.batch(BATCH, torch.Generator().manual_seed(dist.get_rank()))
+        self._batch = workload.batch(BATCH, torch.Generator().manual_seed(dist.get_rank()))
         self.run(5)
 
     def run(self, steps: int) -> float:
         """Seconds of a step."""
         began = time.perf_counter()
         for _ in range(steps):
-            self._workload.loss(self._model, self._batch).backward()
+            self._loss(self._model, self._batch).backward()
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
         return (time.perf_counter() - began) / steps

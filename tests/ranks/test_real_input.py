@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -81,12 +82,11 @@ def found(pair: Ranks, requests: dict[str, StepsRequest], late: Path) -> dict[st
 
     def measure(name: str) -> RankResult:
         late.write_text("")
-        return pair.call(rank_measures, {name: requests[name]})[0][name]
+        found: RankResult = pair.call(rank_measures, {name: requests[name]})[0][name]
+        return found
 
     # the one whose late starts are kept comes last
-    return {
-        name: measured_undisturbed(lambda name=name: measure(name), measured) for name in reversed(requests)
-    }
+    return {name: measured_undisturbed(partial(measure, name), measured) for name in reversed(requests)}
 
 
 def measured(result: RankResult) -> StepsResult:
