@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from tempfile import TemporaryDirectory
@@ -24,7 +25,8 @@ from tests.support import budget
 IMPORTED = ("torch._dynamo", "raybench.worker.trials")
 RANKS = multiprocessing.get_context("forkserver")
 RANKS.set_forkserver_preload(list(IMPORTED))
-LEFT_S = 10.0  # until ranks are ended that wait for one that has failed
+LEFT_S = 3.0  # until ranks are ended that wait for one that has failed
+ENDS_S = 10.0  # that a process may take to end
 
 
 class Ranks:
@@ -55,9 +57,10 @@ class Ranks:
     def close(self) -> None:
         """End the processes; a further call starts new ones."""
         for pipe in self._pipes:
-            pipe.send_bytes(b"")
+            with suppress(OSError):  # it has died meanwhile
+                pipe.send_bytes(b"")
         for process in self._processes:
-            process.join(LEFT_S)
+            process.join(ENDS_S)
         self._kill()
 
     def _start(self) -> None:
@@ -82,8 +85,8 @@ class Ranks:
                 rank = open_[pipe]  # type: ignore[index]
                 try:
                     is_sound, value = pickle.loads(pipe.recv_bytes())  # type: ignore[union-attr]
-                except EOFError:
-                    self._processes[rank].join(LEFT_S)
+                except (EOFError, OSError):
+                    self._processes[rank].join(ENDS_S)
                     is_sound, value = False, f"died with exit code {self._processes[rank].exitcode}"
                 (values if is_sound else failures)[rank] = value
             if failures:
