@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch.nn.parallel import DataParallel
 
@@ -34,7 +37,10 @@ class SplitBatches(DataParallel[Any]):
         return torch.cat([self.module(part) for part in parts])
 
 
-def drive_on_cores() -> None:
-    """From here on dp takes the cores for the team's GPUs, in this process."""
-    models.device_ids = lambda team, device: list(range(team.size))  # type: ignore[attr-defined]
-    models.DataParallel = SplitBatches  # type: ignore[attr-defined, assignment, misc]
+@contextmanager
+def driven_on_cores() -> Iterator[None]:
+    """Inside, dp takes the cores for the team's GPUs, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "device_ids", lambda team, device: list(range(team.size)))
+        patch.setattr(models, "DataParallel", SplitBatches)
+        yield

@@ -27,6 +27,16 @@ from tests.unit.worker.fake_cuda import GIB, FakeMemory
 WRAPPED_JOULES, BARE_JOULES = 3.0, 1.0
 
 
+@dataclass(frozen=True)
+class SeenBlock:
+    """Moments of a block, in s."""
+
+    bare: bool
+    timed_done: float  # the last timed step, on the device
+    left: float  # when the rank gave it no more
+    all_done: float  # what the device had been given until then
+
+
 @dataclass
 class Seen:
     """What happened in this process."""
@@ -35,8 +45,7 @@ class Seen:
     broadcasts: list[float] = field(default_factory=list)  # when this rank was ready for one
     all_reduces: int = 0
     before_models: list[int] = field(default_factory=list)  # all-reduces before each model was made
-    # of each block: whether it was bare, when its last timed step is done, how long the device is busy
-    blocks: list[tuple[bool, float, float]] = field(default_factory=list)
+    blocks: list[SeenBlock] = field(default_factory=list)
 
 
 class LateWork:
@@ -72,8 +81,9 @@ class LateStopwatch:
         self._marks.append(self._gpu.moment())
 
     def read(self) -> NDArray[np.float64]:
-        self._marks[-1].wait()
-        self._gpu.seen.blocks.append((not self._gpu.wrapped, self._marks[-1].at, self._gpu.work.done_at))
+        gpu, timed = self._gpu, self._marks[-1]
+        gpu.seen.blocks.append(SeenBlock(not gpu.wrapped, timed.at, perf_counter(), gpu.work.done_at))
+        timed.wait()
         return np.diff([mark.at for mark in self._marks])
 
 

@@ -9,11 +9,11 @@ ends late does not delay the next. Nothing needs a core but the last 0.3 ms of a
 from __future__ import annotations
 
 import math
-import random
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from time import perf_counter  # CLOCK_MONOTONIC on Linux: the same in every process
 from typing import Any
@@ -37,15 +37,15 @@ MAX_RANKS = 8
 class Plant:
     """What is planted, in s."""
 
-    forward_s: float = 0.009
+    forward_s: float = 0.008
     per_sample_s: float = 0.0  # of the forward pass
     forward_by_batch_s: tuple[tuple[int, float], ...] = ()  # instead of the two above
-    backward_s: tuple[float, ...] = (0.006, 0.006, 0.006)  # layer by layer, as the backward pass meets them
+    backward_s: tuple[float, ...] = (0.004, 0.004, 0.004)  # layer by layer, as the backward pass meets them
     contention_s: float = 0.0  # in the forward pass, while another rank is at work
     wrapper_s: float = 0.0  # in the forward pass, under DDP
     straggler_s: float = 0.0  # in the forward pass, on ``straggler_rank``
     straggler_rank: int = 0
-    jitter_s: float = 0.0  # in the forward pass, on one rank in each step
+    jitter_s: float = 0.0  # in the forward pass, on one rank in each step, which the ranks take in turn
     link_s: float = 0.0  # each bucket on the serial link; 0: DDP's own all-reduce
 
     def spec(self, stamps: str) -> FactorySpec:
@@ -76,13 +76,13 @@ class Plant:
         return self.link_s * len(self.backward_s)
 
     def parts(self, world_size: int, batch: int) -> dict[str, float]:
-        """The waterfall of weak scaling."""
+        """The waterfall of weak scaling, over steps in which every rank is late as often as the others."""
         n, late = world_size, self.straggler_s + self.jitter_s
         return {
             "ideal": self.alone(batch) + late / n,  # plain rotates over the ranks
             "contention": self.contention_s,
             "wrapper": self.wrapper_s,
-            # the slowest has late with probability 1/n (both at once), else the larger of the two
+            # in one step of n the slowest is late by both, else by the larger of the two
             "skew": max(self.straggler_s, self.jitter_s) * (1 - 1 / n),
             "exposed_communication": self.exposed(),
         }
@@ -93,23 +93,25 @@ class _Clock:
 
     def __init__(self) -> None:
         self.block, self.step = 0, 0  # counted from Team.barrier, so that all ranks draw alike
-        self.begin, self.deadline = 0.0, 0.0
+        self.begin, self.deadline = 0.0, 0.0  # of the step; its planted end so far, without transfers
         self.stamps: Any = np.zeros(MAX_RANKS)
         self.rank = 0
         self.free_at = 0.0  # the planted end of the last transfer
         self.kind, self.real = "", 0  # the variant of the step, and the id of the module under DDP that sends
-        # from the planted end of a step to the next one's begin, by variant, block and step
+        # by variant, block and step: how long the step took, to the next one's begin, and how much of that
+        # came after its planted end
+        self.step_s: dict[str, dict[tuple[int, int], float]] = {}
         self.own_s: dict[str, dict[tuple[int, int], float]] = {}
 
     def next_step(self, kind: str) -> float:
-        """Begin a step of ``kind``: what the machine itself took since the last one is not planted."""
-        begin = perf_counter()
+        """Begin a step of ``kind``, which ends the one before it in the same block."""
+        now = perf_counter()
         if self.step:
             place = (self.block, self.step)
-            own = begin - max(self.deadline, self.free_at)
-            self.own_s.setdefault(self.kind, {})[place] = own
-        self.kind, self.step = kind, self.step + 1
-        return begin
+            self.step_s.setdefault(self.kind, {})[place] = now - self.begin
+            self.own_s.setdefault(self.kind, {})[place] = now - max(self.deadline, self.free_at)
+        self.kind, self.step, self.begin = kind, self.step + 1, now
+        return now
 
     def stamp(self) -> None:
         self.stamps[self.rank] = perf_counter()
@@ -130,8 +132,9 @@ class _Clock:
 CLOCK = _Clock()
 
 
-def align_blocks() -> None:
-    """Count steps from the barrier with which each block begins: a rank's own count is its own."""
+@contextmanager
+def blocks_aligned() -> Iterator[None]:
+    """Inside, steps count from the barrier with which each block begins: a rank's own count is its own."""
     original = Team.barrier
 
     def barrier(self: Team) -> None:
@@ -139,6 +142,10 @@ def align_blocks() -> None:
         CLOCK.block, CLOCK.step = CLOCK.block + 1, 0
 
     Team.barrier = barrier  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Team.barrier = original  # type: ignore[method-assign]
 
 
 class _WaitInBackward(torch.autograd.Function):
@@ -173,7 +180,7 @@ class Planted:
         self._plant = plant
         CLOCK.rank, self._size = dist.get_rank(), dist.get_world_size()
         CLOCK.stamps = np.memmap(stamps, dtype=np.float64, mode="r+", shape=(MAX_RANKS,))
-        CLOCK.own_s, CLOCK.real, CLOCK.step = {}, 0, 0
+        CLOCK.step_s, CLOCK.own_s, CLOCK.real, CLOCK.step = {}, {}, 0, 0
 
     def model(self) -> nn.Module:
         # the last layer's backward pass comes first
@@ -200,8 +207,8 @@ class Planted:
         plant, late = self._plant, 0.0
         late += plant.contention_s * contended + plant.wrapper_s * wrapped
         late += plant.straggler_s * (CLOCK.rank == plant.straggler_rank)
-        drawn = random.Random(f"{CLOCK.block} {CLOCK.step}").randrange(self._size)
-        return late + plant.jitter_s * (drawn == CLOCK.rank)
+        turn = (CLOCK.block + CLOCK.step) % self._size
+        return late + plant.jitter_s * (turn == CLOCK.rank)
 
 
 class PlantedLink(Planted):

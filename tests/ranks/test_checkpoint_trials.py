@@ -22,7 +22,7 @@ from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
 from raybench.workloads import build
 from raybench.workloads.texts import corpora, hub, tokenizers
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, CPU
 
 WORDS = ["stocks fall again", "team wins the final match", "new chip", "talks on peace fail in the end"]
@@ -118,7 +118,7 @@ def loss_on(workload: Any, model: Any, test: Any) -> float:
 
 
 def test_a_checkpoint_from_disk_is_fine_tuned_as_the_write_up_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three epochs of AdamW at 2e-5, 32 samples a device; the model that comes out is kept."""
     from transformers import AutoModelForSequenceClassification
@@ -131,7 +131,7 @@ def test_a_checkpoint_from_disk_is_fine_tuned_as_the_write_up_does(
     write_checkpoint(data)
     requests = [request_for(data, "ddp", 1), request_for(data, "fsdp", 2)]
     assert [request.config.world_size for request in requests] == [1, 2]
-    outcomes = run_ranks(rank_fine_tunes, 2, requests, tmp_path)[0]
+    outcomes = pair.call(rank_fine_tunes, requests, tmp_path)[0]
     workload: Any = build(requests[0].config.workload, str(data))
     for request, outcome in zip(requests, outcomes, strict=True):
         assert outcome is not None

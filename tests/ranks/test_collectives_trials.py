@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -23,18 +21,18 @@ from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
 from raybench.testing import to_record
 from raybench.worker.cache import GroupCache
-from raybench.worker.collectives import operations
+from raybench.worker.collectives import operations, rounds
 from raybench.worker.communicators import Communicators
+from raybench.worker.devices.base import Device
 from raybench.worker.devices.cpu import CPUDevice
-from tests.ranks.gpu_like import LateMoment, LateWork
-from tests.ranks.ranks import run_ranks, until_it_agrees
-from tests.ranks.trials import serve_trial
+from tests.ranks.ranks import Ranks
+from tests.ranks.trials import CPU, serve_trial
 
 KIB, MIB = 2**10, 2**20
 ROUNDS = 3
 PLANTED_LATENCY_S, PLANTED_BYTES_PER_S = 0.02, 2e7
 PLANTED_SIZES = (KIB, 256 * KIB, MIB)
-LATE_S = 0.01
+PLANTED_SHARE, PLANTED_HOST = 0.5, 0.75  # of a core, by each rank; of the host's cores, by whomever
 
 
 def _request(world_size: int = 2, max_seconds: float = 20.0, **fields: Any) -> CollectivesRequest:
@@ -58,13 +56,39 @@ REQUESTS = {
 }
 
 
-def _plant(name: str) -> None:
-    """On this rank, until the trial is over."""
-    real_all_reduce = dist.all_reduce
+class PlannedDevice(CPUDevice):
+    """One on which time passes only where it is planted: nothing here depends on a real clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def stopwatch(self) -> Any:
+        return PlannedStopwatch(self)
+
+
+class PlannedStopwatch:
+    def __init__(self, device: PlannedDevice) -> None:
+        self._device, self._marks = device, list[float]()
+
+    def start(self) -> None:
+        self._marks = [self._device.now_s]
+
+    def lap(self) -> None:
+        self._marks.append(self._device.now_s)
+
+    def read(self) -> NDArray[np.float64]:
+        return np.diff(self._marks)
+
+
+def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
+    """On this rank; returns the device that the trial is on."""
+    real_all_reduce, device = dist.all_reduce, PlannedDevice()
 
     def slow(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
-        if dist.get_rank() == 1 and tensor.dtype == torch.float32:
-            sleep(PLANTED_LATENCY_S + tensor.nbytes / PLANTED_BYTES_PER_S)
+        if tensor.dtype == torch.float32:  # the second rank's is the slowest
+            seconds = PLANTED_LATENCY_S + tensor.nbytes / PLANTED_BYTES_PER_S
+            device.now_s += seconds if dist.get_rank() == 1 else seconds / 2
         return real_all_reduce(tensor, *arguments, **named)
 
     def wrong(whole: torch.Tensor, share: torch.Tensor, group: Any) -> None:
@@ -77,90 +101,39 @@ def _plant(name: str) -> None:
         raise ValueError("planted")
 
     if name == "planted":
-        vars(dist)["all_reduce"] = slow
-    elif name == "wrong":
-        vars(operations)["_all_gather"] = wrong
+        patch.setattr(dist, "all_reduce", slow)
+        patch.setattr(rounds, "process_time", lambda: PLANTED_SHARE * device.now_s)
+        patch.setattr(rounds, "perf_counter", lambda: device.now_s)
+        host_cores = PLANTED_HOST * len(allowed_cores())
+        patch.setattr(rounds, "busy_core_seconds", lambda: host_cores * device.now_s)
+        return device
+    if name == "wrong":
+        patch.setattr(operations, "_all_gather", wrong)
     elif name == "unsupported":
-        vars(operations)["_reduce_scatter"] = unsupported
+        patch.setattr(operations, "_reduce_scatter", unsupported)
     elif name == "memory":
-        memory.available_memory_bytes = lambda: 256 * MIB
+        patch.setattr(memory, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
-        vars(operations)["_reduce_scatter"] = fails
+        patch.setattr(operations, "_reduce_scatter", fails)
+    return CPU
 
 
 def _serve(names: list[str], requests: list[CollectivesRequest]) -> list[Outcome]:
     """On each rank: trial after trial, each with what is planted in it; rank 0 brings the outcomes."""
     torch.set_num_threads(1)
     communicators, outcomes = Communicators("gloo"), list[Outcome]()
-    before = (
-        dist.all_reduce,
-        operations._all_gather,
-        operations._reduce_scatter,
-        memory.available_memory_bytes,
-    )
     for name, request in zip(names, requests, strict=True):
-        _plant(name)
-        ranks = tuple(range(request.config.world_size))
-        outcomes += serve_trial(request, ranks, communicators, GroupCache())
-        vars(dist)["all_reduce"], vars(operations)["_all_gather"] = before[:2]
-        vars(operations)["_reduce_scatter"], memory.available_memory_bytes = before[2:]
+        with pytest.MonkeyPatch.context() as patch:
+            device = _plant(name, patch)
+            ranks = tuple(range(request.config.world_size))
+            outcomes += serve_trial(request, ranks, communicators, GroupCache(), device=device)
     communicators.drop_team()
     return outcomes
 
 
-class LateDevice(CPUDevice):
-    """Does its work later than it is given, as a GPU does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.work = LateWork()
-
-    def synchronize(self) -> None:
-        LateMoment(self.work).wait()
-
-    def stopwatch(self) -> Any:
-        return LateMarks(self.work)
-
-
-class LateMarks:
-    def __init__(self, work: LateWork) -> None:
-        self._work, self._marks = work, list[LateMoment]()
-
-    def start(self) -> None:
-        self._marks = []
-        self.lap()
-
-    def lap(self) -> None:
-        self._marks.append(LateMoment(self._work))
-
-    def read(self) -> NDArray[np.float64]:
-        self._marks[-1].wait()
-        return np.diff([mark.at for mark in self._marks])
-
-
-def _serve_late(request: CollectivesRequest) -> list[Outcome]:
-    """On each rank: every all-reduce is given at once, and takes the device ``LATE_S``."""
-    torch.set_num_threads(1)
-    communicators, device, real_all_reduce = Communicators("gloo"), LateDevice(), dist.all_reduce
-
-    def late(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
-        if tensor.dtype == torch.float32:
-            device.work.give(LATE_S)
-        return real_all_reduce(tensor, *arguments, **named)
-
-    vars(dist)["all_reduce"] = late
-    outcomes = serve_trial(request, (0, 1), communicators, GroupCache(), device=device)
-    communicators.drop_team()
-    return outcomes
-
-
-def served(names: list[str], requests: list[CollectivesRequest], world_size: int = 2) -> dict[str, Outcome]:
-    return dict(zip(names, run_ranks(_serve, world_size, names, requests)[0], strict=True))
-
-
-@cache
-def outcomes() -> dict[str, Outcome]:
-    return served(list(REQUESTS), list(REQUESTS.values()))
+@pytest.fixture(scope="module")
+def outcomes(pair: Ranks) -> dict[str, Outcome]:
+    return dict(zip(REQUESTS, pair.call(_serve, list(REQUESTS), list(REQUESTS.values()))[0], strict=True))
 
 
 def result(outcome: Outcome) -> CollectivesResult:
@@ -169,21 +142,15 @@ def result(outcome: Outcome) -> CollectivesResult:
     return outcome.result
 
 
-def record(name: str) -> TrialRecord:
-    return to_record(REQUESTS[name], outcomes()[name])
+def told(outcome: Outcome) -> list[tuple[str, int | None, str]]:
+    return [(each.collective, each.message_bytes, each.why) for each in result(outcome).missing]
 
 
-def again(name: str) -> dict[str, TrialRecord]:
-    """Measured in fresh ranks."""
-    return {name: to_record(REQUESTS[name], served([name], [REQUESTS[name]])[name])}
+Outcomes = dict[str, Outcome]
 
 
-def told(name: str) -> list[tuple[str, int | None, str]]:
-    return [(each.collective, each.message_bytes, each.why) for each in result(outcomes()[name]).missing]
-
-
-def test_every_message_is_in_every_round_in_an_order_of_its_own() -> None:
-    found = result(outcomes()["whole"])
+def test_every_message_is_in_every_round_in_an_order_of_its_own(outcomes: Outcomes) -> None:
+    found = result(outcomes["whole"])
     assert (found.backend, found.stopped_by, len(found.rounds)) == ("gloo", "steps", ROUNDS)
     assert found.missing == ()
     orders = [[(block.collective, block.message_bytes) for block in each.blocks] for each in found.rounds]
@@ -195,104 +162,98 @@ def test_every_message_is_in_every_round_in_an_order_of_its_own() -> None:
         assert min(block.time_s) > 0
         assert 1 <= block.num_operations <= 1000
         assert block.busy_cores is not None
-        assert all(0 < busy < 1.1 * len(allowed_cores()) for busy in block.busy_cores)
+        assert len(block.busy_cores) == 2
         assert block.host_busy is not None
         assert len(block.host_busy) == 2
     assert found.hosts == (0, 0)
     assert found.host_cores == (len(allowed_cores()),) * 2
-    assert TrialRecord.from_json(record("whole").model_dump(mode="json")) == record("whole")
+    record = to_record(REQUESTS["whole"], outcomes["whole"])
+    assert TrialRecord.from_json(record.model_dump(mode="json")) == record
 
 
-def test_bandwidths_are_consistent_and_time_grows_with_the_message() -> None:
-    found = {"whole": record("whole")}
-
-    def check() -> None:
-        swept = messages([found["whole"]])
-        assert len(swept) == 12
-        for each in swept:
-            assert each.place.backend == "gloo"
-            algorithm = each.algorithm_bandwidth_bytes_per_s
-            assert algorithm.value == pytest.approx(each.message_bytes / each.time_s.value)
-            assert each.bus_bandwidth_bytes_per_s.value == pytest.approx(
-                algorithm.value * bus_factor(each.collective, 2)
-            )
-        for collective in COLLECTIVES:
-            times = [each.time_s.value for each in swept if each.collective == collective]
-            assert times[-1] > times[0], collective  # 4 MiB and 1 KiB
-
-    until_it_agrees(check, lambda: found.update(again("whole")))
-
-
-def test_a_planted_latency_and_rate_are_found_again() -> None:
-    found = {"planted": record("planted")}
-
-    def check() -> None:
-        line = link([found["planted"]])[LinkKey("all_reduce", 2, None)]
-        assert line.latency_s is not None
-        assert line.latency_s.value == pytest.approx(PLANTED_LATENCY_S, rel=0.15)
-        assert line.algorithm_bandwidth_bytes_per_s is not None
-        assert line.algorithm_bandwidth_bytes_per_s.value == pytest.approx(PLANTED_BYTES_PER_S, rel=0.15)
-
-    until_it_agrees(check, lambda: found.update(again("planted")))
+def test_bandwidths_are_consistent_and_time_grows_with_the_message(outcomes: Outcomes) -> None:
+    swept = messages([to_record(REQUESTS["whole"], outcomes["whole"])])
+    assert len(swept) == 12
+    for each in swept:
+        assert each.place.backend == "gloo"
+        algorithm = each.algorithm_bandwidth_bytes_per_s
+        assert algorithm.value == pytest.approx(each.message_bytes / each.time_s.value)
+        assert each.bus_bandwidth_bytes_per_s.value == pytest.approx(
+            algorithm.value * bus_factor(each.collective, 2)
+        )
+    blocks = [block for each in result(outcomes["whole"]).rounds for block in each.blocks]
+    for collective in COLLECTIVES:
+        small, large = (
+            [each.slowest_s for each in blocks if (each.collective, each.message_bytes) == (collective, size)]
+            for size in (KIB, 4 * MIB)
+        )
+        assert min(large) > min(small), collective  # 4,096 times as much, at a busy machine's best
 
 
-def test_the_device_decides_when_a_message_is_done() -> None:
-    request = _request(collectives=("all_reduce",), message_bytes=(KIB, 64 * KIB))
-    found = list[CollectivesResult]()
-
-    def measure() -> None:
-        found[:] = [result(run_ranks(_serve_late, 2, request)[0][0])]
-
-    def check() -> None:
-        for each in found[0].rounds:
-            for block in each.blocks:
-                assert block.slowest_s == pytest.approx(LATE_S, rel=0.05)
-
-    measure()
-    until_it_agrees(check, measure)
+def test_the_devices_clock_and_the_slowest_rank_decide(outcomes: Outcomes) -> None:
+    for each in result(outcomes["planted"]).rounds:
+        for block in each.blocks:
+            seconds = PLANTED_LATENCY_S + block.message_bytes / PLANTED_BYTES_PER_S
+            assert block.time_s == (pytest.approx(seconds / 2), pytest.approx(seconds))
+            assert block.slowest_s == pytest.approx(seconds)
 
 
-def test_a_further_part_is_measured_as_the_first() -> None:
-    assert len(result(outcomes()["further part"]).rounds) == ROUNDS
+def test_what_ranks_and_host_take_of_the_cores_is_the_planted_share(outcomes: Outcomes) -> None:
+    for each in result(outcomes["planted"]).rounds:
+        for block in each.blocks:
+            assert block.busy_cores == pytest.approx((PLANTED_SHARE,) * 2)
+            assert block.host_busy == pytest.approx((PLANTED_HOST,) * 2)
 
 
-def test_a_collective_with_a_wrong_result_is_not_timed() -> None:
-    assert told("wrong") == [("all_gather", KIB, "wrong")]
-    (missing,) = result(outcomes()["wrong"]).missing
+def test_a_planted_latency_and_rate_are_found_again(outcomes: Outcomes) -> None:
+    record = to_record(REQUESTS["planted"], outcomes["planted"])
+    line = link([record])[LinkKey("all_reduce", 2, None)]
+    assert line.latency_s is not None
+    assert line.latency_s.value == pytest.approx(PLANTED_LATENCY_S)
+    assert line.algorithm_bandwidth_bytes_per_s is not None
+    assert line.algorithm_bandwidth_bytes_per_s.value == pytest.approx(PLANTED_BYTES_PER_S)
+
+
+def test_a_further_part_is_measured_as_the_first(outcomes: Outcomes) -> None:
+    assert len(result(outcomes["further part"]).rounds) == ROUNDS
+
+
+def test_a_collective_with_a_wrong_result_is_not_timed(outcomes: Outcomes) -> None:
+    assert told(outcomes["wrong"]) == [("all_gather", KIB, "wrong")]
+    (missing,) = result(outcomes["wrong"]).missing
     assert "rank 0: of rank numbers it makes 1 to 1 in the place of 2" in missing.reason
-    timed = {block.collective for block in result(outcomes()["wrong"]).rounds[0].blocks}
+    timed = {block.collective for block in result(outcomes["wrong"]).rounds[0].blocks}
     assert timed == {"broadcast"}
 
 
-def test_what_the_backend_does_not_have_is_said() -> None:
-    assert told("unsupported") == [("reduce_scatter", None, "unsupported")]
+def test_what_the_backend_does_not_have_is_said(outcomes: Outcomes) -> None:
+    assert told(outcomes["unsupported"]) == [("reduce_scatter", None, "unsupported")]
     timed = {
-        (block.collective, block.message_bytes)
-        for block in result(outcomes()["unsupported"]).rounds[0].blocks
+        (block.collective, block.message_bytes) for block in result(outcomes["unsupported"]).rounds[0].blocks
     }
     assert timed == {("broadcast", KIB), ("broadcast", 64 * KIB)}
 
 
-def test_a_message_without_memory_is_left_out_alone() -> None:
-    assert told("memory") == [("broadcast", 64 * MIB, "oom")]
-    (missing,) = result(outcomes()["memory"]).missing
+def test_a_message_without_memory_is_left_out_alone(outcomes: Outcomes) -> None:
+    assert told(outcomes["memory"]) == [("broadcast", 64 * MIB, "oom")]
+    (missing,) = result(outcomes["memory"]).missing
     assert "0.188 GiB wanted, 0.125 GiB left" in missing.reason
-    assert [block.message_bytes for block in result(outcomes()["memory"]).rounds[0].blocks] == [KIB]
+    assert [block.message_bytes for block in result(outcomes["memory"]).rounds[0].blocks] == [KIB]
 
 
-def test_a_message_without_time_is_left_out_alone() -> None:
-    assert told("time") == [("all_reduce", 64 * KIB, "time")]
+def test_a_message_without_time_is_left_out_alone(outcomes: Outcomes) -> None:
+    assert told(outcomes["time"]) == [("all_reduce", 64 * KIB, "time")]
 
 
-def test_a_failure_on_one_rank_costs_the_trial_only() -> None:
-    assert outcomes()["fails"].state == "crashed"
-    assert "rank 1: ValueError: planted" in str(outcomes()["fails"].reason)
-    assert len(result(outcomes()["after it"]).rounds) == ROUNDS
+def test_a_failure_on_one_rank_costs_the_trial_only(outcomes: Outcomes) -> None:
+    assert outcomes["fails"].state == "crashed"
+    assert "rank 1: ValueError: planted" in str(outcomes["fails"].reason)
+    assert len(result(outcomes["after it"]).rounds) == ROUNDS
 
 
-def test_three_ranks_share_messages_evenly() -> None:
+def test_three_ranks_share_messages_evenly(four: Ranks) -> None:
     request = _request(world_size=3, message_bytes=(8, KIB))
-    found = result(served(["three"], [request], world_size=3)["three"])
+    found = result(four.call(_serve, ["three"], [request])[0][0])
     assert {each.why for each in found.missing} == {"uneven"}
     assert [each.message_bytes for each in found.missing] == [8] * 4
     assert {block.message_bytes for each in found.rounds for block in each.blocks} == {1020}

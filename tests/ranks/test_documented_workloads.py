@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.workloads import check
 from tests.conftest import ROOT
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials
 
 PAGE = ROOT / "docs" / "workloads.md"
@@ -65,13 +64,15 @@ def requests_of(study: Study) -> list[StudyRequest]:
 
 def measured(requests: dict[str, list[StudyRequest]]) -> dict[str, list[RankResult]]:
     communicators = Communicators("gloo")
-    return {name: run_trials(each, communicators, GroupCache()) for name, each in requests.items()}
+    found = {name: run_trials(each, communicators, GroupCache()) for name, each in requests.items()}
+    communicators.drop_team()
+    return found
 
 
-def test_the_examples_are_measured_and_learn(studies: dict[str, Study], tmp_path: Path) -> None:
+def test_the_examples_are_measured_and_learn(pair: Ranks, studies: dict[str, Study]) -> None:
     for study in studies.values():
         check(study.workload, study.data)
-    found = run_ranks(measured, 2, {name: requests_of(study) for name, study in studies.items()})[0]
+    found = pair.call(measured, {name: requests_of(study) for name, study in studies.items()})[0]
     for name, (steps, trained) in found.items():
         result = complete(steps)
         assert result.samples_per_step == result.global_batch_size

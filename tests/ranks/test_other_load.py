@@ -4,46 +4,77 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
+import pytest
+import torch
+
+from raybench.machine.core_time import busy_core_seconds
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import MLPSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from tests.ranks.ranks import run_ranks
+from tests.ranks.agreement import others_took
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
+from tests.support import budget
 from tests.unit import studies
-from tests.unit.machine.test_core_time import SHARE, WORKS
 
+SHARE, NEAR = 0.5, 0.2  # of a core
+WORKS = f"""
+import time
+while True:
+    began = time.process_time()
+    while time.process_time() - began < {SHARE / 100}:
+        pass
+    time.sleep({(1 - SHARE) / 100})
+"""
 REQUEST = studies.request(
-    role="scaling",
-    workload=FactorySpec.model_validate({"factory": "tests.ranks.planted:faulty"}),
-    setting=Setting(batch_size=8),
+    role="scaling",  # names programs
+    workload=MLPSpec(name="mlp"),
+    setting=Setting(batch_size=64),
     world_size=2,
     variants=("plain", "synced"),
-    measure=MeasureSpec(
-        half_width=0.001, steps=3, min_rounds=4, warmup_steps=1, max_seconds=2, timeout_seconds=60
-    ),
+    measure=MeasureSpec(half_width=0.001, min_rounds=4, max_seconds=2, timeout_seconds=60),
 )
 
 
-def _measured(request: StepsRequest) -> StepsResult:
-    (result,) = run_trials([request], Communicators("gloo"), GroupCache())
-    return result.result  # type: ignore[return-value]
+def _measured(request: StepsRequest) -> tuple[StepsResult, float, float, float]:
+    """On each rank: the trial; and around it seconds, those of the host's cores, and this process's own."""
+    torch.set_num_threads(1)
+    communicators = Communicators("gloo")
+    host_s, own_s, began = busy_core_seconds(), time.process_time(), time.perf_counter()
+    (result,) = run_trials([request], communicators, GroupCache())
+    seconds, own_s = time.perf_counter() - began, time.process_time() - own_s
+    host_s = (busy_core_seconds() or 0.0) - (host_s or 0.0)
+    communicators.drop_team()
+    return result.result, seconds, host_s, own_s  # type: ignore[return-value]
 
 
-def test_a_planted_process_is_found_and_the_ranks_are_not_others() -> None:
+def _scheduled_s(pid: int) -> float:
+    """What the kernel's clock of that process shows: the seconds of a core that it was given."""
+    return time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
+
+
+def test_a_planted_process_is_found_and_the_ranks_are_not_others(pair: Ranks) -> None:
+    budget.took(budget.PROCESSES)
     with subprocess.Popen([sys.executable, "-c", WORKS], stdout=subprocess.DEVNULL) as process:
         try:
-            result = run_ranks(_measured, 2, REQUEST)[0]
+            time.sleep(0.3)  # until it works
+            used_s, began = _scheduled_s(process.pid), time.perf_counter()
+            (result, seconds, host_s, own_s), (_, _, _, others_own_s) = pair.call(_measured, REQUEST)
+            planted = (_scheduled_s(process.pid) - used_s) / (time.perf_counter() - began)
         finally:
             process.kill()
     assert len(result.host_cores) == 2
     assert all(len(each.other_cores) == 2 for each in result.rounds)
-    mean = sum(each.other_cores[0] for each in result.rounds) / len(result.rounds)
-    # of the machine's cores in all, its ranks' own work left out
-    assert 0.3 * SHARE < mean < result.host_cores[0] + 0.1
-    assert sum(result.other_programs.values()) > 0.3 * SHARE
+    others, ranks = (host_s - own_s - others_own_s) / seconds, (own_s + others_own_s) / seconds
+    print(f"planted {planted:.2f}, others {others:.2f}, ranks {ranks:.2f}, found {others_took(result):.2f}")
+    assert ranks > 2 * NEAR  # so that these cores, were they taken for others', would be seen
+    assert others_took(result) == pytest.approx(others, abs=NEAR)
+    assert others_took(result) > planted - NEAR > 0
+    assert sum(result.other_programs.values()) > planted - NEAR
     assert len(result.other_programs) <= 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from statistics import fmean
+from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -23,137 +25,162 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, align_blocks
-from tests.ranks.ranks import run_ranks, until_it_agrees
-from tests.ranks.trials import ALL, run_trials
+from raybench.worker.outcome import RankResult
+from raybench.worker.strategies.stepper import Stepper
+from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
+from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, blocks_aligned
+from tests.ranks.ranks import Ranks, run_ranks
+from tests.ranks.trials import ALL, complete, run_trials
 from tests.unit import studies
 
-# One interval in twenty misses, and other processes of the machine disturb: what does not agree is measured
-# again in fresh ranks. A measurement that is wrong is wrong every time.
-# The machine has a share of its own beside what is planted: Python, the optimizer, the real all-reduces,
-# late wake-ups. The workload's own clock sees it (0.1 to 0.5 ms a step on idle cores, more on busy ones) and
-# it is added to the truth; what it cannot see there, such as the own share's skew, is granted with this
-# much of the step, beside the interval. The case "null" plants nothing.
-FLOOR = 0.02
+# What a step takes beside what is planted is Python's, the optimizer's, raybench's own: so much at most.
+OWN_S = 0.001
+# The truth is what the workload's own clock saw; whose seconds it saw differ a little from those that were
+# timed, by the first and last step of each block. A planted part is eight times as large, or more.
+FLOOR_S = 0.0005
+MOST_ERROR_S = 0.0003  # of a part: with the floor less than half of what is planted
+FLOOR, MOST_ERROR = 0.02, 0.015  # of an efficiency
 BATCH, GLOBAL_BATCH = 8, 64
 
 PLANTS = {
     "null": Plant(),
-    "contention": Plant(contention_s=0.006),
-    "wrapper": Plant(wrapper_s=0.005),
-    "straggler": Plant(straggler_s=0.008, straggler_rank=1),
-    "jitter": Plant(jitter_s=0.008),
-    "hidden": Plant(link_s=0.005),  # only the last bucket's transfer is exposed
-    "congested": Plant(link_s=0.010),  # the link falls behind the backward pass
-    "all": Plant(
-        contention_s=0.006, wrapper_s=0.004, straggler_s=0.008, straggler_rank=1, jitter_s=0.006, link_s=0.008
-    ),
+    "straggler": Plant(straggler_s=0.006, straggler_rank=1),
+    "hidden": Plant(link_s=0.004),  # only the last bucket's transfer is exposed
+    "congested": Plant(link_s=0.008),  # the link falls behind the backward pass
+    "all": Plant(contention_s=0.005, wrapper_s=0.004, straggler_s=0.006, straggler_rank=1, link_s=0.007),
 }
-STRONG = Plant(forward_s=0.008, per_sample_s=0.030 / GLOBAL_BATCH, backward_s=(0.004, 0.004))
+ALONE = {  # each is in "all" too, or is rare
+    "contention": Plant(contention_s=0.005),
+    "wrapper": Plant(wrapper_s=0.005),
+    "jitter": Plant(jitter_s=0.006),
+}
+STRONG = Plant(forward_s=0.006, per_sample_s=0.024 / GLOBAL_BATCH, backward_s=(0.004, 0.004))
+STEP_S = 0.024  # of the gains
 # throughput over that of the versus, whose batch is one less
 GAINS = {"gain": 1.05, "no_gain": 1.0}
+CASES = [*PLANTS, *(pytest.param(name, marks=pytest.mark.long) for name in ALONE)]
 
 
-def _gain_plant(ratio: float) -> Plant:
-    step = 0.040
-    rest = 0.018  # backward
-    other = step * (BATCH - 1) / BATCH * ratio
-    return Plant(
-        forward_by_batch_s=((BATCH, step - rest), (BATCH - 1, other - rest)), backward_s=(rest / 2, rest / 2)
-    )
+def _plant(name: str) -> Plant:
+    if name in GAINS:
+        rest, other = STEP_S / 2, STEP_S * (BATCH - 1) / BATCH * GAINS[name]
+        return Plant(
+            forward_by_batch_s=((BATCH, STEP_S - rest), (BATCH - 1, other - rest)),
+            backward_s=(rest / 2, rest / 2),
+        )
+    return STRONG if name == "strong" else (PLANTS | ALONE)[name]
 
 
-def _request(plant: Plant, stamps: str, **fields: Any) -> StepsRequest:
+def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
+    setting = Setting(batch_size=BATCH, bucket_cap_mb=0.0005)  # one bucket for each parameter
     given: dict[str, Any] = {
-        "role": "search",
-        "workload": plant.spec(stamps),
+        "role": "scaling" if name == "all" else "search",  # with phases
+        "workload": _plant(name).spec(stamps),
         "optimizer": OptimizerSpec(),
-        "setting": Setting(batch_size=BATCH, bucket_cap_mb=0.0005),  # one bucket for each parameter
+        "setting": setting,
         "world_size": 2,
         "variants": ALL,
         # as many rounds that plain is on every rank as often as on the others
-        "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=8, warmup_steps=2),
+        "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=10, warmup_steps=2),
     }
+    if name == "strong":
+        whole = setting.model_copy(update={"batch_size": GLOBAL_BATCH})
+        given |= {"scaling": "strong", "setting": whole, "variants": ("base", *ALL[:-1])}
+    if name in GAINS:
+        given |= {
+            "role": "confirmation",
+            "versus": setting.model_copy(update={"batch_size": BATCH - 1}),
+            "variants": ("synced", "versus"),
+        }
     return studies.request(**(given | fields))
 
 
-def _requests(stamps: str) -> dict[str, StepsRequest]:
-    requests = {name: _request(plant, stamps) for name, plant in PLANTS.items()}
-    requests["all"] = requests["all"].model_copy(
-        update={
-            "role": "scaling",  # with phases
-            "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=12, warmup_steps=2),
-        }
-    )
-    setting = Setting(batch_size=GLOBAL_BATCH, bucket_cap_mb=0.0005)
-    requests["strong"] = _request(
-        STRONG, stamps, scaling="strong", setting=setting, variants=("base", *ALL[:-1])
-    )
-    for name, ratio in GAINS.items():
-        setting = requests["null"].config.setting
-        requests[name] = _request(
-            _gain_plant(ratio),
-            stamps,
-            role="confirmation",
-            versus=setting.model_copy(update={"batch_size": BATCH - 1}),
-            variants=("synced", "versus"),
-            measure=MeasureSpec(half_width=0.001, steps=4, min_rounds=14, warmup_steps=2),
-        )
-    return requests
+@dataclass(frozen=True)
+class Seen:
+    """What the workload's own clocks saw, rank by rank: by variant, block and step, in s."""
+
+    step_s: dict[str, dict[tuple[int, int], float]]
+    own_s: dict[str, dict[tuple[int, int], float]]
 
 
-def _measure(requests: dict[str, StepsRequest]) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """On each rank: every trial's result, and the machine's own share of its steps."""
-    torch.set_num_threads(1)
-    align_blocks()
-    communicators, found = Communicators("gloo"), {}
-    for name, request in requests.items():
-        (result,) = run_trials([request], communicators, GroupCache())
-        found[name] = (result, CLOCK.own_s)
-    communicators.drop_team()
-    return found
+@dataclass(frozen=True)
+class Measured:
+    """A trial, and what it should have found."""
 
+    name: str
+    record: TrialRecord
+    seen: list[Seen]
 
-def _records(world_size: int, requests: dict[str, StepsRequest]) -> dict[str, TrialRecord]:
-    by_rank = run_ranks(_measure, world_size, requests)
-    records = {}
-    for name, request in requests.items():
-        results = [found[name][0] for found in by_rank]
-        assert {result.state for result in results} == {"complete"}, results
-        OWN[name, world_size] = _own_shares(
-            [found[name][1] for found in by_rank], linked=name in PLANTS and PLANTS[name].link_s > 0
-        )
-        records[name] = TrialRecord(
-            study="planted",
-            trial_id=request.trial_id,
-            request=request,
-            state="complete",
-            ranks=tuple(range(world_size)),
-            started_at="",
-            wall_time_s=0.0,
-            result=results[0].result,
-        )
-    return records
+    @property
+    def steps(self) -> StepsResult:
+        assert self.record.steps is not None
+        return self.record.steps
 
+    @property
+    def waterfall(self) -> Waterfall:
+        found = waterfall(self.record)
+        assert found is not None
+        return found
 
-Check = Callable[[TrialRecord], None]
-OWN: dict[tuple[str, int], dict[str, float]] = {}
+    def level(self, kind: str, of_ranks: Callable[[list[float]], float] = max) -> float:
+        """The step of a variant by the clocks: over ranks, the steps of a block, and blocks, trimmed."""
+        return trimmed_mean(self._blocks([each.step_s for each in self.seen], kind, of_ranks)).value
 
+    def own_s(self, kind: str, of_ranks: Callable[[list[float]], float] = fmean) -> float:
+        """What a step took beside what is planted: the median block."""
+        return median(self._blocks([each.own_s for each in self.seen], kind, of_ranks))
 
-def _own_shares(by_rank: list[dict[str, dict[tuple[int, int], float]]], *, linked: bool) -> dict[str, float]:
-    """Mean own share of a step in s for each variant, over ranks and blocks, the blocks trimmed."""
-    shares = {}
-    # The planted link's end is the same for all, and whoever begins the next step last is waited for. Without
-    # the link the share counts from each rank's own backward pass: who waits for a slower one is not late.
-    of_ranks = {"synced": max if linked else min}
-    for kind in ("plain", "crowd", "local", "synced"):
+    def _blocks(
+        self,
+        by_rank: list[dict[str, dict[tuple[int, int], float]]],
+        kind: str,
+        of_ranks: Callable[[list[float]], float],
+    ) -> list[float]:
+        at_work = 1 if kind in ("plain", "base") else len(by_rank)
         blocks: dict[int, list[float]] = {}
-        for place in {place for own in by_rank for place in own.get(kind, {})}:
-            found = [own[kind][place] for own in by_rank if place in own.get(kind, {})]
-            blocks.setdefault(place[0], []).append(of_ranks.get(kind, fmean)(found))
-        means = [fmean(values) for values in blocks.values()]
-        shares[kind] = trimmed_mean(means).value if len(means) > 1 else 0.0
-    return shares
+        for block, step in {place for of_rank in by_rank for place in of_rank.get(kind, {})}:
+            found = [each[kind][block, step] for each in by_rank if (block, step) in each.get(kind, {})]
+            # the first step is thrown away; one rank's further steps are timed by nobody
+            if step > 1 and len(found) == at_work:
+                blocks.setdefault(block, []).append(of_ranks(found))
+        return [fmean(steps) for steps in blocks.values()]
+
+
+def _measure(request: StepsRequest, late_s: float = 0.0) -> tuple[RankResult, Seen]:
+    """On each rank: the trial's result, and what the clock saw; ``late_s`` is lost in each of its steps."""
+    torch.set_num_threads(1)
+    communicators = Communicators("gloo")
+    step = Stepper.step
+
+    def late_step(self: Stepper, *arguments: Any) -> None:
+        time.sleep(late_s)
+        step(self, *arguments)
+
+    with blocks_aligned(), pytest.MonkeyPatch.context() as patch:
+        if late_s:
+            patch.setattr(Stepper, "step", late_step)
+        (result,) = run_trials([request], communicators, GroupCache())
+    communicators.drop_team()
+    return result, Seen(CLOCK.step_s, CLOCK.own_s)
+
+
+def _measured(
+    name: str, request: StepsRequest, call: Callable[..., list[Any]], late_s: float = 0.0
+) -> Measured:
+    found = measured_undisturbed(
+        lambda: call(_measure, request, late_s), lambda by_rank: complete(by_rank[0][0])
+    )
+    record = TrialRecord(
+        study="planted",
+        trial_id=request.trial_id,
+        request=request,
+        state="complete",
+        ranks=tuple(range(len(found))),
+        started_at="",
+        wall_time_s=0.0,
+        result=found[0][0].result,
+    )
+    return Measured(name, record, [seen for _, seen in found])
 
 
 @pytest.fixture(scope="module")
@@ -163,232 +190,203 @@ def stamps(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
+CaseOf = Callable[[str], Measured]
+
+
 @pytest.fixture(scope="module")
-def two(stamps: str) -> dict[str, TrialRecord]:
-    return _records(2, _requests(stamps))
+def case_of(pair: Ranks, stamps: str) -> CaseOf:
+    """Each case, measured when it is first asked for."""
+    found: dict[str, Measured] = {}
+
+    def case_of(name: str) -> Measured:
+        if name not in found:
+            found[name] = _measured(name, _request(name, stamps), pair.call)
+        return found[name]
+
+    return case_of
 
 
-@pytest.fixture
-def check_case(two: dict[str, TrialRecord], stamps: str) -> Callable[[str, Check], None]:
-    """Checks the record of a case, and measures the case again where it does not agree."""
-
-    def check_case(name: str, check: Check) -> None:
-        def measure_again() -> None:
-            two[name] = _records(2, {name: _requests(stamps)[name]})[name]
-
-        until_it_agrees(lambda: check(two[name]), measure_again)
-
-    return check_case
+def _part_agrees(name: str, found: Estimate | None, planted: float) -> None:
+    agrees(name, found, planted, floor=FLOOR_S, most_error=MOST_ERROR_S)
 
 
-def _waterfall(record: TrialRecord) -> Waterfall:
-    found = waterfall(record)
-    assert found is not None
-    return found
+def _truth(case: Measured) -> dict[str, float]:
+    """The waterfall of what the clocks saw."""
+    crowd, local = case.level("crowd", fmean), case.level("local", fmean)
+    return {
+        "ideal": case.level("plain"),
+        "contention": crowd - case.level("plain"),
+        "wrapper": local - crowd,
+        "skew": case.level("local") - local,
+        "exposed_communication": case.level("synced") - case.level("local"),
+    }
 
 
-def _measurement(record: TrialRecord) -> StepsResult:
-    assert record.steps is not None
-    return record.steps
-
-
-def _agrees(name: str, found: Estimate | None, planted: float, floor: float) -> None:
-    assert found is not None, f"{name} was not found at all"
-    text = f"{name}: planted {planted:.5f}, found {found.value:.5f} [{found.low:.5f}, {found.high:.5f}]"
-    print(f"{text}, floor {floor:.5f}")
-    assert found.low - floor <= planted <= found.high + floor, text
-
-
-def _truth(name: str, plant: Plant, world_size: int) -> dict[str, float]:
-    """What was planted, and the machine's own share of each part as the workload's clock saw it."""
-    own, parts = OWN[name, world_size], plant.parts(world_size, BATCH)
-    print("own share", {kind: f"{1e3 * value:.2f} ms" for kind, value in own.items()})
-    parts["ideal"] += own["plain"]
-    parts["contention"] += own["crowd"] - own["plain"]
-    parts["wrapper"] += own["local"] - own["crowd"]
-    parts["exposed_communication"] += own["synced"] - own["local"]
-    return parts
-
-
-def _check(name: str, record: TrialRecord, plant: Plant) -> None:
-    world_size = record.config.world_size
-    found, truth = _waterfall(record), _truth(name, plant, world_size)
+def _check(case: Measured, plant: Plant) -> None:
+    found, truth = case.waterfall, _truth(case)
+    planted = plant.parts(case.record.config.world_size, BATCH)
     step_s = sum(truth.values())
-    floor = FLOOR * step_s
     present = found.parts.present()
     assert set(present) == set(truth)
     assert sum(part.value for part in present.values()) == pytest.approx(found.step_time_s.value)
-    assert len(_measurement(record).bucket_bytes) == len(plant.backward_s)
-    _agrees("step time", found.step_time_s, step_s, floor)
-    for part, planted in truth.items():
-        _agrees(part, present[part], planted, floor)
-        seen = present[part].excludes(0.0)
-        assert seen or plant.parts(world_size, BATCH)[part] < 2 * floor, f"{part} was not seen"
+    assert len(case.steps.bucket_bytes) == len(plant.backward_s)
+    _part_agrees("step time", found.step_time_s, step_s)
+    for part, seen in truth.items():
+        _part_agrees(part, present[part], seen)
+        if planted[part]:
+            assert present[part].low > 0, f"{part} was not seen"
     # the real all-reduces pass inside the planted transfers; where there are none they are the replay
-    own = 0.0 if plant.link_s else max(0.0, found.replay_s.value if found.replay_s else 0.0)
-    _agrees("replay", found.replay_s, plant.replay() + own, floor)
-    hidden = plant.replay() + own - truth["exposed_communication"]
-    _agrees("hidden", found.hidden_communication_s, hidden, floor)
-    _agrees("efficiency", scaling(record).efficiency, truth["ideal"] / step_s, FLOOR)
+    assert found.replay_s is not None
+    replay = plant.replay() or found.replay_s.value
+    _part_agrees("replay", found.replay_s, replay)
+    _part_agrees("hidden", found.hidden_communication_s, replay - truth["exposed_communication"])
+    agrees(
+        "efficiency",
+        scaling(case.record).efficiency,
+        truth["ideal"] / step_s,
+        floor=FLOOR,
+        most_error=MOST_ERROR,
+    )
 
 
-CheckCase = Callable[[str, Check], None]
+def _own_shares(case: Measured) -> dict[str, float]:
+    """Of each variant whose planted end is all that a step waits for.
+
+    The step that sends is one where the transfers are planted as well: the real ones pass inside them, and
+    whoever begins the next step last is waited for.
+    """
+    shares = {kind: case.own_s(kind) for kind in ("plain", "crowd", "local")}
+    if _plant(case.name).link_s:
+        shares["synced"] = case.own_s("synced", max)
+    print(case.name, "own share", {kind: f"{1e3 * share:.2f} ms" for kind, share in shares.items()})
+    return shares
 
 
-@pytest.mark.parametrize("name", list(PLANTS))
-def test_two_ranks_give_back_what_was_planted(name: str, check_case: CheckCase) -> None:
-    check_case(name, lambda record: _check(name, record, PLANTS[name]))
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_give_back_what_was_planted(name: str, case_of: CaseOf) -> None:
+    _check(case_of(name), _plant(name))
 
 
-def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        found, own = _waterfall(record), OWN["null", 2]
-        floor = FLOOR * found.step_time_s.value
-        parts = found.parts.present()
-        del parts["ideal"]
-        for name, part in parts.items():
-            print(f"{name}: {part.value:.5f} of {found.step_time_s.value:.5f}")
-            machine = own["synced"] - own["local"] if name == "exposed_communication" else 0.0
-            assert abs(part.value - machine) < floor, name
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_takes_what_is_planted_and_less_than_a_millisecond_more(name: str, case_of: CaseOf) -> None:
+    for kind, share in _own_shares(case_of(name)).items():
+        assert 0 <= share < OWN_S, kind
 
-    check_case("null", check)
+
+def test_two_milliseconds_more_in_each_step_are_seen(pair: Ranks, stamps: str) -> None:
+    """That the limit above can be exceeded: planted around the steps, where raybench's own cost would be."""
+    measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=4, warmup_steps=2)
+    case = _measured("hidden", _request("hidden", stamps, measure=measure), pair.call, late_s=0.002)
+    assert all(share > OWN_S for share in _own_shares(case).values())
+
+
+def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(case_of: CaseOf) -> None:
+    case = case_of("null")
+    parts = case.waterfall.parts.present()
+    for name in ("contention", "wrapper", "skew"):
+        agrees(name, parts[name], 0.0, floor=OWN_S, most_error=MOST_ERROR_S)
 
 
 def test_hidden_communication_in_closed_form() -> None:
-    # ready 6, 12, 18 ms after the backward pass began; the link: 6-16, 16-26, 26-36
-    assert PLANTS["congested"].exposed() == pytest.approx(0.018)
-    assert PLANTS["hidden"].exposed() == pytest.approx(0.005)
+    # ready 4, 8, 12 ms after the backward pass began; the link: 4-12, 12-20, 20-28
+    assert PLANTS["congested"].exposed() == pytest.approx(0.016)
+    assert PLANTS["hidden"].exposed() == pytest.approx(0.004)
 
 
 @pytest.mark.parametrize("name", ["straggler", "all"])
-def test_the_straggler_is_named(name: str, check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        found = straggler(_measurement(record))
-        assert found is not None
-        rank, ratio, excess = found
-        assert rank == PLANTS[name].straggler_rank
-        assert ratio.low > 1
-        floor = FLOOR * _waterfall(record).step_time_s.value
-        _agrees("straggler", excess, PLANTS[name].straggler_s, floor)
-
-    check_case(name, check)
+def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
+    found = straggler(case_of(name).steps)
+    assert found is not None
+    rank, ratio, excess = found
+    assert rank == PLANTS[name].straggler_rank
+    assert ratio.low > 1
+    _part_agrees("straggler", excess, PLANTS[name].straggler_s)
 
 
-@pytest.mark.parametrize("name", ["null", "wrapper", "congested"])
-def test_nobody_is_called_a_straggler_where_none_is(name: str, check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        found = straggler(_measurement(record))
-        assert found is not None
-        assert found[1].value - 1 < FLOOR
-
-    check_case(name, check)
+@pytest.mark.parametrize("name", ["null", "congested", pytest.param("wrapper", marks=pytest.mark.long)])
+def test_nobody_is_called_a_straggler_where_none_is(name: str, case_of: CaseOf) -> None:
+    found = straggler(case_of(name).steps)
+    assert found is not None
+    assert found[1].value - 1 < FLOOR
 
 
 NAMED = {
-    "straggler": FindingName.STRAGGLER,
-    "congested": FindingName.COMMUNICATION_BOUND,
-    "wrapper": FindingName.COSTLY_WRAPPER,
-    "jitter": FindingName.JITTER,  # synthetic batches have one shape: it is not they
+    "straggler": (FindingName.STRAGGLER, "skew"),
+    "congested": (FindingName.COMMUNICATION_BOUND, "exposed_communication"),
+    "wrapper": (FindingName.COSTLY_WRAPPER, "wrapper"),
+    "jitter": (FindingName.JITTER, "skew"),  # synthetic batches have one shape: it is not they
 }
 
 
-def _planted_findings(record: TrialRecord, name: str) -> list[Finding]:
-    """Without what the machine does: other processes, and what they make of the real all-reduces."""
-    own, step_s = OWN[name, 2], _waterfall(record).step_time_s.value
-    granted = {FindingName.OTHER_PROCESSES}
-    if name != "congested" and own["synced"] - own["local"] > FLOOR * step_s:
+def _planted_findings(case: Measured) -> list[Finding]:
+    """Without others' processes where the record has some, and what the machine takes for the all-reduces."""
+    granted = set()
+    if may_name_others(case.steps):
+        granted.add(FindingName.OTHER_PROCESSES)
+    if not _plant(case.name).link_s:
         granted.add(FindingName.COMMUNICATION_BOUND)
-    return [each for each in findings(record) if each.name not in granted]
+    return [each for each in findings(case.record) if each.name not in granted]
 
 
-@pytest.mark.parametrize("name", list(NAMED))
-def test_what_was_planted_is_the_first_finding(name: str, check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        first = _planted_findings(record, name)[0]
-        print(first.evidence)
-        assert first.name is NAMED[name]
-        part = {"straggler": "skew", "jitter": "skew", "congested": "exposed_communication"}.get(name, name)
-        truth, floor = PLANTS[name].parts(2, BATCH)[part], FLOOR * _waterfall(record).step_time_s.value
-        own = OWN[name, 2]
-        machine = own["synced"] - own["local"] if name == "congested" else 0.0
-        _agrees("explained", first.explains, truth + machine, 2 * floor)
-        if name == "straggler":
-            assert first.values["rank"] == PLANTS[name].straggler_rank
-
-    check_case(name, check)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALONE else []) for name in NAMED]
+)
+def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> None:
+    case = case_of(name)
+    first, (finding, part) = _planted_findings(case)[0], NAMED[name]
+    print(first.evidence)
+    assert first.name is finding
+    _part_agrees("explained", first.explains, _truth(case)[part])
+    if name == "straggler":
+        assert first.values["rank"] == PLANTS[name].straggler_rank
 
 
-def test_where_nothing_was_planted_nothing_is_claimed(check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        assert [each.name for each in _planted_findings(record, "null") if each.explains] == []
-
-    check_case("null", check)
+def test_where_nothing_was_planted_nothing_is_claimed(case_of: CaseOf) -> None:
+    assert [each.name for each in _planted_findings(case_of("null")) if each.explains] == []
 
 
-def test_phases_are_what_was_planted(check_case: CheckCase) -> None:
-    plant = PLANTS["all"]
-
-    def check(record: TrialRecord) -> None:
-        blocks = _measurement(record).phases
-        for variant in ("plain", "local"):
-            seconds = [block.seconds["backward"] for block in blocks if block.variant == variant]
-            assert float(np.median(seconds)) == pytest.approx(sum(plant.backward_s), abs=0.0015)
-        plain = [block.seconds["forward"] for block in blocks if block.variant == "plain"]
-        # the leader alone, which is no straggler; late in some of its steps
-        assert min(plain) >= plant.forward(BATCH) - 1e-4
-        assert max(plain) < plant.forward(BATCH) + plant.jitter_s + 0.002
-
-    check_case("all", check)
+def test_phases_are_what_was_planted(case_of: CaseOf) -> None:
+    plant, blocks = PLANTS["all"], case_of("all").steps.phases
+    for variant in ("plain", "local"):
+        seconds = [block.seconds["backward"] for block in blocks if block.variant == variant]
+        assert median(seconds) == pytest.approx(sum(plant.backward_s), abs=OWN_S)
+    # the leader alone, which is no straggler
+    plain = [block.seconds["forward"] for block in blocks if block.variant == "plain"]
+    assert 0 <= median(plain) - plant.forward(BATCH) < OWN_S
 
 
-def test_strong_scaling_finds_the_price_of_the_smaller_batch(check_case: CheckCase) -> None:
+def test_strong_scaling_finds_the_price_of_the_smaller_batch(case_of: CaseOf) -> None:
     # a + b * batch: the part of a that more devices do not share
-    small, whole = STRONG.alone(GLOBAL_BATCH // 2), STRONG.alone(GLOBAL_BATCH)
-
-    def check(record: TrialRecord) -> None:
-        parts, own, floor = _waterfall(record).parts, OWN["strong", 2], FLOOR * small
-        _agrees("ideal", parts.ideal, (whole + own["plain"]) / 2, floor)
-        _agrees("small batch", parts.small_batch, small - whole / 2 + own["plain"] / 2, floor)
-        assert parts.small_batch is not None
-        assert parts.small_batch.low > 0
-        _agrees("contention", parts.contention, own["crowd"] - own["plain"], floor)
-        _agrees("wrapper", parts.wrapper, own["local"] - own["crowd"], floor)
-        _agrees("skew", parts.skew, 0.0, floor)
-        _agrees("exposed", parts.exposed_communication, own["synced"] - own["local"], floor)
-        efficiency = (whole + own["plain"]) / 2 / (small + own["synced"])
-        _agrees("efficiency", scaling(record).efficiency, efficiency, FLOOR)
-
-    check_case("strong", check)
+    case, small, whole = case_of("strong"), STRONG.alone(GLOBAL_BATCH // 2), STRONG.alone(GLOBAL_BATCH)
+    parts, own = case.waterfall.parts, _own_shares(case)
+    _part_agrees("ideal", parts.ideal, (whole + own["plain"]) / 2)
+    _part_agrees("small batch", parts.small_batch, small - whole / 2 + own["plain"] / 2)
+    assert parts.small_batch is not None
+    assert parts.small_batch.low > 0
+    _part_agrees("contention", parts.contention, own["crowd"] - own["plain"])
+    truth = _truth(case)
+    for part in ("wrapper", "skew", "exposed_communication"):
+        _part_agrees(part, getattr(parts, part), truth[part])
+    efficiency = (whole + own["plain"]) / 2 / case.level("synced")
+    agrees("efficiency", scaling(case.record).efficiency, efficiency, floor=FLOOR, most_error=MOST_ERROR)
 
 
-def test_a_change_of_five_percent_is_seen(check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        found = gain(record, minimum_gain=0.02)
-        _agrees("gain", found.gain, 0.05, 0.005)
-        assert found.verdict is Verdict.BETTER
-
-    check_case("gain", check)
-
-
-def test_no_change_is_not_claimed(check_case: CheckCase) -> None:
-    def check(record: TrialRecord) -> None:
-        found = gain(record, minimum_gain=0.02)
-        _agrees("gain", found.gain, 0.0, 0.005)
-        assert found.gain.half_width < 0.04  # a change of 5% would have been seen
-        assert found.verdict is Verdict.NONE
-
-    check_case("no_gain", check)
+@pytest.mark.parametrize(("name", "verdict"), [("gain", Verdict.BETTER), ("no_gain", Verdict.NONE)])
+def test_a_change_of_five_percent_is_seen_and_none_is_not_claimed(
+    name: str, verdict: Verdict, case_of: CaseOf
+) -> None:
+    found = gain(case_of(name).record, minimum_gain=0.02)
+    # with the largest error less than half of the change
+    agrees("gain", found.gain, GAINS[name] - 1, floor=0.005, most_error=0.004)
+    assert found.verdict is verdict
 
 
+@pytest.mark.long
 def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> None:
-    measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=9, warmup_steps=2)
-    request = _request(PLANTS["all"], stamps, world_size=3, oversubscribed=True, measure=measure)
-    records = _records(3, {"all": request})
-
-    def check() -> None:
-        _check("all", records["all"], PLANTS["all"])
-        found = straggler(_measurement(records["all"]))
-        assert found is not None
-        assert found[0] == PLANTS["all"].straggler_rank
-
-    until_it_agrees(check, lambda: records.update(_records(3, {"all": request})))
+    measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=12, warmup_steps=2)
+    request = _request("all", stamps, world_size=3, oversubscribed=True, measure=measure)
+    case = _measured("all", request, lambda *call: run_ranks(call[0], 3, *call[1:]))
+    _check(case, PLANTS["all"])
+    found = straggler(case.steps)
+    assert found is not None
+    assert found[0] == PLANTS["all"].straggler_rank

@@ -20,8 +20,9 @@ from raybench.spec.study import MeasureSpec
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.steps import beside, profiling
-from tests.ranks.planted import MAX_RANKS, Plant, align_blocks
-from tests.ranks.ranks import run_ranks, until_it_agrees
+from tests.ranks.agreement import measured_undisturbed
+from tests.ranks.planted import MAX_RANKS, Plant, blocks_aligned
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, SHORT, complete, serve_trial
 from tests.unit import studies
 
@@ -45,12 +46,12 @@ def serve_all(requests: dict[str, StepsRequest]) -> dict[str, list[Outcome]]:
     found = {}
     for name, asked in requests.items():
         ranks = BOTH[: asked.config.world_size]
-        if name == "too large":
-            vars(profiling)["MAX_BYTES"] = 100
-        if name == "fails":
-            vars(beside)["traces"] = _cannot_be_had
-        found[name] = serve_trial(asked, ranks, communicators, cache)
-        vars(profiling)["MAX_BYTES"] = 20 * 2**20
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "too large":
+                patch.setattr(profiling, "MAX_BYTES", 100)
+            if name == "fails":
+                patch.setattr(beside, "traces", _cannot_be_had)
+            found[name] = serve_trial(asked, ranks, communicators, cache)
     communicators.drop_team()
     return found
 
@@ -60,7 +61,7 @@ def _cannot_be_had(*_: Any, **__: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def served() -> dict[str, Outcome]:
+def served(pair: Ranks) -> dict[str, Outcome]:
     setting = Setting(batch_size=8, bucket_cap_mb=1)
     profile = {"profile": True, "memory_snapshot": True}
     requests = {
@@ -73,7 +74,7 @@ def served() -> dict[str, Outcome]:
         "too large": request(setting=setting, measure={"profile": True}),
         "fails": request(setting=setting, measure={"profile": True}),
     }
-    (leader, other) = run_ranks(serve_all, 2, requests)
+    (leader, other) = pair.call(serve_all, requests)
     assert not any(other.values())  # what it has travelled to the leader
     return {name: outcomes[0] for name, outcomes in leader.items()}
 
@@ -158,35 +159,28 @@ def test_a_profile_that_cannot_be_had_costs_only_itself(
     assert result.profile == ()
 
 
-def test_planted_transfers_are_hidden_and_exposed_as_planted(tmp_path: Path) -> None:
+def test_planted_transfers_are_hidden_and_exposed_as_planted(pair: Ranks, tmp_path: Path) -> None:
     """The first rank's transfers wait for the second's, which comes late: longer than its layers take.
 
     The first one begins when the first of three layers is done, so that two layers hide it.
     """
     stamps = tmp_path / "stamps"
+    np.zeros(MAX_RANKS).tofile(stamps)
     plant = Plant(straggler_s=LATE_S, straggler_rank=1, backward_s=LAYERS_S)
     setting = Setting(batch_size=8, bucket_cap_mb=0.0005)
     late = request(workload=plant.spec(str(stamps)), setting=setting, measure={"profile": True})
-    found: list[Any] = []
-
-    def measure() -> None:
-        np.zeros(MAX_RANKS).tofile(stamps)
-        found[:] = complete(run_ranks(_serve_planted, 2, late)[0][0]).profile
-
-    def check() -> None:
-        waits, comes_late = found
-        assert waits.both_s / waits.num_steps == pytest.approx(sum(LAYERS_S[1:]), abs=NEAR_S)
-        assert waits.alone_s / waits.num_steps == pytest.approx(LATE_S, abs=NEAR_S)
-        assert comes_late.alone_s / comes_late.num_steps < NEAR_S
-
-    measure()
-    until_it_agrees(check, measure)
+    waits, comes_late = measured_undisturbed(
+        lambda: complete(pair.call(_serve_planted, late)[0][0]), lambda steps: steps
+    ).profile
+    assert waits.both_s / waits.num_steps == pytest.approx(sum(LAYERS_S[1:]), abs=NEAR_S)
+    assert waits.alone_s / waits.num_steps == pytest.approx(LATE_S, abs=NEAR_S)
+    assert comes_late.alone_s / comes_late.num_steps < NEAR_S
 
 
 def _serve_planted(asked: StepsRequest) -> list[Outcome]:
     torch.set_num_threads(1)
-    align_blocks()
     communicators = Communicators("gloo")
-    outcomes = serve_trial(asked, BOTH, communicators, GroupCache())
+    with blocks_aligned():
+        outcomes = serve_trial(asked, BOTH, communicators, GroupCache())
     communicators.drop_team()
     return outcomes

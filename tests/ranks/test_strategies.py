@@ -26,7 +26,7 @@ from raybench.worker.strategies.hooks import Hook, no_transfer
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import Workload, build
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
 from tests.unit import studies
 
@@ -240,8 +240,8 @@ def _everything(
 
 
 @pytest.fixture(scope="module")
-def two() -> Two:
-    by_rank = run_ranks(_everything, 2, list(TRIALS.values()))
+def two(pair: Ranks) -> Two:
+    by_rank = pair.call(_everything, list(TRIALS.values()))
     outcomes = dict(zip(TRIALS, by_rank[0][0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
@@ -399,7 +399,9 @@ def test_compression_has_an_error_of_the_types_size(
     two: Two,
 ) -> None:
     for name, digits in (("ddp fp16 sent", 11), ("ddp bf16 sent", 8)):
-        error = complete(two[0][name]).compression_error
+        found = complete(two[0][name])
+        error = found.compression_error
+        assert found.gradient_bytes == sum(found.bucket_bytes) // 2
         assert error is not None
         # the unit roundoff of the type bounds it; uniform rounding errors are a few times smaller
         assert 2.0**-digits / 20 < error < 2.0**-digits * 2
@@ -435,4 +437,4 @@ def test_what_cannot_be_says_why(name: str, state: str, reason: str, two: Two) -
     outcome = two[0][name]
     assert outcome.state == state
     assert (outcome.reason or "").startswith(reason), outcome.reason
-    assert outcome.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
+    assert outcome.wall_time_s < TIMEOUT_S  # whoever waited was freed, not timed out

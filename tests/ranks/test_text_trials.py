@@ -16,7 +16,6 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.workloads import build, check
-from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import ALL, SHORT, run_trials
 from tests.unit import studies
 
@@ -47,7 +46,7 @@ def rank_measures(*requests: StepsRequest) -> list[RankResult]:
     return results
 
 
-def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeypatch):
+def test_texts_are_measured_and_their_tokens_counted(pair, data_dir, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     real: dict[str, Any] = SMALL | {"input": "real", "samples": 400}
     text = {"name": "text", "padding": "longest"} | real
@@ -61,7 +60,7 @@ def test_texts_are_measured_and_their_tokens_counted(data_dir, tmp_path, monkeyp
         request_for(data_dir, decoder),
         request_for(data_dir, synthetic, SHORT, precision="bf16"),
     ]
-    ranks = run_ranks(rank_measures, 2, *requests)
+    ranks = pair.call(rank_measures, *requests)
     for results in ranks:
         assert [(result.state, result.reason) for result in results] == [("complete", None)] * 4
     mean = build(encoder, str(data_dir)).tokens_per_sample()  # type: ignore[attr-defined]

@@ -24,8 +24,8 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
 from raybench.worker.training.parts import shuffled
 from raybench.worker.trials import run_trial
-from tests.ranks.driving import DrivingDevice, drive_on_cores
-from tests.ranks.ranks import run_ranks
+from tests.ranks.driving import DrivingDevice, driven_on_cores
+from tests.ranks.ranks import Ranks
 from tests.ranks.trainable import clouds
 from tests.ranks.trials import BOTH, CPU
 from tests.unit import studies
@@ -100,7 +100,6 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
     results["driven on cores"] = run_trial(
         request, BOTH, communicators, CPU, GroupCache(), lambda progress: None
     )
-    drive_on_cores()
 
     def train(
         name: str,
@@ -114,9 +113,17 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         if limits:
             cache.memory_limits[ranks] = limits
         device = DRIVING if request.config.setting.strategy == "dp" else CPU
-        return run_trial(
-            request, ranks, communicators, device, cache, on_progress, checkpoints=checkpoints, results=place
-        )
+        with driven_on_cores():
+            return run_trial(
+                request,
+                ranks,
+                communicators,
+                device,
+                cache,
+                on_progress,
+                checkpoints=checkpoints,
+                results=place,
+            )
 
     def stop(progress: Any) -> None:
         if progress.phase == "epoch" and progress.detail.startswith("epoch 2"):
@@ -158,8 +165,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(folder: Path) -> list[dict[str, RankResult | None]]:
-    results = run_ranks(rank_trains, 2, folder)
+def ranks(pair: Ranks, folder: Path) -> list[dict[str, RankResult | None]]:
+    results = pair.call(rank_trains, folder)
     left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
     assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
     return results
@@ -382,8 +389,8 @@ def rank_updates_one_bad_shard() -> tuple[int, bool]:
     return found
 
 
-def test_an_overflow_in_one_shard_keeps_all_shards_as_they_were():
-    assert run_ranks(rank_updates_one_bad_shard, 2) == [(1, True), (1, True)]
+def test_an_overflow_in_one_shard_keeps_all_shards_as_they_were(pair):
+    assert pair.call(rank_updates_one_bad_shard) == [(1, True), (1, True)]
 
 
 def test_a_finished_trial_is_not_trained_again(ranks):

@@ -26,7 +26,7 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import build
 from tests.ranks import planted
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
 from tests.unit import studies
 
@@ -74,11 +74,11 @@ def _serve(
 
 
 def _served(
-    world_size: int,
+    ranks: Ranks,
     requests: dict[str, tuple[StepsRequest, tuple[int, ...]]],
     looked_into: dict[str, StepsRequest] | None = None,
 ) -> Served:
-    by_rank = run_ranks(_serve, world_size, list(requests.values()), looked_into or {})
+    by_rank = ranks.call(_serve, list(requests.values()), looked_into or {})
     outcomes = dict(zip(requests, by_rank[0][0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, outcome.reason, f"{outcome.wall_time_s:.2f} s")
@@ -115,24 +115,12 @@ LATE: dict[str, StepsRequest] = {
         ("twin_of_one_rank", "memory", 1, "ddp", "_twin"),
     )
 }
-OPTIMIZERS = {
-    "sgd": OptimizerSpec(),
-    "momentum": OptimizerSpec(momentum=0.9),
-    "adam": OptimizerSpec(name="adam", learning_rate=0.001),
-    "adamw": OptimizerSpec(name="adamw", learning_rate=0.001, weight_decay=0.01),
-}
+# what tests/ranks/test_strategies.py and INSIDES have is not repeated
 SETTINGS: dict[str, StepsRequest] = {
-    "uncopyable": _request({"kind": "uncopyable"}),
-    "buffers": _request({"kind": "buffers"}),
-    "static_graph": _request(setting=Setting(batch_size=8, static_graph=True)),
-    "views": _request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)),
     "unused": _request({"kind": "unused"}, setting=Setting(batch_size=8, find_unused_parameters=True)),
-    "accumulation": _request(setting=Setting(batch_size=8, gradient_accumulation=2)),
     "accumulation_static": _request(
         setting=Setting(batch_size=8, gradient_accumulation=2, static_graph=True, bucket_cap_mb=1)
     ),
-    "compress_fp16": _request(setting=Setting(batch_size=8, gradient_compression="fp16")),
-    "compress_bf16": _request(setting=Setting(batch_size=8, gradient_compression="bf16")),
     "buckets_tiny": _request(setting=Setting(batch_size=8, bucket_cap_mb=0.0001)),
     "buckets_1": _request(setting=Setting(batch_size=8, bucket_cap_mb=1)),
     "fp16": _request(setting=Setting(batch_size=8, precision="fp16")),
@@ -141,15 +129,17 @@ SETTINGS: dict[str, StepsRequest] = {
     "base_too_large": _request(
         {"largest_batch": 16}, scaling="strong", setting=Setting(batch_size=32), variants=("base", *ALL)
     ),
-    **{name: _request(optimizer=optimizer) for name, optimizer in OPTIMIZERS.items() if name != "sgd"},
 }
 
-# with the number of tensors in the optimizer's state
+# settings that are looked into as well, with the number of tensors in the optimizer's state
 INSIDES: dict[str, tuple[StepsRequest, int]] = {
     "sgd": (_request(), 0),
-    "momentum": (_request(optimizer=OPTIMIZERS["momentum"]), 4),
-    "adam": (_request(optimizer=OPTIMIZERS["adam"]), 12),  # two moments and a count for each
-    "adamw": (_request(optimizer=OPTIMIZERS["adamw"]), 12),
+    "momentum": (_request(optimizer=OptimizerSpec(momentum=0.9)), 4),
+    # two moments and a count for each
+    "adamw": (
+        _request(optimizer=OptimizerSpec(name="adamw", learning_rate=0.001, weight_decay=0.01)),
+        12,
+    ),
     "views": (_request(setting=Setting(batch_size=8, gradient_as_bucket_view=True)), 0),
     "uncopyable": (_request({"kind": "uncopyable"}), 0),
     "static": (_request(setting=Setting(batch_size=8, static_graph=True)), 0),
@@ -161,7 +151,7 @@ INSIDES: dict[str, tuple[StepsRequest, int]] = {
 
 
 @pytest.fixture(scope="module")
-def two() -> Served:
+def two(pair: Ranks) -> Served:
     """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
     asked: dict[str, tuple[StepsRequest, tuple[int, ...]]] = {}
     for name, request in FAULTS.items():
@@ -171,7 +161,7 @@ def two() -> Served:
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(role="scaling"), BOTH)
     asked |= {name: (request, BOTH) for name, request in SETTINGS.items()}
-    return _served(2, asked, {name: request for name, (request, _) in INSIDES.items()})
+    return _served(pair, asked, {name: request for name, (request, _) in INSIDES.items()})
 
 
 @pytest.mark.parametrize(
@@ -191,7 +181,7 @@ def two() -> Served:
 def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Served) -> None:
     failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
     assert (failed.state, failed.reason, failed.result) == (state, reason, None)
-    assert failed.wall_time_s < TIMEOUT_S / 4  # whoever waited was freed, not timed out
+    assert failed.wall_time_s < TIMEOUT_S  # whoever waited was freed, not timed out
     found = complete(after)
     assert len(found.rounds) == 4
     assert not found.missing
@@ -200,7 +190,7 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
 def test_the_leader_runs_the_first_step_of_a_workload_before_anyone_else(two: Served) -> None:
     assert two.threads["error_of_all"] == [1]
     assert two.threads_of_last["error_of_all"] == []  # its loss was never called
-    assert two.outcomes["error_of_all"].wall_time_s < TIMEOUT_S / 4
+    assert two.outcomes["error_of_all"].wall_time_s < TIMEOUT_S
     assert two.threads_of_last["after error_of_all"] == [1]
 
 
@@ -272,19 +262,16 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
 
 def test_gradients_that_travel_are_counted(two: Served) -> None:
     outcomes, whole = two.outcomes, 4 * (16 * 32 + 32 + 32 * 4 + 4)
-    for name, halved in (("adam", 1), ("buckets_1", 1), ("compress_fp16", 2), ("compress_bf16", 2)):
-        found = complete(outcomes[name])
-        assert sum(found.bucket_bytes) == whole
-        assert found.gradient_bytes == whole // halved
+    assert sum(complete(outcomes["buckets_1"]).bucket_bytes) == whole
+    assert complete(outcomes["buckets_1"]).gradient_bytes == whole
     assert len(complete(outcomes["buckets_1"]).bucket_bytes) == 1
     assert len(complete(outcomes["buckets_tiny"]).bucket_bytes) == 3  # a bias of 16 bytes goes with the next
-    assert complete(outcomes["accumulation"]).samples_per_step == 2 * 2 * 8
 
 
 def test_the_number_of_threads_is_the_settings(two: Served) -> None:
     threads = two.threads
     assert threads["threads"] == [2]
-    assert threads["adam"] == [1]  # back to what the worker has
+    assert threads["bf16"] == [1]  # back to what the worker has
 
 
 TEAMS = {
@@ -299,7 +286,7 @@ TEAMS = {
 }
 
 
-def test_teams_of_four_workers_one_after_the_other() -> None:
+def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
     requests = {
         name: (_request(world_size=len(ranks), variants=variants, oversubscribed=True), ranks)
         for name, (ranks, variants) in TEAMS.items()
@@ -310,7 +297,7 @@ def test_teams_of_four_workers_one_after_the_other() -> None:
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
-    outcomes = _served(4, asked).outcomes
+    outcomes = _served(four, asked).outcomes
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
     assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
     for name, (ranks, variants) in TEAMS.items():

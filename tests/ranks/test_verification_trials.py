@@ -22,8 +22,9 @@ from raybench.run import verify as verifying
 from raybench.testing import FakeRunner
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from tests.ranks.ranks import run_ranks
-from tests.ranks.trials import BOTH, serve_trial
+from tests.ranks.agreement import measured_undisturbed
+from tests.ranks.ranks import Ranks
+from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit.runs import run
 from tests.unit.studies import study
 
@@ -41,16 +42,24 @@ def serve(request: StepsRequest) -> list[Outcome]:
 class OnRanks(FakeRunner):
     """Steps are measured by two processes."""
 
+    def __init__(self, pair: Ranks) -> None:
+        super().__init__()
+        self._pair = pair
+
     def run(self, request: TrialRequest, on_progress: Any) -> Outcome:
         assert request.kind == "steps"
         self.requests.append(request)
-        (outcome,) = run_ranks(serve, 2, request)[0]
-        found: Outcome = outcome
-        return found
+
+        def measure() -> Outcome:
+            (outcome,) = self._pair.call(serve, request)[0]
+            found: Outcome = outcome
+            return found
+
+        return measured_undisturbed(measure, complete)
 
 
 @pytest.fixture(scope="module")
-def measured() -> tuple[dict[str, Verification], list[TrialRecord], list[str]]:
+def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], list[str]]:
     """By the knob that is changed; the records; the lines of the terminal."""
     spec = study(
         workload={
@@ -85,7 +94,7 @@ def measured() -> tuple[dict[str, Verification], list[TrialRecord], list[str]]:
         patch.setattr(verifying, "diagnose_study", and_a_wrong_one)
         patch.setattr("raybench.analysis.results.diagnose_study", and_a_wrong_one)
         plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
-        _, store, _ = run(plan, OnRanks(), verify=True)
+        _, store, _ = run(plan, OnRanks(pair), verify=True)
         results = analyse(plan.study, store.records)
     by_knob = {"+".join(each.proposal.change): each for each in results.verifications}
     return by_knob, store.records, verification_lines(results)

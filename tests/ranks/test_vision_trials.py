@@ -24,7 +24,7 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from raybench.worker.outcome import RankResult
 from raybench.workloads import build
-from tests.ranks.ranks import run_ranks
+from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, CPU, SHORT, run_trials
 from tests.unit import studies
 
@@ -73,7 +73,7 @@ READ = (("cifar10", {}), ("cifar10", ONE_LOADER), ("fashion_mnist", ONE_LOADER))
 
 
 @pytest.fixture(scope="module")
-def two(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def two(pair: Ranks, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What each rank returned, by what it was asked."""
     folder = tmp_path_factory.mktemp("images")
     for name in ("cat", "dog"):
@@ -98,7 +98,7 @@ def two(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, l
             [request_for(folder, setting=each, **of_folder) for each in workers],
         ),
     }
-    by_rank = run_ranks(rank_answers, 2, list(asked.values()))
+    by_rank = pair.call(rank_answers, list(asked.values()))
     return {name: [answers[place] for answers in by_rank] for place, name in enumerate(asked)}
 
 
