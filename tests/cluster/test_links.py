@@ -76,6 +76,7 @@ def transfer_s(rate: str) -> float:
     return 8 * MESSAGE_BYTES / (PAYLOAD * bits_per_s(rate))
 
 
+@pytest.mark.promise("link rate")
 @pytest.mark.parametrize("rate", [RATE, pytest.param("300mbit", marks=pytest.mark.long)])
 def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
     rate: str, nodes: LocalNodes, tmp_path: Path

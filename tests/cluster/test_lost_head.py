@@ -19,6 +19,7 @@ def case(runner: str, lost: str, *, long: bool = True) -> object:
     return pytest.param(runner, lost, id=f"{runner}-{lost}", marks=[pytest.mark.long] if long else [])
 
 
+@pytest.mark.promise("lost head")
 @pytest.mark.parametrize(
     ("runner", "lost"),
     [

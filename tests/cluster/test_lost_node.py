@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timeout(1200)
 WITHIN_S = 240.0
 
 
+@pytest.mark.promise("lost node")
 @pytest.mark.parametrize("lost", ["power", pytest.param("link", marks=pytest.mark.long)])
 def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     can_have_nodes: None, tmp_path: Path, lost: str

@@ -23,6 +23,7 @@ def broken():
 """
 
 
+@pytest.mark.promise("exit 2")
 def test_a_wrong_option_through_the_interpreters_own_m() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "raybench.study", "scaling", "--dry-run", "--batch-sizes", "256,0"],

@@ -53,6 +53,7 @@ finally:
 """
 
 
+@pytest.mark.promise("light commands")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_command_answers_without_torch_or_ray(name: str, bare: Ready, tmp_path: Path) -> None:
     typed = [str(written(tmp_path)) if word == "FILE" else word for word in QUICK[name]]

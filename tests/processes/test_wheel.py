@@ -89,6 +89,7 @@ def only_in_test() -> list[str]:
     )
 
 
+@pytest.mark.promise("wheel")
 def test_works_from_any_directory_without_what_is_only_for_tests(installed: Path, tmp_path: Path) -> None:
     blocked = only_in_test()
     assert {"pytest", "hypothesis", "nbclient"} <= set(blocked)

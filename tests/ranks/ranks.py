@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import pickle
 import sys
@@ -19,12 +18,8 @@ from typing import Any
 import torch.distributed as dist
 
 from tests.support import budget
+from tests.support.forkserver import FORKSERVER
 
-# Ranks are forked from a process that has imported what they need, and has begun nothing: each would take
-# three seconds of a core to import it itself.
-IMPORTED = ("torch._dynamo", "raybench.worker.trials")
-RANKS = multiprocessing.get_context("forkserver")
-RANKS.set_forkserver_preload(list(IMPORTED))
 LEFT_S = 3.0  # until ranks are ended that wait for one that has failed
 ENDS_S = 10.0  # that a process may take to end
 
@@ -66,10 +61,10 @@ class Ranks:
     def _start(self) -> None:
         budget.took(budget.RANKS)
         self._folder = TemporaryDirectory()
-        pairs = [RANKS.Pipe() for _ in range(self._world_size)]
+        pairs = [FORKSERVER.Pipe() for _ in range(self._world_size)]
         self._pipes = [ours for ours, _ in pairs]
         self._processes = [
-            RANKS.Process(target=_rank, args=(theirs, rank, self._world_size, self._folder.name))
+            FORKSERVER.Process(target=_rank, args=(theirs, rank, self._world_size, self._folder.name))
             for rank, (_, theirs) in enumerate(pairs)
         ]
         for process, (_, theirs) in zip(self._processes, pairs, strict=True):

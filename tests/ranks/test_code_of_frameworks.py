@@ -152,6 +152,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, tuple[li
     return run_ranks(rank_trains, 2, code, tmp_path_factory.mktemp("frameworks"))
 
 
+@pytest.mark.promise("code for frameworks")
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_code_trains_the_same_weights_on_both_ranks(framework: str, trained: Any) -> None:
     first, other = (found[framework][0] for found in trained)

@@ -262,11 +262,13 @@ def _own_shares(case: Measured) -> dict[str, float]:
     return shares
 
 
+@pytest.mark.promise("waterfall")
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_give_back_what_was_planted(name: str, case_of: CaseOf) -> None:
     _check(case_of(name), _plant(name))
 
 
+@pytest.mark.promise("overhead")
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_takes_what_is_planted_and_less_than_a_millisecond_more(name: str, case_of: CaseOf) -> None:
     for kind, share in _own_shares(case_of(name)).items():

@@ -78,6 +78,7 @@ def texts(records: list[TrialRecord]) -> tuple[str, str]:
     return plain_loop(alone, records[:1]), plain_loop(SPEC, records)
 
 
+@pytest.mark.promise("code to paste")
 def test_the_pasted_lines_bring_the_gain_of_the_study(
     pair: Ranks, records: list[TrialRecord], texts: tuple[str, str]
 ) -> None:

@@ -100,6 +100,7 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
     return by_knob, store.records, verification_lines(results)
 
 
+@pytest.mark.promise("verify")
 def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> None:
     found, records, lines = measured
     print(*lines, sep="\n")

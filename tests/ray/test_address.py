@@ -74,6 +74,7 @@ def refusal(kind: type[Command], folder: Path, address: str, **variables: str) -
     return line
 
 
+@pytest.mark.promise("token")
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
@@ -128,6 +129,7 @@ def found_on(address: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("address")
 def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str) -> None:
     """Its nodes live, and nothing of the study's is on them when its command is over."""
     before = found_on(address)
@@ -190,6 +192,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory, address: str, dashboard_
     return folder
 
 
+@pytest.mark.promise("job")
 def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(submitted: Path) -> None:
     """Its driver runs on the head, and takes the cluster around it without being told the address."""
     assert {record["state"] for record in read_records(submitted)} == {"complete"}
@@ -220,6 +223,7 @@ class Pasted(Command):
     program = ("-m", "tests.ray.pasted_in_ray")
 
 
+@pytest.mark.promise("code for Ray Train")
 def test_the_code_for_ray_train_brings_the_gain_that_the_study_measured(
     submitted: Path, address: str
 ) -> None:

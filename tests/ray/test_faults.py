@@ -24,6 +24,7 @@ class ShortPatience(Command):
     program = ("-m", "tests.ray.short_patience")
 
 
+@pytest.mark.promise("isolation")
 def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     write_study(tmp_path, [faulty.FINE, faulty.KILLED, faulty.HUNG, faulty.OUT_OF_MEMORY, 9])
     command = ShortPatience("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
@@ -52,6 +53,7 @@ def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     assert command.survivors(ENDS_S) == []
 
 
+@pytest.mark.promise("exit 130")
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> None:
     write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
@@ -78,6 +80,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert "To go on" not in resumed.output
 
 
+@pytest.mark.promise("exit 3")
 def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(tmp_path: Path) -> None:
     """While one worker group makes way for another: never else is so much asked of Ray, and waited for.
 
@@ -98,6 +101,7 @@ def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(t
     assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []
 
 
+@pytest.mark.promise("killed driver")
 def test_a_driver_that_is_killed_has_last_words_and_leaves_nothing(tmp_path: Path) -> None:
     write_study(tmp_path, [8, 9, 10, 11], "[1]", workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)

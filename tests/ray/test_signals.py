@@ -31,6 +31,7 @@ def ends_with_the_report(command: Command, folder: Path) -> None:
     assert command.survivors(ENDS_S) == []
 
 
+@pytest.mark.promise("sigterm")
 def test_sigterm_while_the_report_is_drawn(tmp_path: Path) -> None:
     """Ray's core answers it with an alarm that aborts the process, unless it is kept from that."""
     write_study(tmp_path, [8], "[1]")

@@ -135,6 +135,7 @@ def answers(prometheus: str, since_s: float) -> dict[str, list[dict[str, Any]]]:
     return {each: asked(prometheus, query, since_s) for each, query in plain.items()}
 
 
+@pytest.mark.promise("default study")
 def test_goes_through_every_step_and_ends_with_the_answer(smoke: Smoke) -> None:
     found = smoke.rows()
     assert {row["state"] for row in found} == {"complete"}
@@ -163,6 +164,7 @@ def test_step_time_is_the_sum_of_its_parts(smoke: Smoke) -> None:
         assert all(float(row[f"{name}_s"]) > 0 for name in ("forward", "backward", "optimizer"))
 
 
+@pytest.mark.promise("every file")
 def test_writes_every_file_of_the_contract(smoke: Smoke) -> None:
     directory = smoke.directory
     names = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
@@ -175,6 +177,7 @@ def test_writes_every_file_of_the_contract(smoke: Smoke) -> None:
     assert environment["packages"]["torch"]
 
 
+@pytest.mark.promise("plain pipe")
 def test_piped_output_is_plain_lines(smoke: Smoke) -> None:
     output = smoke.command.output
     assert "\x1b" not in output
@@ -183,16 +186,19 @@ def test_piped_output_is_plain_lines(smoke: Smoke) -> None:
     assert "Ray dashboard: http" in output
 
 
+@pytest.mark.promise("loopback")
 def test_nobody_on_the_network_can_reach_it(smoke: Smoke) -> None:
     """All of Ray, and gloo, are on the loopback interface; torch's store of addresses can be told none."""
     assert [each for each in smoke.reachable if "RayTrainWorker" not in each] == []
     assert len(smoke.reachable) <= 1
 
 
+@pytest.mark.promise("nothing left")
 def test_no_process_is_left(smoke: Smoke) -> None:
     assert smoke.command.survivors(60) == []
 
 
+@pytest.mark.promise("gauges")
 def test_what_is_scraped_from_ray_is_what_was_recorded(smoke: Smoke) -> None:
     assert set(smoke.expected) == {TRIALS.exported, *(metric.exported for metric in OF_TRIALS)}
     assert missing(smoke.expected, smoke.scraped) == []
@@ -204,6 +210,7 @@ def test_what_the_readme_hands_to_grafana_is_there(smoke: Smoke) -> None:
     assert smoke.there == {f"{folder}/dashboards/": True, f"{folder}/grafana.ini": True}
 
 
+@pytest.mark.promise("dashboard")
 def test_the_dashboard_shows_the_study_by_name(smoke: Smoke) -> None:
     """Job, actor, Train's run and each trial."""
     jobs, tasks, actors, runs = (smoke.dashboard[path] for path in DASHBOARD)
@@ -237,6 +244,7 @@ def _tags(metric: Metric, series: dict[str, Any]) -> tuple[str, ...]:
     return tuple(series["metric"][tag] for tag in metric.tags)
 
 
+@pytest.mark.promise("resume")
 def test_resume_measures_nothing_twice(smoke: Smoke) -> None:
     directory = smoke.directory
     before = (directory / "trials.jsonl").read_text()

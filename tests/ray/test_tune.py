@@ -19,6 +19,7 @@ SCALING = ("scaling", "--runner", "tune", "--output", "out")
 ENDS_S = 60.0
 
 
+@pytest.mark.promise("tune")
 def test_each_trial_has_its_own_processes_and_a_crash_costs_one(tmp_path: Path) -> None:
     write_study(tmp_path, [faulty.FINE, faulty.KILLED])
     command = Command(*SCALING, "faulty.toml", folder=tmp_path)

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from raybench.records.record import TrialRecord
 from tests.support.forked import ForkedCommand
 
@@ -41,6 +43,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "out" / "report" / "communication.csv").open()))
 
 
+@pytest.mark.promise("communication")
 def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     asked = ("--device", "cpu", "--world-sizes", "2", "--sizes", "1KiB,1MiB")
     command = ForkedCommand(

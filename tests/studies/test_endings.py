@@ -7,6 +7,8 @@ import pty
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.faulty_study import GOES_ON, assert_report, read_records, write_study
 from tests.support.forked import ForkedCommand
 
@@ -18,6 +20,7 @@ def study(folder: Path) -> tuple[str, ...]:
     return ("scaling", "faulty.toml", "--output", "out")
 
 
+@pytest.mark.promise("closed terminal")
 def test_a_terminal_that_is_closed_leaves_the_report(tmp_path: Path) -> None:
     """As when a connection breaks: a hangup for all processes of the session, and no terminal."""
     leader, follower = pty.openpty()
@@ -33,6 +36,7 @@ def test_a_terminal_that_is_closed_leaves_the_report(tmp_path: Path) -> None:
     assert command.survivors(10) == []
 
 
+@pytest.mark.promise("reader leaves")
 def test_a_reader_that_leaves_ends_it_with_the_report(tmp_path: Path) -> None:
     """As ``| head`` does, or a ``tee`` that is ended: how to go on is told on the other output."""
     pipe = tmp_path / "pipe"

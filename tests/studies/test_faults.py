@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from raybench.records.record import State
 from tests.support import faulty
 from tests.support.faulty_study import read_records, write_study
@@ -72,6 +74,16 @@ def test_what_hangs_costs_its_time_and_no_other_trial(tmp_path: Path) -> None:
     assert groups == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("exit 1")
+def test_where_no_trial_completes_the_code_is_1_and_the_reason_is_there(tmp_path: Path) -> None:
+    write_study(tmp_path, [faulty.RAISES])
+    command = ForkedCommand("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    assert command.wait() == 1, command.output
+    assert {record["state"] for record in read_records(tmp_path)} == {"crashed"}
+    assert "planted in the user's model" in (tmp_path / "out" / "report" / "report.md").read_text()
+
+
+@pytest.mark.promise("group ends")
 def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: Path) -> None:
     """As on NCCL: every rank that fails says so and ends, and the next trial gets a new group.
 
@@ -107,6 +119,7 @@ def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: P
     assert command.survivors(10) == []
 
 
+@pytest.mark.promise("placements")
 def test_sub_groups_and_placements_oversubscribed(tmp_path: Path) -> None:
     write_study(tmp_path, [8], "[1, 2, 3, 4]", scaling='placement = ["spread", [1, 3], [0, 2, 3]]')
     refused = ForkedCommand("scaling", "faulty.toml", "--output", "out", folder=tmp_path)

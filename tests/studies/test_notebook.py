@@ -22,6 +22,7 @@ def texts(notebook: nbformat.NotebookNode) -> str:
     return "\n".join("".join(text) for text in shown)
 
 
+@pytest.mark.promise("notebook")
 def test_it_reads_the_study_that_it_asks_for(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

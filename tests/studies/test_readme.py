@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from raybench.analysis import to_pandas
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
@@ -20,6 +22,7 @@ def block(language: str, containing: str) -> str:
     return str(found[0])
 
 
+@pytest.mark.promise("own workload")
 def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(block("python", "class TinyRegression"))
     (tmp_path / "my_study.toml").write_text(block("toml", 'name = "my_study"'))

@@ -37,6 +37,7 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
+@pytest.mark.promise("published studies")
 @pytest.mark.parametrize("study", STUDIES)
 def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
     trains = load_study(find_study(study)).training is not None

@@ -7,7 +7,6 @@ ends with is as from the shell; it starts in a tenth of a second, its workers in
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,21 +22,8 @@ import psutil
 from tests.conftest import ROOT
 from tests.support import budget
 from tests.support.commands import Command
+from tests.support.forkserver import FORKSERVER
 from tests.support.ranks_runner import PIDS
-
-IMPORTED = (
-    "torch._dynamo",
-    "raybench.study",
-    "raybench.commands.scaling_run",
-    "raybench.commands.communication_run",
-    "raybench.report.document",
-    "raybench.run.study",
-    "raybench.worker.serve",
-    "raybench.worker.trials",
-    "tests.support.ranks_runner",
-)
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(list(IMPORTED))
 
 
 class ForkedCommand(Command):
@@ -60,7 +46,7 @@ class ForkedCommand(Command):
         self._pids = self.output_file.with_suffix(".pids")
         environment[PIDS] = str(self._pids)
         self.output_file.write_text("")
-        process = FORKED.Process(
+        process = FORKSERVER.Process(
             target=_command,
             args=(arguments, folder, environment, self.output_file, terminal, pipe, changed),
         )

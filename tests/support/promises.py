@@ -14,7 +14,6 @@ PROMISES = {
     "dashboard": "Ray's dashboard shows job, run and trials by the study's name",
     "isolation": "a worker that dies, hangs or has no memory costs its own trial",
     "group ends": "where a failure ends the group no trial is lost or invented",
-    "exit 0": "a command that did what was asked",
     "exit 1": "no trial completed",
     "exit 2": "a wrong request is answered in lines",
     "exit 3": "Ray died: exactly this code, with the report",

@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -34,6 +35,7 @@ from raybench.machine.resources import Resources
 from raybench.records.messages import GroupInfo, Member, Message, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
+from tests.support.forkserver import FORKSERVER
 
 PIDS = "RAYBENCH_TEST_PIDS"  # a file in which the ranks' process ids are noted, where it is set
 START_S = 60.0
@@ -70,13 +72,12 @@ class RanksGroup(WorkerGroup):
         self._number, self._num_tasks = number, 0
         self._deaths = Deaths({})
         self._folder = TemporaryDirectory(prefix="raybench-ranks-", ignore_cleanup_errors=True)
-        context = multiprocessing.get_context("forkserver")
         variables = {**os.environ, "OMP_NUM_THREADS": str(cpus), **environment}
         variables.setdefault("GLOO_SOCKET_IFNAME", loopback_interface() or "lo")
         self._ends, self._processes = list[Connection](), list[Any]()
         for rank in range(world_size):
-            own, other = context.Pipe()
-            process = context.Process(
+            own, other = FORKSERVER.Pipe()
+            process = FORKSERVER.Process(
                 target=_serve, args=(rank, world_size, self._folder.name, variables, sys.path, other)
             )
             process.start()
@@ -177,6 +178,7 @@ def _serve(
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
+    gc.freeze()  # what was imported before the fork: each of the product's collections would look at it all
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
     torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
