@@ -73,8 +73,8 @@ def test_a_planted_process_is_found_and_the_ranks_are_not_others(pair: Ranks) ->
     assert all(len(each.other_cores) == 2 for each in result.rounds)
     others, ranks = (host_s - own_s - others_own_s) / seconds, (own_s + others_own_s) / seconds
     print(f"planted {planted:.2f}, others {others:.2f}, ranks {ranks:.2f}, found {others_took(result):.2f}")
-    assert ranks > 2 * NEAR  # so that these cores, were they taken for others', would be seen
+    assert ranks > NEAR  # so that these cores, were they taken for others', would be seen
     assert others_took(result) == pytest.approx(others, abs=NEAR)
-    assert others_took(result) > planted - NEAR > 0
+    assert others_took(result) > planted - NEAR
     assert sum(result.other_programs.values()) > planted - NEAR
     assert len(result.other_programs) <= 5

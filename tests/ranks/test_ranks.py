@@ -21,7 +21,7 @@ def _fails(how: str) -> int:
 
 
 def _works(values: list[int]) -> tuple[int, Any, int]:
-    group = dist.new_group(backend="gloo")
+    group: Any = dist.new_group(backend="gloo")
     dist.barrier(group)
     return values[dist.get_rank()], os.environ.get("PLANTED"), os.getpid()
 

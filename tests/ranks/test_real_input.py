@@ -129,10 +129,8 @@ def test_processes_that_persist_only_begin_to_read_again(found):
 
 def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(found):
     result, batch_s = measured(found["too slow"]), READ_S / 2
-    blocks = [block for round_ in result.rounds for block in round_.blocks]
-    # those after the rank's pause too, in which its loader read ahead
-    assert min(min(block.step_time_s) for block in blocks) >= 0.93 * batch_s
-    assert median(block.mean_s for block in blocks) <= 1.5 * batch_s
+    for variant in VARIANTS:  # after a rank's pause too, in which its loader read ahead
+        assert 0.93 * batch_s <= step_s(result, variant) <= 1.5 * batch_s, variant
     for variant in ("plain", "local"):
         waits = [block.seconds["data"] for block in result.phases if block.variant == variant]
         # a busy machine brings batches later, never earlier
