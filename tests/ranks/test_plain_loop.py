@@ -23,12 +23,12 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import build
 from tests.ranks.agreement import STANDARD_ERRORS, agrees, measured_undisturbed, standard_error
 from tests.ranks.ranks import Ranks
-from tests.ranks.trials import BOTH, CPU, SHORT, complete
+from tests.ranks.trials import BOTH, CPU, complete
 from tests.unit import studies
 
 # A step of some 8 ms. 2 ms more of it are a quarter; the bound and 4.5 of the largest error 19%.
 MLP = MLPSpec(name="mlp", input_dim=256, hidden_dim=512, output_dim=64, num_layers=4)
-BATCH, STEPS, ROUNDS = 32, 8, 20
+BATCH, STEPS, ROUNDS = 32, 6, 40
 BOUND, MOST_ERROR = 0.08, 0.025
 REQUEST = studies.request(
     role="search",
@@ -36,7 +36,7 @@ REQUEST = studies.request(
     optimizer=OptimizerSpec(),
     setting=Setting(batch_size=BATCH),
     world_size=2,
-    variants=SHORT,
+    variants=("synced",),
     measure=MeasureSpec(steps=STEPS, min_rounds=ROUNDS, warmup_steps=3),
 )
 
