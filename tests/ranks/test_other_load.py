@@ -14,8 +14,8 @@ from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import run_trials
+from tests.support.working import SHARE, WORKS
 from tests.unit import studies
-from tests.unit.machine.test_core_time import SHARE, WORKS
 
 REQUEST = studies.request(
     role="scaling",
