@@ -6,17 +6,9 @@ import sys
 import time
 
 from raybench.machine import core_time
+from tests.support.working import WORKS
 
-SHARE, SECONDS, TICKS_S = 0.3, 1.5, 0.05
-WORKS = f"""
-import time
-until = time.perf_counter() + 60
-while time.perf_counter() < until:
-    began = time.process_time()
-    while time.process_time() - began < {SHARE / 100}:
-        pass
-    time.sleep({(1 - SHARE) / 100})
-"""
+SECONDS, TICKS_S = 1.5, 0.05
 
 
 def scheduled_s(pid: int) -> float:

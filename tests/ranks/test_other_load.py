@@ -21,17 +21,10 @@ from tests.ranks.agreement import others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
 from tests.support import budget
+from tests.support.working import WORKS
 from tests.unit import studies
 
-SHARE, NEAR = 0.5, 0.2  # of a core
-WORKS = f"""
-import time
-while True:
-    began = time.process_time()
-    while time.process_time() - began < {SHARE / 100}:
-        pass
-    time.sleep({(1 - SHARE) / 100})
-"""
+NEAR = 0.2  # of a core
 REQUEST = studies.request(
     role="scaling",  # names programs
     workload=MLPSpec(name="mlp"),
