@@ -160,7 +160,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     names = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.suffix != ".svg"}
     plots = {f"plots/{name}.png" for name in ("scaling", "batches", "waterfall-ag_news", "waterfall-imdb")}
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex"} | plots
-    rows = list(csv.DictReader((out / "summary.csv").open()))
+    rows = list(csv.DictReader((out / "summary.csv").read_text().splitlines()))
     assert {row["results"] for row in rows} == {"ag_news", "imdb"}
     assert len(rows) == 2 + 4
     assert all(float(row["efficiency"]) > 0 for row in rows if row["world_size"] == "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -363,9 +364,9 @@ def test_report_and_terminal_say_by_how_much_beside_what_was_predicted(propose: 
     assert "## Verified by experiment" in text
     assert "## Verified by experiment" in (tmp_path / "report" / "diagnosis.md").read_text()
     assert "| communication-bound | bf16 compression | +33% [31, 35] |" in text
-    console = Console(width=80, record=True, quiet=False, file=(tmp_path / "out").open("w"))
+    console = Console(width=80, record=True, quiet=False, file=io.StringIO())
     print_summary(results, console)
-    assert "verified: communication-bound" in " ".join((tmp_path / "out").read_text().split())
+    assert "verified: communication-bound" in " ".join(console.file.getvalue().split())
 
 
 def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: Any, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_the_ideal_part_is_the_one_device_of_the_speed_up(scaling_mode: str) -> 
 def test_strong_scaling_has_a_small_batch_part() -> None:
     costs = StepCosts(plain_s=0.006, base_s=0.020, contention_s=0.0005, exposed_s=0.001, replay_s=0.001)
     fields: dict[str, Any] = {"world_size": 4, "scaling": "strong", "setting": Setting(batch_size=64)}
-    shares = covered(costs, **fields)
+    shares = covered(costs, trials=100, **fields)
     assert min(shares.values()) >= 0.85, shares
     exact = parts_of(measured(costs, QUIET, **fields)).parts
     assert isinstance(exact.ideal, Estimate)
