@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.plan import budget
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult
-from raybench.records.messages import BlockStepTimes, Outcome, Progress
+from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.run.session import Session
@@ -28,8 +28,11 @@ class MemoryStore:
     def __init__(self) -> None:
         self.records: list[TrialRecord] = []
 
-    def append(self, record: TrialRecord, step_times: tuple[BlockStepTimes, ...] = ()) -> None:
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         self.records.append(record)
+
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
+        pass
 
     def latest(self) -> dict[str, TrialRecord]:
         return {record.trial_id: record for record in self.records}
@@ -83,7 +86,7 @@ class ClockRunner(FakeRunner):
             if request.role == "search" and "local" in request.variants:
                 seconds *= budget.COST_OF_PREDICTING
         self.now += seconds
-        told = {"wall_time_s": seconds}
+        told: dict[str, Any] = {"wall_time_s": seconds}
         if isinstance(outcome.result, StepsResult):
             rounds_s = min(0.7 * self.seconds, request.measure.max_seconds)
             told["result"] = outcome.result.model_copy(update={"measure_s": rounds_s})

@@ -154,8 +154,8 @@ def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any)
         return next(iter(costs.values())) if config.world_size == 1 and key not in costs else costs[key]
 
     def is_planted(request: TrialRequest) -> tuple[State, str] | None:
-        setting, several = request.config.setting, request.config.world_size > 1
-        key = tuple(getattr(setting, name) for name in knobs)
+        config: Any = request.config
+        key, several = tuple(getattr(config.setting, name) for name in knobs), config.world_size > 1
         return ("crashed", "not planted") if several and key not in costs else None
 
     records = grid(spec, (1, 2), FakeRunner(model, QUIET, fail=is_planted))[0]

@@ -40,6 +40,7 @@ class Sly:
 def build(given="", leaves="", sly=False):
     if leaves == "exit": sys.exit(0)
     if leaves == "interrupt": raise KeyboardInterrupt
+    if leaves == "half of it": return type("Half", (), {"model": id})()
     if leaves == "at once": os._exit(0)
     if leaves == "own error": raise OwnError("mine")
     if leaves == "generator": raise GeneratorExit
@@ -73,6 +74,7 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"leaves": "at once"}, "hostile_factory:build raised SystemExit: os._exit(0)"),
         ({"leaves": "own error"}, "hostile_factory:build raised OwnError: mine (hostile_factory.py, line "),
         ({"leaves": "generator"}, "hostile_factory:build raised GeneratorExit"),
+        ({"leaves": "half of it"}, "; loss, dataset missing"),
         ({"sly": True}, "returned raised SystemExit: 3"),
         ({"name": "exits_when_imported:build"}, "importing exits_when_imported raised SystemExit: 0"),
         ({"given": "none"}, "is a map-style data set, with __len__ and __getitem__ (received a NoneType)"),
