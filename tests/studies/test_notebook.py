@@ -10,6 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.conftest import ROOT
+from tests.studies.briefly import BRIEFLY
 from tests.support.forked import ForkedCommand
 
 NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
@@ -36,7 +37,7 @@ def test_it_reads_the_study_that_it_asks_for(
         exec(compile(first.source, "first cell", "exec"), {})
     (words,) = asked
     assert words[1:4] == ["-m", "raybench.study", "scaling"]
-    done = ForkedCommand(*words[3:], folder=tmp_path)
+    done = ForkedCommand(*words[3:], *BRIEFLY, folder=tmp_path)
     assert done.wait() == 0, done.output
     assert done.survivors(10) == []
 

@@ -13,18 +13,12 @@ import pytest
 from raybench.analysis.published import load_figures
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import find_study, load_study, studies_folder
+from tests.studies.briefly import BRIEFLY
 from tests.support.forked import ForkedCommand
 
 # the default study's is in tests/ray, from a shell prompt; that of the strategies in the notebook's test
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
 STUDIES = sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
-BRIEFLY = {
-    "measure.max_seconds": 1,
-    "measure.min_rounds": 3,
-    "measure.half_width": 0.9,
-    "measure.steps": 1,
-    "measure.warmup_steps": 1,
-}
 # a step of a user's smoke size takes long enough to measure, which nothing here needs
 SMALLER = {
     "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},
@@ -41,8 +35,8 @@ def rows(file: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("study", STUDIES)
 def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
     trains = load_study(find_study(study)).training is not None
-    fields = BRIEFLY | SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
-    chosen = [word for field, value in fields.items() for word in ("--set", f"{field}={value}")]
+    fields = SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
+    chosen = [*BRIEFLY, *(word for field, value in fields.items() for word in ("--set", f"{field}={value}"))]
     asked = ("scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen)
     command = ForkedCommand(*asked, folder=tmp_path)
     assert command.wait() == 0, command.output

@@ -19,6 +19,7 @@ def test_gpus_without_peer_to_peer(monkeypatch):
         processes=((os.getpid(), 1),),
     )
     monkeypatch.setattr(gpus, "graphics", lambda: graphics)
+    monkeypatch.setattr(load, "_busy_processes", list)
     monkeypatch.setattr(load, "_busy_processes", list)  # which takes a second
     (found,) = devices.topology()
     assert found.status == "warning"
