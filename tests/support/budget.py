@@ -11,7 +11,7 @@ from collections import Counter
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
 RANKS, STUDIES = "groups of ranks", "studies over ranks"
-AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 20, STUDIES: 30, PROCESSES: 60}
+AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 12, STUDIES: 26, PROCESSES: 80}
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
 
 
