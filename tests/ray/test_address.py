@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.code.section import use_it
 from raybench.spec.study import Study
 from raybench.testing.faults import until
+from tests.conftest import ROOT
+from tests.ray.contract_on_ray import ADDRESS
 from tests.ray.of_another_version import VERSIONS
 from tests.support import budget
 from tests.support.commands import Command
@@ -151,6 +154,17 @@ def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str)
     assert_report(tmp_path)
     assert {record["state"] for record in read_records(tmp_path)} == {"complete"}
     assert until(lambda: found_on(address) == before, ENDS_S), found_on(address)
+
+
+class Contract(Command):
+    program = ("-m", "pytest", "-q", "-W", "default", str(ROOT / "tests" / "ray" / "contract_on_ray.py"))
+
+
+def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, address: str) -> None:
+    budget.took(budget.GROUPS)
+    command = Contract(folder=tmp_path, variables={**ASKS, ADDRESS: address})
+    assert command.wait(300) == 0, command.output
+    assert re.search(r"\b9 passed", command.output), command.output
 
 
 STUDY = """
