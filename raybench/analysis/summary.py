@@ -251,7 +251,7 @@ def _of_memory(result: StepsResult | ProbeResult) -> Values:
 
 
 def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
-    # one device as the speed-up has it: who divides the two steps finds the speed-up
+    # one device as the speed-up has it: the ratio of the two steps is the speed-up, under weak scaling over n
     baseline, efficiency = (one_device(record, scaled) or scaled).baseline, scaled.efficiency
     return {
         "status": "baseline" if scaled.is_baseline else str(scaled.status) if scaled.status else None,

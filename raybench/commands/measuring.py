@@ -127,15 +127,20 @@ def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:
     try:
         try:
             run()
+        except (Interrupted, StoreError):
+            raise
         except Exception:
-            interrupt.check()  # what Ray's calls raise where Ray has died is no error of theirs
+            interrupt.check_death()  # what Ray's calls raise where Ray has died is no error of theirs
             raise
         runner.close()
     except Interrupted:
         runner.abandon()
         raise
     except BaseException:
-        runner.close()
+        try:
+            runner.close()
+        except Interrupted:
+            runner.abandon()
         raise
 
 

@@ -8,7 +8,7 @@ import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
@@ -278,7 +278,8 @@ class Cluster:
                 with signals.hangup_ignored():
                     starting = self._in_thread(lambda: ray.init(**common, **self._where()))
                     if self.is_local:
-                        import ray.train.torch  # what a group needs first: Ray's processes start meanwhile
+                        with suppress(ImportError):  # which the first group tells
+                            import ray.train.torch  # what it needs first: Ray's processes start meanwhile
                     context = starting.result()
             except Interrupted:
                 raise

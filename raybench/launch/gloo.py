@@ -17,7 +17,7 @@ import ray.train
 from ray.train.backend import Backend, BackendConfig
 
 GROUP_TIMEOUT_S = 1800  # Ray's own, of the group that all workers are born into
-LEAVE_S = 30.0  # Ray's own
+LEAVE_S, LEAVE_LIMIT = 30.0, "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S"  # Ray's own
 
 
 class GlooConfig(BackendConfig):  # type: ignore[misc]
@@ -50,7 +50,7 @@ class GlooBackend(Backend):  # type: ignore[misc]
     def on_shutdown(self, worker_group: Any, backend_config: BackendConfig) -> None:
         """Leave it; a worker that is busy is not waited for."""
         leaving = worker_group.execute_async(_leave)
-        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_S)
+        ray.wait(leaving, num_returns=len(leaving), timeout=float(os.environ.get(LEAVE_LIMIT, LEAVE_S)))
 
 
 def serve(config: dict[str, Any]) -> None:

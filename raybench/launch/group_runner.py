@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from raybench.errors import GroupLostError, Interrupted
+from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
@@ -115,7 +116,10 @@ class WorkerGroupRunner:
             self._stop_group(at_once=True)
             return lost
         if outcome.ends_group or self._stays_profiled(request):  # before anything else is asked of it
-            self._stop_group(at_once=outcome.ends_group)
+            try:
+                self._stop_group(at_once=outcome.ends_group)
+            except Interrupted as ended:
+                signals.put_back(ended)  # once the trial is recorded
         return outcome
 
     def _stays_profiled(self, request: TrialRequest) -> bool:

@@ -73,8 +73,8 @@ class RayAlive:
         with self._telling:
             if not over.is_set():
                 over.set()
-                end_callers()
                 signals.end(reason)
+                end_callers()
 
     def _start(self, watch: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=watch, args=arguments, daemon=True, name="raybench-ray-alive").start()

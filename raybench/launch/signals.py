@@ -111,6 +111,20 @@ def check() -> None:
         raise asked
 
 
+def put_back(interrupted: Interrupted) -> None:
+    """The next ``check`` raises it again: for what must be kept first."""
+    global _asked
+    _asked = _asked or interrupted
+
+
+def check_death() -> None:
+    """Raise ``RayDiedError`` where Ray has died; a signal still waits."""
+    global _asked
+    if isinstance(_asked, RayDiedError):
+        died, _asked = _asked, None
+        raise died
+
+
 def ask(reason: str) -> None:
     """From any thread: the next ``check`` raises ``Interrupted`` with this reason."""
     global _asked

@@ -168,7 +168,9 @@ class WorkerGroup:
             self._await_end(STOP_S)
         gone_by = monotonic() + STOP_S
         while self._deaths.alive() and monotonic() < gone_by:
+            interrupt.check()
             sleep(0.05)  # Ray may call their cores free while they still run
+        interrupt.check()
         ray.kill(self._mailbox)
 
     def _await_end(self, limit_s: float) -> None:
@@ -242,7 +244,7 @@ class WorkerGroup:
             self._error = error
 
     def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
-        # by now imported while Ray's processes started
+        # on a local cluster imported by now, while Ray's processes started
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 

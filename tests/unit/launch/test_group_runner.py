@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from raybench.errors import GroupLostError
-from raybench.launch import group_runner
+from raybench.errors import GroupLostError, Interrupted
+from raybench.launch import group_runner, signals
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine.resources import DeviceKind, WorkerNeeds
@@ -105,6 +105,27 @@ def test_processes_in_which_a_profiler_stays_serve_no_further_trial(
         assert group is not None
         assert group.alive == alive
     assert runner.start(2, {}).number == (1 if served_on else 2)
+
+
+class InterruptedAtItsEnd(Serving):
+    """A group that ends with its trial; Ctrl-C comes while its processes are waited for."""
+
+    def outcome(self) -> Outcome:
+        return Outcome("oom", 1.0, "no memory", ranks=(0, 1), group=self.number, ends_group=True)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        raise Interrupted("SIGINT")
+
+
+def test_how_a_trial_ended_is_kept_where_an_interrupt_comes_while_its_group_ends(
+    runner: WorkerGroupRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_runner, "WorkerGroup", InterruptedAtItsEnd)
+    runner.start(2, {})
+    assert runner.run(request(), lambda progress: None).state == "oom"
+    assert runner._group is not None  # for ``abandon``
+    with pytest.raises(Interrupted, match="SIGINT"):
+        signals.check()
 
 
 def test_a_group_tells_how_long_its_places_were_waited_for(

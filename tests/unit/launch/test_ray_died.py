@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from raybench.commands.measuring import run_and_end
-from raybench.errors import RayDiedError
+from raybench.errors import Interrupted, RayDiedError, StoreError
 from raybench.launch import signals
 from raybench.launch.ray_alive import CALLS_RAY, end_callers
 from raybench.launch.worker_group import WorkerGroup
@@ -46,6 +46,34 @@ def test_an_error_of_a_ray_that_lives_is_that_error() -> None:
     with pytest.raises(RuntimeError, match="unavailable"):
         run_and_end(runner, run)
     assert runner.how == "closed"
+
+
+def test_a_full_disk_is_told_though_an_interrupt_waits() -> None:
+    def run() -> None:
+        signals.ask("nobody reads this output any more")
+        raise StoreError("out: the disk is full")
+
+    runner = Ended()
+    with pytest.raises(StoreError, match="full"):
+        run_and_end(runner, run)
+    assert runner.how == "closed"
+    with pytest.raises(Interrupted):
+        signals.check()
+
+
+def test_an_interrupt_while_workers_are_ended_after_an_error_ends_them_at_once() -> None:
+    class Impatient(Ended):
+        def close(self) -> None:
+            super().close()
+            raise Interrupted("SIGINT")
+
+    def run() -> None:
+        raise StoreError("out: the disk is full")
+
+    runner = Impatient()
+    with pytest.raises(StoreError, match="full"):
+        run_and_end(runner, run)
+    assert runner.how == "closedabandoned"
 
 
 @pytest.fixture
