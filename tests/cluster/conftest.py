@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from raybench.testing import local_nodes
 from raybench.testing.local_nodes import LocalNode, LocalNodes
 from tests.conftest import ROOT
+from tests.support import budget
 
 Run = Callable[..., tuple[int, str]]
 WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide
@@ -53,6 +55,14 @@ wait_seconds = 3
 BEGUN_S = 300.0  # until trials are on the disk
 
 
+@contextmanager
+def nodes_of(number: int, **options: Any) -> Iterator[LocalNodes]:
+    """``LocalNodes``, counted."""
+    budget.took(budget.NODES)
+    with LocalNodes(number, **options) as nodes:
+        yield nodes
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where commands run: a directory that only the first node has."""
@@ -70,7 +80,7 @@ def can_have_nodes() -> None:
 @pytest.fixture(scope="module")
 def two_nodes(can_have_nodes: None, folder: Path) -> Iterator[LocalNodes]:
     """Each with one core for Ray; they end with the module."""
-    with LocalNodes(2, private=[folder]) as nodes:
+    with nodes_of(2, private=[folder]) as nodes:
         yield nodes
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from raybench.testing.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
-from tests.cluster.conftest import run_on
+from tests.cluster.conftest import nodes_of, run_on
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -62,7 +62,7 @@ timeout_seconds = 100
 
 @pytest.fixture(scope="module")
 def nodes(can_have_nodes: None) -> Iterator[LocalNodes]:
-    with LocalNodes(2, cpus=2) as two:
+    with nodes_of(2, cpus=2) as two:
         yield two
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.commands.exit_codes import RAY_DIED
-from raybench.testing.local_nodes import LocalNodes
-from tests.cluster.conftest import run_until_broken, write_study
+from tests.cluster.conftest import nodes_of, run_until_broken, write_study
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,7 +32,7 @@ def test_it_ends_with_a_report_and_nothing_recorded_is_lost(
     can_have_nodes: None, tmp_path: Path, runner: str, lost: str
 ) -> None:
     write_study(tmp_path, "waiting.toml", batches=[8, 16, 24, 32])
-    with LocalNodes(3) as nodes:
+    with nodes_of(3) as nodes:
         head, drivers = nodes.nodes[:2]
 
         def breaks() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raybench.testing.local_nodes import LocalNodes
-from tests.cluster.conftest import run_on, run_until_broken, write_study
+from tests.cluster.conftest import nodes_of, run_on, run_until_broken, write_study
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -21,7 +21,7 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     can_have_nodes: None, tmp_path: Path, lost: str
 ) -> None:
     write_study(tmp_path, "waiting.toml", batches=[8, 16, 24, 32])
-    with LocalNodes(2) as nodes:
+    with nodes_of(2) as nodes:
 
         def breaks() -> None:
             if lost == "power":

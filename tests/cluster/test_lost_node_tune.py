@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.testing.local_nodes import LocalNodes
-from tests.cluster.conftest import run_until_broken, write_study
+from tests.cluster.conftest import nodes_of, run_until_broken, write_study
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -18,7 +17,7 @@ def test_the_trials_beside_it_are_kept_and_the_rest_is_measured_on_the_other_nod
     can_have_nodes: None, tmp_path: Path
 ) -> None:
     write_study(tmp_path, "waiting.toml", batches=BATCHES, sizes="[1]")
-    with LocalNodes(3) as nodes:
+    with nodes_of(3) as nodes:
         lost = nodes.nodes[2]
         study = run_until_broken(
             nodes,

@@ -9,8 +9,7 @@ import pytest
 from raybench.analysis.measured import measured_study
 from raybench.analysis.whatif.study import study_what_if
 from raybench.records.store import ResultsDirectory
-from raybench.testing.local_nodes import LocalNodes
-from tests.cluster.conftest import run_on
+from tests.cluster.conftest import nodes_of, run_on
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -38,7 +37,7 @@ max_seconds = 12
 
 def test_buckets_are_predicted_from_one_trial(can_have_nodes: None, tmp_path: Path) -> None:
     (tmp_path / "buckets.toml").write_text(STUDY)
-    with LocalNodes(2, rate=RATE) as nodes:
+    with nodes_of(2, rate=RATE) as nodes:
         code, output = run_on(nodes, tmp_path, "scaling", "buckets.toml", "--output", "out")
         assert code == 0, output
         code, predicted = run_on(

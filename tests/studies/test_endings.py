@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from tests.support.faulty_study import GOES_ON, assert_report, read_records, write_study
 from tests.support.forked import ForkedCommand
 
-BATCHES = [8, 9, 10, 11]
+BATCHES = [8, 9, 10, 11, 12, 13, 14, 15]
 
 
 def study(folder: Path) -> tuple[str, ...]:
@@ -27,7 +28,9 @@ def test_a_terminal_that_is_closed_leaves_the_report(tmp_path: Path) -> None:
     command = ForkedCommand(*study(tmp_path), folder=tmp_path, terminal=os.ttyname(follower))
     said = ""
     while "samples/s" not in said:
-        said += os.read(leader, 4096).decode(errors="replace")
+        ready, _, _ = select.select([leader], [], [], 1.0)
+        assert ready or command.process.poll() is None, said
+        said += os.read(leader, 4096).decode(errors="replace") if ready else ""
     os.close(follower)
     os.close(leader)
     assert command.process.wait(60) == 130
@@ -43,8 +46,10 @@ def test_a_reader_that_leaves_ends_it_with_the_report(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     command = ForkedCommand(*study(tmp_path), folder=tmp_path, pipe=pipe)
     with pipe.open() as reader:
-        while "samples/s" not in reader.readline():
-            pass
+        line = "..."
+        while "samples/s" not in line:
+            assert line, command.output
+            line = reader.readline()
     assert command.wait(60) == 130
     assert GOES_ON in command.output.splitlines()
     assert_report(tmp_path)

@@ -10,8 +10,9 @@ import os
 from collections import Counter
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
-RANKS, STUDIES = "groups of ranks", "studies over ranks"
-AT_MOST = {CLUSTERS: 11, GROUPS: 15, RANKS: 12, STUDIES: 26, PROCESSES: 80}
+RANKS, STUDIES, NODES = "groups of ranks", "studies over ranks", "clusters of local nodes"
+AT_MOST = {CLUSTERS: 11, GROUPS: 15, NODES: 4, RANKS: 12, STUDIES: 26, PROCESSES: 80}
+EXCEEDED = 10  # the exit code of a session that started more
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
 
 

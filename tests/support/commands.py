@@ -132,7 +132,7 @@ class Command:
         if not self._starts_ray:
             return
         self._starts_ray, said = False, self.output
-        if "starting Ray" in said and not self._joins:
+        if "Ray dashboard" in said and not self._joins:  # it has started
             budget.took(budget.CLUSTERS)
         for _ in range(said.count("worker group of ")):
             budget.took(budget.GROUPS)
