@@ -96,6 +96,7 @@ def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
     assert bandwidth["pack"] > 2 * bandwidth["spread"]  # within a node nothing is shaped
 
 
+@pytest.mark.long
 def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_path: Path) -> None:
     for node in nodes.nodes:
         nodes.set_rate(node, RATE)

@@ -13,13 +13,13 @@ from raybench.machine.checks import collectives
 
 def self_test_that(monkeypatch: pytest.MonkeyPatch, code: str) -> list[subprocess.Popen[str]]:
     """The processes that are started in place of two workers."""
-    started, popen = list[Any](), collectives.subprocess.Popen
+    started, popen = list[Any](), subprocess.Popen
 
     def instead(command: list[str], **options: Any) -> subprocess.Popen[str]:
         started.append(popen([sys.executable, "-c", code], **options))
         return started[-1]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(collectives.subprocess, "Popen", instead)
+    monkeypatch.setattr(subprocess, "Popen", instead)
     return started
 
 

@@ -94,6 +94,7 @@ def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
     if name in GAINS:
         given |= {
             "role": "confirmation",
+            "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=40, warmup_steps=2),
             "versus": setting.model_copy(update={"batch_size": BATCH - 1}),
             "variants": ("synced", "versus"),
         }
@@ -395,8 +396,8 @@ def test_a_change_of_five_percent_is_seen_and_none_is_not_claimed(
     name: str, verdict: Verdict, case_of: CaseOf
 ) -> None:
     found = gain(case_of(name).record, minimum_gain=0.02)
-    # with the largest error less than half of the change
-    agrees("gain", found.gain, GAINS[name] - 1, floor=0.005, most_error=0.004)
+    # of 10 rounds the error was 0.002 to 0.007 (n = 4); here are four times as many
+    agrees("gain", found.gain, GAINS[name] - 1, floor=0.005, most_error=0.006)
     assert found.verdict is verdict
 
 
