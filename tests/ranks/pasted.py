@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 FEATURES, SAMPLES = 16, 128
 STEP_S = 0.020  # that a step of the optimizer takes
-ROUNDS = 8
+ROUNDS = 16
 
 
 class SlowSGD(torch.optim.SGD):

@@ -34,9 +34,9 @@ from tests.unit.studies import asked, study
 # Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, and
 # the study's synthetic batches do not, moves this gain little.
 ACCUMULATION = 2
-FLOOR, MOST_ERROR = 0.06, 0.02
+FLOOR, MOST_ERROR = 0.06, 0.04  # in all less than half of the gain, which is near 0.6 as a logarithm
 ENVIRONMENT = {"packages": {"torch": torch.__version__}}
-MEASURE = {"half_width": 0.1, "max_seconds": 3, "min_rounds": 5}
+MEASURE = {"half_width": 0.02, "max_seconds": 5, "min_rounds": 10}
 SPEC = study(
     workload={"factory": "tests.ranks.pasted:build"},
     knobs={"batch_size": [4], "gradient_accumulation": [1, ACCUMULATION]},
