@@ -120,7 +120,10 @@ class WorkerGroup:
         self._num_tasks += 1
         task = Task(self._num_tasks, request, ranks, str(results) if results else None)
         self._posted = PostedTrial(task.number, on_progress), task, monotonic()
-        self._mailbox.trial.options(name=task_words(request)).remote(task)
+        self._hand_over(task)
+
+    def _hand_over(self, task: Task) -> None:
+        self._mailbox.trial.options(name=task_words(task.request)).remote(task)
 
     def outcome(self) -> Outcome:
         """How the posted trial ended, and on which ranks. Raises ``GroupLostError`` if it never began."""

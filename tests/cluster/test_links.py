@@ -17,6 +17,7 @@ import pytest
 
 from raybench.testing.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 from tests.cluster.conftest import nodes_of, run_on
+from tests.ranks.agreement import MUCH
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -27,7 +28,6 @@ MESSAGE_BYTES = 4 * 2**20
 FASTER = 1 / (1 - LEAST_BURST_BYTES / MESSAGE_BYTES)
 SLOWER = 1.1
 RATE = "100mbit"
-MUCH = 0.3  # of a core, by others: too much to measure beside
 
 WORKLOAD = """
 import time, torch

@@ -23,7 +23,7 @@ import ray
 import torch
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate, geometric, num_trimmed, t_quantile
+from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.recommendation import Basis
 from raybench.commands.exit_codes import INTERRUPTED, WRONG_REQUEST
 from raybench.records.record import TrialRecord
@@ -32,6 +32,7 @@ from raybench.report.code.section import use_it
 from raybench.spec.study import Study
 from raybench.testing.faults import until
 from tests.conftest import ROOT
+from tests.ranks.agreement import standard_error
 from tests.ray.contract_on_ray import ADDRESS
 from tests.ray.of_another_version import VERSIONS
 from tests.support import budget
@@ -223,10 +224,6 @@ def ray_code(spec: Study, records: list[TrialRecord]) -> str:
     assert section is not None
     assert section.snippets[1].title == "Ray Train"
     return section.snippets[1].text
-
-
-def standard_error(logarithm: Estimate) -> float:
-    return logarithm.half_width / t_quantile(logarithm.n - 2 * num_trimmed(logarithm.n) - 1)
 
 
 def in_logarithms(ratio: Estimate) -> Estimate:

@@ -28,13 +28,11 @@ from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch.deaths import Deaths
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.worker_group import POLL_S, WorkerGroup
 from raybench.machine.network import loopback_interface
 from raybench.machine.resources import Resources
-from raybench.records.messages import GroupInfo, Member, Message, Progress, Ready, Task
+from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
 from raybench.records.record import State
-from raybench.records.requests import TrialRequest
 from tests.support.forkserver import FORKSERVER
 
 PIDS = "RAYBENCH_TEST_PIDS"  # a file in which the ranks' process ids are noted, where it is set
@@ -102,17 +100,7 @@ class RanksGroup(WorkerGroup):
         self._info = GroupInfo(message.content.members, self._number)
         return self._info
 
-    def post(
-        self,
-        request: TrialRequest,
-        ranks: tuple[int, ...],
-        results: Path | None,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        """Hand rank 0 a trial."""
-        self._num_tasks += 1
-        task = Task(self._num_tasks, request, ranks, str(results) if results else None)
-        self._posted = PostedTrial(task.number, on_progress), task, monotonic()
+    def _hand_over(self, task: Task) -> None:
         self._ends[0].send(task)
 
     def stop(self, *, at_once: bool = False) -> None:
