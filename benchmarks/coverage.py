@@ -27,7 +27,7 @@ from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
 from raybench.spec.workloads import MLPSpec
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all, to_record
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all, to_record
 
 STEP_S = 0.010
 EVEN = StepCosts(plain_s=STEP_S, contention_s=0.001, exposed_s=0.002)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from scipy.stats import beta
 
-from raybench.testing.causes import CAUSES, PlantedCause, faults, simulate
+from tests.support.planted.causes import CAUSES, PlantedCause, faults, simulate
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ from raybench import study
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.formats import summary_csv
-from raybench.testing import damage, hostile
-from raybench.testing.answers import check_command, check_measured, check_records, check_tables
+from tests.support import damage, hostile
+from tests.support.answers import check_command, check_measured, check_records, check_tables
 from tests.unit.telling import directory_of, swept_records, tell, tell_file, trained_records
 
 Check = Callable[[Any], bool]  # whether the input was accepted; raises for what must not be

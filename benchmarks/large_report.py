@@ -28,8 +28,8 @@ from raybench.records.requests import Configuration, Role, StepsRequest, Variant
 from raybench.records.step_times import write_step_times
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting, Study
-from raybench.testing import FakeRunner, Noise
-from raybench.testing.runner import to_record
+from tests.support.planted import FakeRunner, Noise
+from tests.support.planted.runner import to_record
 
 KNOBS = {
     "batch_size": [32, 64, 128, 256, 512, 1024],

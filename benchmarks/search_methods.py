@@ -36,7 +36,7 @@ from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
-from raybench.testing import QUIET, FakeHardware, FakeRunner, StepCosts, to_record, truth
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, to_record, truth
 
 MIB = 2**20
 NEAR = 0.03  # of the fastest setting's throughput

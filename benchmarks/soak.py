@@ -38,10 +38,19 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from raybench.records.reading import StoredResults
-from raybench.testing.accounts import Accounts, accounts
-from raybench.testing.faults import Fault, OtherClock, full, kill_one, schedule, small_disk, stop_one, until
-from raybench.testing.usage import MIB, Usage
+from tests.support.accounts import Accounts, accounts
 from tests.support.commands import Command
+from tests.support.planted.faults import (
+    Fault,
+    OtherClock,
+    full,
+    kill_one,
+    schedule,
+    small_disk,
+    stop_one,
+    until,
+)
+from tests.support.usage import MIB, Usage
 
 TRUE_S = (0.010, 0.040)  # of a step: of the smallest batch, of the largest
 TOLERANCE_S = 0.005  # from what a step takes: its wait, and what all of them take beside theirs
@@ -59,7 +68,7 @@ ROLES = {"mailbox": "ray::Mailbox", "workers": "RayTrainWorker"}
 STUDY = """
 name = "soak"
 [workload]
-factory = "raybench.testing.waits:build"
+factory = "tests.support.waits:build"
 kib = [64]
 layer_s = {layer_s}
 sample_s = {sample_s}

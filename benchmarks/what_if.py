@@ -32,7 +32,7 @@ from raybench.analysis.whatif.changes import Change
 from raybench.analysis.whatif.predictions import Predicted, WhatIf, can_be_asked, what_if
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.testing.local_nodes import LocalNodes
+from tests.support.local_nodes import LocalNodes
 
 CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)
 NEAR = 0.02  # of the best measured: a choice within this is a right one
@@ -47,7 +47,7 @@ class Case:
     batches: tuple[int, int]
 
 
-WAITS = """factory = "raybench.testing.waits:build"
+WAITS = """factory = "tests.support.waits:build"
 kib = [1024, 16, 2048, 16, 4096, 16, 512, 16, 3072, 16, 2048, 512]
 layer_s = 0.002
 sample_s = 0.0001"""

@@ -33,7 +33,7 @@ class Submitted:
 
 
 class TrialRunner(Protocol):
-    """Runs trials, ``capacity`` of them at once. The fake is ``raybench.testing.FakeRunner``."""
+    """Runs trials, ``capacity`` of them at once."""
 
     def resources(self) -> Resources:
         """What there is, before any worker starts."""

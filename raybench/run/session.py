@@ -55,14 +55,14 @@ class Watcher(Protocol):
     (0: it ran already).
     """
 
-    def stage(self, text: str) -> None: ...  # noqa: D102
-    def trial(  # noqa: D102
+    def stage(self, text: str) -> None: ...
+    def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
-    def progress(self, progress: Progress) -> None: ...  # noqa: D102
-    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...  # noqa: D102
-    def best(self, record: TrialRecord, scaling: Scaling) -> None: ...  # noqa: D102
-    def group(self, num_workers: int, seconds: float | None) -> None: ...  # noqa: D102
+    def progress(self, progress: Progress) -> None: ...
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...
+    def best(self, record: TrialRecord, scaling: Scaling) -> None: ...
+    def group(self, num_workers: int, seconds: float | None) -> None: ...
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.diagnosis.findings import FindingName
-from raybench.testing.causes import CAUSES, PlantedCause
+from tests.support.planted.causes import CAUSES, PlantedCause
 from tests.unit.analysis.diagnosis.test_causes import claimed_of_sound, right_of
 
 pytestmark = pytest.mark.long

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from raybench.testing import local_nodes
-from raybench.testing.local_nodes import LocalNode, LocalNodes
 from tests.conftest import ROOT
-from tests.support import budget
+from tests.support import budget, local_nodes
+from tests.support.local_nodes import LocalNode, LocalNodes
 
 Run = Callable[..., tuple[int, str]]
 WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from raybench.testing.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 from tests.cluster.conftest import nodes_of, run_on
 from tests.ranks.agreement import MUCH
+from tests.support.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 
 pytestmark = pytest.mark.timeout(1200)
 

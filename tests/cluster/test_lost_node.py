@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.conftest import nodes_of, run_on, run_until_broken, write_study
+from tests.support.local_nodes import LocalNodes
 
 pytestmark = pytest.mark.timeout(1200)
 

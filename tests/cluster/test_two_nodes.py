@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raybench.testing.local_nodes import LocalNodes
 from tests.cluster.conftest import WAIT_S, Run, write_study
+from tests.support.local_nodes import LocalNodes
 
 pytestmark = pytest.mark.timeout(1200)
 

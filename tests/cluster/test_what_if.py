@@ -18,7 +18,7 @@ RATE = "300mbit"
 STUDY = """
 name = "buckets"
 [workload]
-factory = "raybench.testing.waits:build"
+factory = "tests.support.waits:build"
 kib = [400, 8, 500, 8, 700, 8, 500]
 layer_s = 0.003
 [knobs]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from raybench.records.record import TrialRecord
-from raybench.testing.local_nodes import LocalNodes
+from tests.support.local_nodes import LocalNodes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -9,12 +9,12 @@ from raybench.analysis.loss_parity import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.testing import to_record
 from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
 from tests.gpu.trials import SHORT, run_all, steps
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import complete
+from tests.support.planted import to_record
 
 pytestmark = needs_gpus(2)
 MIB = 2**20

@@ -18,8 +18,8 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload
 from raybench.machine.resources import WorkerNeeds
 from raybench.spec.load import resolve
-from raybench.testing.faults import until
 from tests.processes.starting import LIMIT_S
+from tests.support.planted.faults import until
 
 FACTORY = """
 import asyncio, os, signal, sys, threading, time

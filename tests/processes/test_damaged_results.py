@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from raybench import study as study_command
-from raybench.testing.answers import answer_of
-from raybench.testing.faults import read_only, small_disk
 from tests.processes.starting import LIMIT_S
+from tests.support.answers import answer_of
+from tests.support.planted.faults import read_only, small_disk
 from tests.unit.commands.test_compare import planted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from raybench.launch.deaths import Deaths
-from raybench.testing.faults import until
 from tests.processes.starting import LIMIT_S, program
+from tests.support.planted.faults import until
 
 
 def test_a_zombie_is_gone_and_what_never_was_is_not_watched() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raybench.testing.faults import OtherClock, full, kill_one, read_only, small_disk, stop_one
+from tests.support.planted.faults import OtherClock, full, kill_one, read_only, small_disk, stop_one
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from raybench.launch.readable import check_workload
 from raybench.machine.resources import WorkerNeeds
 from raybench.spec.load import resolve
 from raybench.spec.workloads import FactorySpec
-from raybench.testing.faults import until
 from raybench.workloads import check, own_code
 from tests.processes.starting import LIMIT_S
+from tests.support.planted.faults import until
 from tests.unit.workloads.test_own_code import MODULE
 
 leave = os._exit

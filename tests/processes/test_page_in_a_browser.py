@@ -12,7 +12,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.report import write_report
 from raybench.spec import Setting
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 from tests.unit.studies import searched, study
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

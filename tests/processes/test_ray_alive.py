@@ -12,8 +12,8 @@ import pytest
 
 from raybench.errors import RayDiedError
 from raybench.launch import ray_alive, signals
-from raybench.testing.faults import until
 from tests.processes.starting import LIMIT_S
+from tests.support.planted.faults import until
 
 
 @contextmanager

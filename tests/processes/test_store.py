@@ -10,8 +10,8 @@ from raybench.errors import StoreError
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.store import ResultsDirectory
 from raybench.spec.counted import counted
-from raybench.testing import faults
 from tests.processes.starting import program
+from tests.support.planted import faults
 from tests.unit.records.test_store import ENVIRONMENT, STUDY, fill, record, refused, samples
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import psutil
 
-from raybench.testing.faults import until
-from raybench.testing.usage import SETTLED, Usage
 from tests.processes.starting import LIMIT_S
+from tests.support.planted.faults import until
+from tests.support.usage import SETTLED, Usage
 
 
 def test_a_process_that_is_gone_is_no_sample() -> None:

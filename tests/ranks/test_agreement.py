@@ -6,8 +6,8 @@ import pytest
 
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.records.measurements import StepsResult
-from raybench.testing import StepCosts
 from tests.ranks.agreement import MUCH, agrees, measured_undisturbed, ratios_agree, standard_error
+from tests.support.planted import StepCosts
 from tests.unit.studies import measured
 
 ROUNDS = [1.0, 1.02, 0.98, 1.01, 0.99, 1.03, 0.97, 1.0, 1.01, 0.99]

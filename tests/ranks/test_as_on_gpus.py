@@ -16,7 +16,6 @@ from raybench.records.requests import Configuration, ProbeRequest, StepsRequest,
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.testing import to_record
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.steps.rounds import STEPS_AHEAD
@@ -24,6 +23,7 @@ from tests.ranks import gpu_like
 from tests.ranks.gpu_like import BARE_JOULES, WRAPPED_JOULES, GpuLike, Seen
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, serve_trial
+from tests.support.planted import to_record
 from tests.unit import studies
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 

@@ -19,7 +19,6 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.testing import to_record
 from raybench.worker.cache import GroupCache
 from raybench.worker.collectives import operations, rounds
 from raybench.worker.communicators import Communicators
@@ -27,6 +26,7 @@ from raybench.worker.devices.base import Device
 from raybench.worker.devices.cpu import CPUDevice
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import CPU, serve_trial
+from tests.support.planted import to_record
 
 KIB, MIB = 2**10, 2**20
 ROUNDS = 3

@@ -27,7 +27,7 @@ SHORT_S, SHORT_KIB = 0.003, (2000, 2100)
 
 
 def _waits(kib: tuple[int, ...], layer_s: float, sample_s: float) -> FactorySpec:
-    factory = {"factory": "raybench.testing.waits:build"}
+    factory = {"factory": "tests.support.waits:build"}
     return FactorySpec.model_validate(factory | {"kib": kib, "layer_s": layer_s, "sample_s": sample_s})
 
 

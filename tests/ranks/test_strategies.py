@@ -18,7 +18,6 @@ from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.testing import to_record
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.strategies.gradients import sample_weight
@@ -28,6 +27,7 @@ from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
+from tests.support.planted import to_record
 from tests.unit import studies
 
 TIMEOUT_S = 60.0

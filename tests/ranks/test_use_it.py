@@ -20,7 +20,6 @@ from raybench.records.requests import StepsRequest
 from raybench.report.code.section import use_it
 from raybench.spec import Setting
 from raybench.spec.study import Study
-from raybench.testing import to_record
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
 from tests.conftest import ROOT
@@ -29,6 +28,7 @@ from tests.ranks.pasted import ratios
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.support import budget
+from tests.support.planted import to_record
 from tests.unit.studies import asked, study
 
 # Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, and

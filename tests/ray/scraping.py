@@ -18,8 +18,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from raybench.launch.metrics import METRICS
-from raybench.testing.faults import until
 from tests.conftest import ROOT
+from tests.support.planted.faults import until
 
 GRAFANA = ROOT / "deploy" / "grafana"
 DISCOVERY = "prom_metrics_service_discovery.json"

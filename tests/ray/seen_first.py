@@ -10,7 +10,7 @@ from typing import Any
 
 from raybench import study
 from raybench.launch.metrics import RayMetrics
-from raybench.testing.faults import until
+from tests.support.planted.faults import until
 
 MEASURED, SEEN = "measured", "seen"  # in the working directory
 MOST_S = 120.0

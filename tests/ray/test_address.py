@@ -30,7 +30,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.code.section import use_it
 from raybench.spec.study import Study
-from raybench.testing.faults import until
 from tests.conftest import ROOT
 from tests.ranks.agreement import standard_error
 from tests.ray.contract_on_ray import ADDRESS
@@ -38,6 +37,7 @@ from tests.ray.of_another_version import VERSIONS
 from tests.support import budget
 from tests.support.commands import Command
 from tests.support.faulty_study import assert_report, read_records, write_study
+from tests.support.planted.faults import until
 from tests.support.ray_head import free_port, running_head, wait_for_port
 
 pytestmark = pytest.mark.timeout(900)

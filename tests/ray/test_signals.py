@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from raybench.commands.exit_codes import INTERRUPTED
-from raybench.testing.faults import until
 from tests.support import budget
 from tests.support.commands import Command
 from tests.support.faulty_study import GOES_ON, assert_report, write_study
+from tests.support.planted.faults import until
 
 pytestmark = pytest.mark.timeout(600)
 ENDS_S = 60.0

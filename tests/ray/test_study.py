@@ -26,11 +26,11 @@ from raybench.commands.gauges import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.testing.faults import until
 from tests.conftest import ROOT
 from tests.ray.scraping import DASHBOARD, GRAFANA, Series, asked, running_prometheus, scrape, shown
 from tests.ray.seen_first import MEASURED, SEEN
 from tests.support.commands import Command
+from tests.support.planted.faults import until
 
 pytestmark = pytest.mark.timeout(900)
 STUDY = "default"

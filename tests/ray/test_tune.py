@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from raybench.commands.exit_codes import INTERRUPTED
-from raybench.testing.faults import until
 from tests.support import budget, faulty
 from tests.support.commands import Command
 from tests.support.faulty_study import read_records, write_study
+from tests.support.planted.faults import until
 
 pytestmark = pytest.mark.timeout(1200)
 SCALING = ("scaling", "--runner", "tune", "--output", "out")

@@ -20,7 +20,7 @@ from raybench.analysis.results import StudyResults
 from raybench.machine import environment
 from raybench.report.plots import drawing
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeRunner
+from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained
 
 assert torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.records.measurements import LossParity
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import StepCosts
+from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study
 
 COSTS = StepCosts(plain_s=0.010, base_s=0.020, exposed_s=0.002)

@@ -19,7 +19,7 @@ from raybench.records.requests import Configuration, StepsRequest, TrainingReque
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.testing import QUIET, STARTED_AT, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import QUIET, STARTED_AT, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 
 MACHINE = Environment(
     hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,

@@ -11,7 +11,7 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.run.sweep import SweepSession
 from raybench.spec.sweep import Sweep
-from raybench.testing import FakeLink, FakeRunner, Noise
+from tests.support.planted import FakeLink, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
 
 KIB, MIB = 2**10, 2**20

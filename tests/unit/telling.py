@@ -18,7 +18,7 @@ from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
 from raybench.report.formats import summary_csv
 from raybench.report.sweep import print_sweep, sweep_answer
-from raybench.testing import FakeLearning
+from tests.support.planted import FakeLearning
 from tests.unit.studies import trained_study
 from tests.unit.sweeps import KIB, planned, swept
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raybench.testing.faults import until
+from tests.support.planted.faults import until
 
 HERE = Path(__file__).parent
 MODULES = {"subprocess", "multiprocessing", "concurrent", "pty"}

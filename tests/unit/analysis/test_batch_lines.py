@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.batch_lines import amdahl_speedup
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 from tests.unit.studies import exactly, grid, planted, study
 
 

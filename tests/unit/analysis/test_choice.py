@@ -11,7 +11,7 @@ from raybench.analysis.objectives import Candidate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting, Study
-from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
+from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.studies import asked, config, failed, request, searched, study
 
 BATCHES = {"knobs": {"batch_size": [32, 64, 128]}}

@@ -14,7 +14,7 @@ from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.report.tables.comparison import change_table
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, Noise, StepCosts
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
 from tests.unit.studies import MACHINE, grid, study
 
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}

@@ -11,7 +11,7 @@ from raybench.analysis.cost import costs, less, works
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
 
 REAL = {"name": "vision", "input": "real"}

@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.cure_words import cure_words
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import exactly, planted, study
 
 PLAIN_S = 0.01

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
+from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.studies import asked, exactly, failed, grid, planted, searched, study
 
 

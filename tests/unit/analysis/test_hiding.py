@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.hiding import HIDDEN, passage
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, run_all
+from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, planted, request, study
 
 

@@ -8,7 +8,7 @@ from raybench.analysis.measured import measured_study
 from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeLearning, FakeRunner, run_all
+from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, run_all
 from tests.unit.analysis.estimates.test_many import close
 from tests.unit.studies import asked, failed, grid, searched, study, trained
 

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.objectives import Candidate, objective_value, pareto_front
 from raybench.analysis.prices import Prices
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import failed, measured, request
 
 

@@ -18,7 +18,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.spec import Setting, Study
-from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
 from tests.unit.studies import cured_study, grid, study
 
 STEP_S = {256: 0.01, 4096: 0.08}  # of one device

@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Basis, Framework, Recommendation, told
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.studies import QUIET, config, grid, searched, study
 
 KNOBS = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 50]}

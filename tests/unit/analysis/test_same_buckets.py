@@ -22,8 +22,8 @@ from raybench.report.tables.buckets import model_buckets_table, sizes_words
 from raybench.report.tables.configurations import configurations_table
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
-from raybench.testing import FakeRunner, StepCosts
 from raybench.workloads import build
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import MIB, grid, measured, study
 

@@ -8,7 +8,7 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.same_setting import between_starts, same_question, same_setting, without_batch
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import config, measured
 
 TWO = {"setting": Setting(batch_size=32, bucket_cap_mb=1)}

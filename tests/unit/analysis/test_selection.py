@@ -14,7 +14,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study
 
 EQUAL = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.0015)

@@ -22,7 +22,7 @@ from raybench.report.tables.scaling import scaling_table
 from raybench.report.tables.search import confirmation_table, suggestions_table
 from raybench.report.terminal import terminal_table
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, exactly, grid, planted, study
 
 STEADY = Noise(block=0.003, step=0.001)

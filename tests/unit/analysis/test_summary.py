@@ -13,7 +13,7 @@ from raybench.analysis.labels import label
 from raybench.records.measurements import PhaseBlock
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeLearning
+from tests.support.planted import QUIET, FakeLearning
 from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study, trained_study
 
 

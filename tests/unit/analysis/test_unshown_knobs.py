@@ -9,7 +9,7 @@ from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.code.section import use_it
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts
+from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import searched, study
 
 SPEC = study(knobs={"batch_size": [32, 128], "bucket_cap_mb": ["default", 5]})

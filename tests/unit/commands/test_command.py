@@ -22,8 +22,8 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Study
 from raybench.spec.load import load_study, resolve
-from raybench.testing import FakeRunner
-from raybench.testing.answers import Answer, answer_of
+from tests.support.answers import Answer, answer_of
+from tests.support.planted import FakeRunner
 from tests.unit.studies import searched
 
 MOST_LINES = 6

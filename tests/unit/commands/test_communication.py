@@ -17,7 +17,7 @@ from raybench.machine.environment import capture
 from raybench.machine.resources import Resources
 from raybench.records.store import ResultsDirectory
 from raybench.study import app
-from raybench.testing import FakeHardware, FakeRunner
+from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, study
 from tests.unit.sweeps import KIB, STEADY
 

@@ -18,7 +18,7 @@ from raybench.errors import RequestError
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import MACHINE, asked, failed, grid, study
 
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}

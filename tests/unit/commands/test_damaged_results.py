@@ -25,8 +25,8 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
-from raybench.testing import FakeLearning, FakeRunner
-from raybench.testing.answers import answer_of, at_most
+from tests.support.answers import answer_of, at_most
+from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.studies import searched, study, trained_study
 
 MUTATIONS = 60

@@ -16,7 +16,7 @@ from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.testing import FakeRunner, Noise
+from tests.support.planted import FakeRunner, Noise
 from tests.unit.runs import QUIET_ENOUGH, Watched, run
 from tests.unit.studies import SHORT, SIXTEEN_TENTHS, asked, failed, measured, study
 

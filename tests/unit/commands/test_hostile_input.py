@@ -16,8 +16,8 @@ from raybench.machine.resources import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records import measured_csv
 from raybench.spec.load import resolve
-from raybench.testing import hostile
-from raybench.testing.answers import answer_of, at_most, check_command, check_tables
+from tests.support import hostile
+from tests.support.answers import answer_of, at_most, check_command, check_tables
 
 LIMIT_S = 20.0  # for one input, on a busy machine
 FEW = settings(

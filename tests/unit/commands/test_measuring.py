@@ -18,7 +18,7 @@ from raybench.errors import Interrupted
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec.knobs import Setting
-from raybench.testing import StepCosts
+from tests.support.planted import StepCosts
 from tests.unit.studies import asked, failed, measured, study
 
 

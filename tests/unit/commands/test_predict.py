@@ -18,7 +18,7 @@ from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.report.tables.prediction import PREDICTION_COLUMNS
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts
+from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study
 from tests.unit.sweeps import swept
 

@@ -22,7 +22,7 @@ from raybench.report.wording import percent
 from raybench.run.session import Session
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
-from raybench.testing import FakeLearning, FakeRunner, Noise
+from tests.support.planted import FakeLearning, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
 from tests.unit.studies import (
     SIXTEEN_TENTHS,

@@ -12,7 +12,7 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.study import app
-from raybench.testing import QUIET, FakeRunner
+from tests.support.planted import QUIET, FakeRunner
 from tests.unit.studies import exactly, grid, study
 
 

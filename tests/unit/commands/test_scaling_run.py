@@ -22,7 +22,7 @@ from raybench.plan.estimate import FINISH_S, START_S, estimate
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
-from raybench.testing import QUIET, FakeRunner
+from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
 

@@ -25,7 +25,7 @@ from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.tables.what_if import buckets_table, choice_words
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.analysis.whatif.planted import trial
 from tests.unit.studies import measured, study
 

@@ -5,7 +5,7 @@ import pytest
 from raybench.launch.posted_trial import PostedTrial
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
-from raybench.testing import StepCosts
+from tests.support.planted import StepCosts
 from tests.unit import studies
 
 

@@ -12,7 +12,7 @@ from raybench.errors import Interrupted, RayDiedError, StoreError
 from raybench.launch import signals
 from raybench.launch.ray_alive import CALLS_RAY, end_callers
 from raybench.launch.worker_group import WorkerGroup
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 
 
 class Ended(FakeRunner):

@@ -23,7 +23,7 @@ from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
-from raybench.testing import FakeRunner, to_record
+from tests.support.planted import FakeRunner, to_record
 from tests.unit.studies import request
 
 

@@ -8,7 +8,7 @@ from raybench.plan.training import training_requests
 from raybench.records.requests import StepsRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.testing import QUIET, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import grid, measured, planned_training, request
 
 

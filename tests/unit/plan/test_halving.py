@@ -18,7 +18,7 @@ from raybench.report.code.section import use_it
 from raybench.report.parity_words import changed_words
 from raybench.report.tables.training import changes_table, training_table
 from raybench.spec.training import TrainingSpec
-from raybench.testing import FakeLearning, FakeRunner
+from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study
 

@@ -8,7 +8,7 @@ from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
-from raybench.testing import FakeRunner, run_all
+from tests.support.planted import FakeRunner, run_all
 from tests.unit.runs import run
 from tests.unit.studies import grid, study
 

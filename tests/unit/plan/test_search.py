@@ -19,7 +19,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.spec import Setting
 from raybench.spec.load import find_study, load_study
-from raybench.testing import QUIET, FakeHardware, FakeRunner, StepCosts, to_record
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, to_record
 from tests.unit.calls import calls
 from tests.unit.studies import study
 

@@ -17,8 +17,9 @@ from raybench.records.measured_csv import read_measured_csv
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.formats import summary_csv
-from raybench.testing import FakeRunner, damage
-from raybench.testing.answers import check_measured, check_records
+from tests.support import damage
+from tests.support.answers import check_measured, check_records
+from tests.support.planted import FakeRunner
 from tests.unit.studies import grid, study
 from tests.unit.telling import directory_of, short, swept_records, tell, tell_file, trained_records
 

@@ -5,7 +5,7 @@ import csv
 from raybench.records.csv_text import unguarded
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.store import ResultsDirectory
-from raybench.testing import FakeLearning
+from tests.support.planted import FakeLearning
 from tests.unit.records.test_store import ENVIRONMENT
 from tests.unit.studies import trained_study
 

@@ -21,7 +21,7 @@ from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
-from raybench.testing import StepCosts
+from tests.support.planted import StepCosts
 from tests.unit.studies import measured
 
 STUDY = resolve({"name": "x", "workload": {"name": "mlp"}, "knobs": {"batch_size": [8, 16]}})

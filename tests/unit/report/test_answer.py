@@ -19,7 +19,7 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.when_to_use import when_to_use
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run
 from tests.unit.studies import FULL, asked, failed, grid, request, searched, study, trained_study
 

@@ -17,7 +17,7 @@ from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise
+from tests.support.planted import FakeRunner, Noise
 from tests.unit.analysis.diagnosis.test_configurations import FOUR
 from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study
 

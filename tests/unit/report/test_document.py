@@ -14,7 +14,7 @@ from raybench.report import write_report
 from raybench.report.answer import Clause, answer_box
 from raybench.report.pages import make_pages
 from raybench.spec import Setting
-from raybench.testing import STARTED_AT, FakeRunner, Noise
+from tests.support.planted import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import asked, grid, searched, study
 
 SPEC = study(

@@ -18,7 +18,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.contents import make_tables
 from raybench.report.tables import trials
 from raybench.spec import Setting, Study
-from raybench.testing import FakeRunner, run_all
+from tests.support.planted import FakeRunner, run_all
 from tests.unit.calls import calls
 from tests.unit.studies import asked, study
 

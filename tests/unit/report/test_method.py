@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.method import method_words
-from raybench.testing import QUIET, FakeLearning, FakeRunner
+from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, failed, grid, study, trained_study
 
 

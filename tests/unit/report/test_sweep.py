@@ -16,7 +16,7 @@ from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
 from raybench.report.tables.collectives import left_out_table, links_table, messages_table, times_table
 from raybench.report.wording import size_words
 from raybench.spec.sweep import Sweep
-from raybench.testing import FakeLink
+from tests.support.planted import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
 
 LINK = FakeLink(latency_s=60e-6, bandwidth_bytes_per_s=2e9, memory_bytes=64 * MIB, unsupported=("broadcast",))

@@ -18,7 +18,7 @@ from raybench.report import print_summary
 from raybench.report.answer import answer_of
 from raybench.report.terminal import frame_lines
 from raybench.spec.knobs import Setting
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import asked, failed, study
 

@@ -14,7 +14,7 @@ from raybench.records.requests import Configuration, TrialRequest
 from raybench.report.answer import answer_box, answer_of
 from raybench.run.again import MOST_AGAIN
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
 from tests.unit.studies import study
 

@@ -19,7 +19,7 @@ from raybench.report.answer import answer_box
 from raybench.run.confirm import NO_DEFAULT, OTHER_PROCESSES, confirm
 from raybench.run.curve import measure_all
 from raybench.run.session import Session, winners
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, Watched, run
 from tests.unit.studies import study
 

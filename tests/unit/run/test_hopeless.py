@@ -17,7 +17,7 @@ from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
 from raybench.run.confirm import NO_DEFAULT
 from raybench.run.hopeless import MOST_LOOKS
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study
 

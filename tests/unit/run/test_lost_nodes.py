@@ -11,7 +11,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
 

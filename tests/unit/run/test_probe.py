@@ -26,7 +26,7 @@ from raybench.report.document import write_report
 from raybench.report.tables.search import largest_table
 from raybench.report.terminal import print_summary
 from raybench.run.expected_time import ExpectedTime
-from raybench.testing import FakeHardware, FakeRunner, Noise
+from tests.support.planted import FakeHardware, FakeRunner, Noise
 from tests.unit.calls import calls
 from tests.unit.runs import MemoryStore
 from tests.unit.runs import run as run_plan

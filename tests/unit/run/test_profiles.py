@@ -13,7 +13,7 @@ from raybench.records.messages import Outcome, RankFile
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import TRACES, ResultsDirectory
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study
 

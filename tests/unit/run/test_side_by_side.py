@@ -16,7 +16,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
-from raybench.testing import FakeRunner
+from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study
 

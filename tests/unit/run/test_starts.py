@@ -20,7 +20,7 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_of
 from raybench.report.method import method_words
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts
+from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.runs import ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 

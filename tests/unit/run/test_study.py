@@ -24,7 +24,7 @@ from raybench.run.asking import MAX_LOST_STARTS
 from raybench.run.session import Session, winners
 from raybench.run.worst import take_apart_worst
 from raybench.spec import Setting
-from raybench.testing import CostModel, FakeRunner, Noise, StepCosts
+from tests.support.planted import CostModel, FakeRunner, Noise, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 

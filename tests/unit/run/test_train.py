@@ -15,7 +15,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.requests import TrialRequest
-from raybench.testing import FakeLearning, FakeRunner
+from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
 from tests.unit.studies import study
 

@@ -39,7 +39,7 @@ from raybench.report.terminal import print_summary
 from raybench.run import verify as verifying
 from raybench.run.expected_time import ExpectedTime
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, StepCosts
+from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
 from tests.unit.studies import study
 

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.collectives.cores import CoreUse, core_use_of
 from raybench.analysis.collectives.link import links
-from raybench.testing import FakeLink
+from tests.support.planted import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
 
 

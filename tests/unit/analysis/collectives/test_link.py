@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.collectives.link import LinkKey, link
-from raybench.testing import QUIET, FakeLink, Noise
+from tests.support.planted import QUIET, FakeLink, Noise
 from tests.unit.sweeps import KIB, MIB, swept
 
 PLANTED = FakeLink(latency_s=80e-6, bandwidth_bytes_per_s=1.25e9)  # 10 Gbit/s

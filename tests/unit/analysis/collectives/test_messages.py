@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis.collectives.messages import bus_factor
 from raybench.spec.sweep import COLLECTIVES, Collective
-from raybench.testing import QUIET, FakeLink
+from tests.support.planted import QUIET, FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
 
 ENDS = ("low_", "", "high_")  # of an interval, as columns are named

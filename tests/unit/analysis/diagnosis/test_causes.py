@@ -20,8 +20,8 @@ from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
-from raybench.testing.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
 from tests.unit.studies import SHORT, asked, exactly, grid, measured, planted, study
 
 MIB = 2**20

@@ -18,7 +18,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, Noise, StepCosts
+from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, study
 
 NAMES = (

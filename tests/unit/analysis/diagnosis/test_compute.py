@@ -9,7 +9,7 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.machine.environment import Environment
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, study
 
 

@@ -11,7 +11,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, Noise, StepCosts
+from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
 
 

@@ -14,7 +14,7 @@ from raybench.analysis.diagnosis.evenness import Straggler
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, measured, study
 
 

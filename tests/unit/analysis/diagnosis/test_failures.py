@@ -17,7 +17,7 @@ from raybench.analysis.results import with_left_out
 from raybench.records.record import TrialRecord
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, run_all
+from tests.support.planted import FakeRunner, run_all
 from tests.unit.studies import asked, failed, study
 
 SPEC = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "grid"})

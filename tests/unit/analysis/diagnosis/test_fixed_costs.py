@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.stability import findings
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
 
 PEAK = 100e12  # FLOP/s

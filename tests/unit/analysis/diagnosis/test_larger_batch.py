@@ -14,7 +14,7 @@ from raybench.analysis.estimates.waterfall import waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
-from raybench.testing import FakeHardware, FakeRunner, Noise, StepCosts, truth
+from tests.support.planted import FakeHardware, FakeRunner, Noise, StepCosts, truth
 from tests.unit.studies import config, grid, study
 
 HARDWARE = [

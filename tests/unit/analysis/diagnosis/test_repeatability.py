@@ -8,7 +8,7 @@ from raybench.analysis.diagnosis.findings import FindingName, Severity
 from raybench.records.record import TrialRecord
 from raybench.run.again import MOST_AGAIN
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study
 
 STEADY = Noise(block=0.005, step=0.002)

@@ -14,7 +14,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import measured_study
 from raybench.analysis.speaking import InSameRounds
 from raybench.spec import Setting
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, study
 
 KNOBS: dict[str, list[Any]] = {

@@ -10,7 +10,7 @@ from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.steadiness import Drift, OutlierRounds
 from raybench.records.record import TrialRecord
 from raybench.spec import MeasureSpec, Setting
-from raybench.testing import FakeRunner, Noise, run_all
+from tests.support.planted import FakeRunner, Noise, run_all
 from tests.unit.studies import asked, study
 
 SPEC = study(knobs={"batch_size": list(range(8, 128))}, scaling={"world_sizes": [1, 2, 4]})

@@ -11,7 +11,7 @@ from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.diagnosis.steadiness import NoisyMeasurement
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
-from raybench.testing import Noise, StepCosts
+from tests.support.planted import Noise, StepCosts
 from tests.unit.studies import SHORT, measured
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)

@@ -16,7 +16,7 @@ from raybench.analysis.estimates.efficiency import (
 from raybench.analysis.estimates.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
-from raybench.testing import (
+from tests.support.planted import (
     QUIET,
     FakeRunner,
     Noise,

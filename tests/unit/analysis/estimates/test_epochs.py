@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
 from raybench.records.measurements import Restart
 from raybench.records.record import TrialRecord
-from raybench.testing import QUIET
+from tests.support.planted import QUIET
 from tests.unit.studies import SIXTEEN_TENTHS, measured
 
 

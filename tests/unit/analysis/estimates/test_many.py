@@ -17,7 +17,7 @@ from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.same_setting import Related
 from raybench.records.record import TrialRecord
 from raybench.spec import MeasureSpec, Setting
-from raybench.testing import FakeRunner, Noise, run_all
+from tests.support.planted import FakeRunner, Noise, run_all
 from tests.unit.studies import asked, study
 
 SPEC = study(knobs={"batch_size": list(range(8, 128))}, scaling={"world_sizes": [1, 2, 4]})

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis.estimates.phases import SYNCHRONIZATION, phase_table
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured
 
 

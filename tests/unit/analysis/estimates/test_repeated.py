@@ -15,7 +15,7 @@ from raybench.analysis.estimates.repeated import (
 from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.summary import summarize
 from raybench.records.record import TrialRecord
-from raybench.testing import FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import failed, request
 
 COSTS = StepCosts(plain_s=0.010, contention_s=0.001, wrapper_s=0.0005, exposed_s=0.002)

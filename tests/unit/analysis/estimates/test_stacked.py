@@ -13,7 +13,7 @@ from raybench.analysis.estimates.rounds import mean_rank_s, series, slowest_rank
 from raybench.analysis.estimates.stacked import stacked
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Variant
-from raybench.testing import Noise, StepCosts
+from tests.support.planted import Noise, StepCosts
 from tests.unit.studies import measured
 
 VARIANTS: tuple[Variant, ...] = get_args(Variant)

@@ -21,7 +21,7 @@ from raybench.analysis.estimates.statistics import (
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.testing import FakeRunner, Noise, StepCosts, to_record
+from tests.support.planted import FakeRunner, Noise, StepCosts, to_record
 from tests.unit.studies import request
 
 REPETITIONS = 100  # tests/calibration has hundreds, and narrower bounds

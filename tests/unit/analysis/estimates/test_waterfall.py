@@ -13,7 +13,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
-from raybench.testing import QUIET, Noise, StepCosts, truth
+from tests.support.planted import QUIET, Noise, StepCosts, truth
 from tests.unit.studies import measured
 
 PLAIN = StepCosts(plain_s=0.010)

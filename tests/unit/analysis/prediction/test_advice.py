@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis.prediction.advice import in_words
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import fit
-from raybench.testing.simulated_scaling import draw
+from tests.support.planted.simulated_scaling import draw
 
 ADVICE = re.compile(
     r"measure (\d+) nodes x (\d+) at batch (\d+): "

@@ -9,7 +9,7 @@ import numpy as np
 
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import fit
-from raybench.testing.simulated_scaling import LAWS, draw
+from tests.support.planted.simulated_scaling import LAWS, draw
 
 MEASURED = [(Shape.even(n, -(-n // 4)), batch) for n in (1, 2, 4, 8, 16) for batch in (32, 128)]
 ASKED = [Question(Shape((4,) * m), batch) for m in (8, 16) for batch in (32, 128)]

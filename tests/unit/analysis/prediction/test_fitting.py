@@ -16,7 +16,7 @@ from raybench.analysis.prediction.posterior import Posterior
 from raybench.analysis.prediction.predict import fit
 from raybench.analysis.prediction.step_model import Units, Variant, all_reduce_line, parts
 from raybench.analysis.prediction.sweep import swept_lines
-from raybench.testing.simulated_scaling import Buckets
+from tests.support.planted.simulated_scaling import Buckets
 
 UNITS = Units(0.1, 16)
 SHAPES = [Shape((w,) * m) for m in (1, 2, 3, 4) for w in (1, 2, 4) if w * m <= 16]

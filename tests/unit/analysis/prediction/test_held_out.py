@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis.prediction.held_out import USUAL, chosen
 from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
 from raybench.analysis.prediction.predict import fit
-from raybench.testing.simulated_scaling import AdaptDL, Law, Universal
+from tests.support.planted.simulated_scaling import AdaptDL, Law, Universal
 
 
 def measured(law: Law, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[MeasuredPoint]:

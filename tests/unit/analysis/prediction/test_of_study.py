@@ -13,7 +13,7 @@ from raybench.analysis.prediction.points import Shape
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting, Study
-from raybench.testing import QUIET, FakeRunner, StepCosts, run_all
+from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.studies import asked, grid, measured, study
 
 

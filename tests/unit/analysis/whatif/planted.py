@@ -9,7 +9,7 @@ from raybench.analysis.whatif.buckets import BucketCap, assign
 from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, StepCosts
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
 
 KIB = 2**10

@@ -13,7 +13,7 @@ from raybench.errors import RequestError
 from raybench.records.measurements import HalfBatch
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeLink, StepCosts
+from tests.support.planted import QUIET, FakeLink, StepCosts
 from tests.unit.analysis.whatif.planted import (
     AFTER_S,
     BEFORE_S,

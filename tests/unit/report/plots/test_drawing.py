@@ -27,7 +27,7 @@ from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
 from raybench.spec import Setting
-from raybench.testing import StepCosts
+from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study
 
 

@@ -9,7 +9,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_box
 from raybench.report.tables.cost import cost_table
 from raybench.report.when_to_use import when_to_use
-from raybench.testing import QUIET, FakeLearning, FakeRunner
+from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
 
 

@@ -16,7 +16,7 @@ from raybench.report.tables.published import (
     published_table,
 )
 from raybench.spec import Setting
-from raybench.testing import QUIET, FakeLearning, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import grid, study, trained
 
 STEP_S = {256: 0.01, 4096: 0.08}  # of one device

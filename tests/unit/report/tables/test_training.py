@@ -14,7 +14,7 @@ from raybench.report.contents import draw_all
 from raybench.report.plots.training import epoch_time_plot, training_plot
 from raybench.report.tables.goodput import goodput_table
 from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
-from raybench.testing import FakeLearning
+from tests.support.planted import FakeLearning
 from tests.unit.studies import cured_study, trained_study
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-import raybench.testing
+import tests.support.planted
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.records.requests import TrainingRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.training import TrainingSpec
-from raybench.testing import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, run_all
+from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, run_all
 from tests.unit.studies import config, request
 
 REAL = {"name": "vision", "input": "real"}
 
 
 def test_the_public_names_are_sorted_and_there() -> None:
-    names = raybench.testing.__all__
+    names = tests.support.planted.__all__
     constants = [name for name in names if name.isupper()]
     classes = [name for name in names if name[0].isupper() and not name.isupper()]
     functions = [name for name in names if name[0].islower()]
     assert names == [*sorted(constants), *sorted(classes), *sorted(functions)]
-    assert all(hasattr(raybench.testing, name) for name in names)
+    assert all(hasattr(tests.support.planted, name) for name in names)
 
 
 def test_the_fake_hardware_shows_both_regimes() -> None:

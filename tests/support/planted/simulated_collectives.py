@@ -11,7 +11,7 @@ from raybench.analysis.collectives.messages import bus_factor
 from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound, NotMeasured
 from raybench.records.requests import CollectivesRequest
 from raybench.spec.sweep import Collective, message_in_shares
-from raybench.testing.noise import Noise
+from tests.support.planted.noise import Noise
 
 BLOCK_S = 0.05
 NUM_CORES = 8  # of every host

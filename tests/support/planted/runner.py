@@ -24,11 +24,11 @@ from raybench.records.requests import (
     TrainingRequest,
     TrialRequest,
 )
-from raybench.testing.hardware import CostModel, FakeHardware, truth
-from raybench.testing.learning import FakeLearning
-from raybench.testing.noise import Noise
-from raybench.testing.simulated_collectives import FakeLink, simulate_part
-from raybench.testing.simulated_steps import OUTSIDE_TORCH_BYTES, SimulatedSteps
+from tests.support.planted.hardware import CostModel, FakeHardware, truth
+from tests.support.planted.learning import FakeLearning
+from tests.support.planted.noise import Noise
+from tests.support.planted.simulated_collectives import FakeLink, simulate_part
+from tests.support.planted.simulated_steps import OUTSIDE_TORCH_BYTES, SimulatedSteps
 
 PROBE_STEPS = 5
 STARTED_AT = "2026-01-01T00:00:00+00:00"

@@ -4,7 +4,7 @@ import os
 
 import psutil
 
-from raybench.testing.usage import MIB, SETTLED, Sample, Usage
+from tests.support.usage import MIB, SETTLED, Sample, Usage
 
 
 def test_first_to_last_is_told_of_settled_processes() -> None:

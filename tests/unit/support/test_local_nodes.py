@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from raybench.testing import local_nodes
-from raybench.testing.local_nodes import bits_per_s
+from tests.support import local_nodes
+from tests.support.local_nodes import bits_per_s
 
 
 @pytest.mark.parametrize(

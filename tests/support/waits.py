@@ -3,7 +3,7 @@ cores.
 
 Real DDP and a real link carry real gradients; nothing but their copies needs a core, so that what a link
 and a schedule do can be measured where cores are busy. A study names it as ``factory =
-"raybench.testing.waits:build"``.
+"tests.support.waits:build"``.
 """
 
 from __future__ import annotations

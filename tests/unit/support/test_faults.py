@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.testing.faults import schedule
+from tests.support.planted.faults import schedule
 
 
 def test_every_kind_comes_once_before_any_comes_again() -> None:

@@ -5,7 +5,7 @@ cores and, but for what ``private`` names, its files. What its link can carry is
 filter, so that a figure measured over it has a known truth. Linux and root are needed; nothing outside the
 namespaces is changed.
 
-    python -m raybench.testing.local_nodes --nodes 4 --rate 1gbit -- python -m raybench.study scaling
+    python -m tests.support.local_nodes --nodes 4 --rate 1gbit -- python -m raybench.study scaling
 
 runs the command on the first node with RAY_ADDRESS set, and ends every node with it.
 """

@@ -9,8 +9,8 @@ import numpy as np
 
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
-from raybench.testing.hardware import StepCosts, truth
-from raybench.testing.noise import Noise
+from tests.support.planted.hardware import StepCosts, truth
+from tests.support.planted.noise import Noise
 
 
 @dataclass(frozen=True)

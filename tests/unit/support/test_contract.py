@@ -6,9 +6,9 @@ import pytest
 
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
-from raybench.testing import FakeRunner
 from tests.support import faulty
 from tests.support.contract_of_a_runner import ContractOfARunner, ContractOfGroups
+from tests.support.planted import FakeRunner
 
 
 def raises(request: TrialRequest) -> tuple[State, str] | None:

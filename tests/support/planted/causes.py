@@ -19,9 +19,9 @@ from raybench.machine.environment import Environment
 from raybench.machine.resources import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec.study import Study
-from raybench.testing.hardware import FakeHardware
-from raybench.testing.noise import Noise
-from raybench.testing.runner import FakeRunner, run_all
+from tests.support.planted.hardware import FakeHardware
+from tests.support.planted.noise import Noise
+from tests.support.planted.runner import FakeRunner, run_all
 
 # As quiet cores are: blocks differ by 2%, steps by 1%, one block in twenty is preempted, by a third.
 NOISE = Noise(block=0.02, step=0.01, preemption=0.05, preemption_size=0.3)

@@ -22,8 +22,8 @@ from raybench.records.measurements import (
 )
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import StepsRequest, Variant
-from raybench.testing.hardware import CostModel, StepCosts
-from raybench.testing.noise import Noise
+from tests.support.planted.hardware import CostModel, StepCosts
+from tests.support.planted.noise import Noise
 
 MIN_BLOCK_STEPS = 5
 MIN_BLOCK_S = 0.15

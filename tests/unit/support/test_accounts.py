@@ -4,8 +4,8 @@ from typing import Any
 
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from raybench.testing import QUIET, Noise, StepCosts
-from raybench.testing.accounts import Accounts, accounts
+from tests.support.accounts import Accounts, accounts
+from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
 
 BATCHES = [8, 16, 32]
