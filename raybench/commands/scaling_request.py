@@ -11,7 +11,7 @@ import psutil
 from raybench.commands.own_code import search_folders
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.records.reading import made_of
 from raybench.records.record import State
 from raybench.records.store import ResultsDirectory

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Self
 from filelock import FileLock
 
 from raybench.errors import StoreError
-from raybench.machine.comparing import differences_on_resume, unlike_before
-from raybench.machine.environment import Environment
+from raybench.machine.environment import Environment, differences_on_resume, unlike_before
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.packed_rounds import Packer
 from raybench.records.reading import (
