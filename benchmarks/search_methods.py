@@ -27,7 +27,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from raybench.analysis import choice
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.space import Parameters, SearchSpace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis import analyse
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan

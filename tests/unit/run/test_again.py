@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan

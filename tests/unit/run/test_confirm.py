@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.errors import NoRoomError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words

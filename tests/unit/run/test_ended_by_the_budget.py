@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.labels import late_words
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.budget import Budget
 from raybench.plan.curves import CONFIRMATION
 from raybench.plan.left_out import left_out_words

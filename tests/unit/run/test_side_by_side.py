@@ -8,7 +8,7 @@ import pytest
 
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan import budget
 from raybench.plan.budget import Budget
 from raybench.plan.resolve import make_plan

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from raybench.machine.checks import collectives
-from raybench.machine.checks.collectives import all_reduce_words, median_interval
+from raybench.machine import checks
+from raybench.machine.checks import all_reduce_words, median_interval
 
 
 class HangingWorkers:
@@ -13,14 +13,14 @@ class HangingWorkers:
 
     def __init__(self, monkeypatch):
         self._now, self.ended, self.pid, self.returncode = 1000.0, False, 4321, None
-        monkeypatch.setattr(collectives.time, "monotonic", lambda: self._now)
-        monkeypatch.setattr(collectives.subprocess, "Popen", lambda command, **options: self)
-        monkeypatch.setattr(collectives.os, "killpg", self._end)
+        monkeypatch.setattr(checks.time, "monotonic", lambda: self._now)
+        monkeypatch.setattr(checks.subprocess, "Popen", lambda command, **options: self)
+        monkeypatch.setattr(checks.os, "killpg", self._end)
 
     def communicate(self, timeout=None):
         if not self.ended:
             self._now += timeout
-            raise collectives.subprocess.TimeoutExpired("", timeout)
+            raise checks.subprocess.TimeoutExpired("", timeout)
 
     def poll(self):
         return -9 if self.ended else None
@@ -49,20 +49,20 @@ def test_workers_that_hang_beside_others_show_nothing(monkeypatch):
 def _workers_that_hang(monkeypatch, taken):
     """Of two cores others take ``taken``."""
     workers = HangingWorkers(monkeypatch)
-    busy = lambda: taken and 100.0 + taken * collectives.time.monotonic()  # noqa: E731
-    monkeypatch.setattr(collectives, "busy_core_seconds", busy)
-    monkeypatch.setattr(collectives, "own_core_seconds", lambda with_children: 7.0)
-    monkeypatch.setattr(collectives.cores, "allowed_cores", lambda: (0, 1))
-    (found,) = collectives.all_reduce()
+    busy = lambda: taken and 100.0 + taken * checks.time.monotonic()  # noqa: E731
+    monkeypatch.setattr(checks, "busy_core_seconds", busy)
+    monkeypatch.setattr(checks, "own_core_seconds", lambda with_children: 7.0)
+    monkeypatch.setattr(checks.host, "allowed_cores", lambda: (0, 1))
+    (found,) = checks.all_reduce()
     return found, workers
 
 
 def test_what_this_process_takes_is_not_of_others(monkeypatch):
     now, busy_s, own_s = iter([10.0, 20.0]), iter([100.0, 109.0]), iter([3.0, 9.0])
-    monkeypatch.setattr(collectives.time, "monotonic", lambda: next(now))
-    monkeypatch.setattr(collectives, "busy_core_seconds", lambda: next(busy_s))
-    monkeypatch.setattr(collectives, "own_core_seconds", lambda with_children: next(own_s))
-    assert collectives._CoresOfOthers().mean() == pytest.approx(0.3)
+    monkeypatch.setattr(checks.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(checks, "busy_core_seconds", lambda: next(busy_s))
+    monkeypatch.setattr(checks, "own_core_seconds", lambda with_children: next(own_s))
+    assert checks._CoresOfOthers().mean() == pytest.approx(0.3)
 
 
 def test_the_words_of_an_all_reduce():

@@ -2,14 +2,13 @@
 
 from packaging.requirements import Requirement
 
-from raybench.machine.checks import software
-from raybench.machine.checks.check import Check
-from raybench.machine.checks.software import Wanted
+from raybench.machine import checks
+from raybench.machine.checks import Check, Wanted
 
 
 def test_packages_that_are_missing_or_too_old():
     wanted = ("torch>=2.11", "raybench-none[x]>=3", "rich>=999", 'pytest; extra == "test"')
-    good, absent, old = software.packages(Wanted("", wanted))
+    good, absent, old = checks.packages(Wanted("", wanted))
     assert good.status == "ok"
     assert good.found.startswith("torch ")
     assert absent == Check(
@@ -19,11 +18,11 @@ def test_packages_that_are_missing_or_too_old():
 
 
 def test_the_lower_bounds_are_known():
-    names = {Requirement(line).name for line in software.wanted().packages}
+    names = {Requirement(line).name for line in checks.wanted().packages}
     assert {"torch", "ray", "optuna", "pydantic"} <= names
-    assert software.wanted().python
+    assert checks.wanted().python
 
 
 def test_another_python():
-    (python,) = software.python(Wanted(">=3.99", ()))
+    (python,) = checks.python(Wanted(">=3.99", ()))
     assert python.status == "missing"

@@ -4,9 +4,8 @@ import resource
 import shutil
 from collections import namedtuple
 
-from raybench.machine import memory
-from raybench.machine.checks import capacity
-from raybench.machine.checks.check import Check
+from raybench.machine import checks, host
+from raybench.machine.checks import Check
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -17,13 +16,13 @@ def one(look):
 
 
 def test_too_little_of_everything(monkeypatch):
-    monkeypatch.setattr(capacity, "_WORKER_BYTES", 2**60)
-    assert one(capacity.memory).status == "warning"
+    monkeypatch.setattr(checks, "_WORKER_BYTES", 2**60)
+    assert one(checks.memory).status == "warning"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(64 * 2**20, 0, 64 * 2**20))
-    assert one(capacity.shared_memory).status == "warning"
-    assert [each.status for each in capacity.disks()] == ["warning", "warning"]
+    assert one(checks.shared_memory).status == "warning"
+    assert [each.status for each in checks.disks()] == ["warning", "warning"]
     monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
-    assert one(capacity.open_files) == Check(
+    assert one(checks.open_files) == Check(
         "open files",
         "warning",
         "at most 1024 in a process, Ray needs some thousands with many workers",
@@ -32,7 +31,7 @@ def test_too_little_of_everything(monkeypatch):
 
 
 def test_the_container_limit_is_told(monkeypatch):
-    monkeypatch.setattr(memory, "memory_limit_bytes", lambda: 512 * 2**20)
-    found = one(capacity.memory)
+    monkeypatch.setattr(host, "memory_limit_bytes", lambda: 512 * 2**20)
+    found = one(checks.memory)
     assert "the container's limit is 512 MiB" in found.found
     assert found.status == "warning"

@@ -1,8 +1,7 @@
 """Interfaces that are named and not there."""
 
-from raybench.machine import gpus
-from raybench.machine.checks import network
-from raybench.machine.checks.check import Check
+from raybench.machine import checks, gpus
+from raybench.machine.checks import Check
 from raybench.machine.gpus import Gpu, Graphics
 
 GPU = Gpu(name="H200", memory_bytes=141 * 2**30, pci_bus_id="0000:01:00.0", power_limit_watts=700)
@@ -12,7 +11,7 @@ def test_interfaces_that_do_not_exist(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU,)))
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth77")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=ib77")
-    gloo, nccl = network.network()
+    gloo, nccl = checks.network()
     assert (gloo.status, gloo.mend) == ("missing", "unset GLOO_SOCKET_IFNAME")
     assert gloo.found.startswith("GLOO_SOCKET_IFNAME=eth77: no such interface, there are ")
     assert nccl.status == "missing"
@@ -21,4 +20,4 @@ def test_interfaces_that_do_not_exist(monkeypatch):
 def test_without_gpus_the_interface_of_nccl_is_not_used_whatever_it_is(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", Graphics)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=ib77")
-    assert list(network.network())[-1] == Check("NCCL interface", "unused", "not used on CPUs")
+    assert list(checks.network())[-1] == Check("NCCL interface", "unused", "not used on CPUs")
