@@ -24,7 +24,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.store import ResultsDirectory
 from raybench.report import document
