@@ -35,9 +35,8 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
 
 
 def bring_words(outlook: Outlook) -> list[str]:
-    """Amdahl's law, the error of the fit, the measurement that helps most."""
-    advice = outlook.forecast.advice
-    return [*_amdahl(outlook), *_held_out(outlook), *([f"helps most: {advice}"] if advice else [])]
+    """Amdahl's law and the error of the fit."""
+    return [*_amdahl(outlook), *_held_out(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:

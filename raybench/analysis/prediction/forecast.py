@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,7 +42,6 @@ class Expected:
     is_measured: bool = False
     joules_per_sample: float | None = None
     refused: str = ""
-    advice: str = ""
 
     @property
     def throughput_samples_per_s(self) -> Estimate | None:
@@ -86,13 +84,6 @@ class Forecast:
     def batch_sizes(self) -> tuple[int, ...]:
         """As they were asked for, ascending."""
         return tuple(sorted({each.batch_size for each in self.predicted}))
-
-    @property
-    def advice(self) -> str:
-        """The measurement that helps most where least is known: a refusal, else the widest interval."""
-        advised = [each for each in self.predicted if each.advice]
-        least_known = max(advised, key=_ignorance, default=None)
-        return least_known.advice if least_known else ""
 
 
 def forecast(
@@ -158,10 +149,6 @@ def _packed(world_size: int, per_node: int) -> Shape:
     return Shape((per_node,) * full + ((rest,) if rest else ()))
 
 
-def _ignorance(each: Expected) -> float:
-    return math.inf if each.step_time_s is None else each.step_time_s.log_half_width
-
-
 def _order(shape: Shape) -> tuple[int, int]:
     return shape.world_size, shape.nodes
 
@@ -205,7 +192,6 @@ def _answer(
         naive_step_time_s=said.naive_step_time_s,
         amdahl_step_time_s=said.amdahl_step_time_s,
         refused=said.refused,
-        advice=said.advice,
     )
     if scaling == "weak":
         return found

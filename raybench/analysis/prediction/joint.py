@@ -26,14 +26,14 @@ DEGREES = 8.0  # of the quantile: noise and sizes of effects are themselves esti
 
 @dataclass(frozen=True)
 class Joint:
-    """Logarithms at some questions, shape ``(variants, questions)``, and their covariances.
+    """Logarithms at some questions, shape ``(variants, questions)``, and their variances.
 
-    Of ``log_step``, and of ``log_efficiency``: one device's step over it. Noise is not in the covariances.
+    Of ``log_step``, and of ``log_efficiency``: one device's step over it. Noise is not in the variances.
     """
 
     log_step: Floats
     log_efficiency: Floats
-    step_covariance: Floats  # (variants, questions, questions)
+    step_variance: Floats  # (variants, questions)
     efficiency_variance: Floats  # (variants, questions)
     one_device_variance: Floats
     noise: Floats  # (variants,)
@@ -54,7 +54,7 @@ class Joint:
                 (
                     at.parts.log_step,
                     at.parts.log_one_device - at.parts.log_step,
-                    step @ known.covariance @ step.T + np.outer(drift, drift),
+                    ((step @ known.covariance) * step).sum(axis=1) + drift**2,
                     ((both @ known.covariance) * both).sum(axis=1) + drift**2,
                     ((one @ known.covariance) * one).sum(axis=1),
                     max(known.noise, LEAST_NOISE),
@@ -67,7 +67,8 @@ class Joint:
 
         No step is shorter than one device's: the interval ends where that one's does.
         """
-        pairs = zip(_estimates(self.log_step, self._step_variance, num_points), self._least_s(), strict=True)
+        variance = self.step_variance + self.noise[:, None] ** 2
+        pairs = zip(_estimates(self.log_step, variance, num_points), self._least_s(), strict=True)
         return [replace(step, low=max(step.low, min(least_s, step.value))) for step, least_s in pairs]
 
     def efficiencies(self, num_points: int) -> list[Estimate]:
@@ -83,28 +84,6 @@ class Joint:
     def one_device(self, num_points: int) -> list[Estimate]:
         """One device's step in s, with the interval of the step itself, not of a measurement."""
         return _estimates(self.log_step + self.log_efficiency, self.one_device_variance, num_points)
-
-    def half_widths_after(self, question: int) -> tuple[float, Floats]:
-        """Relative half-width of a question's interval as it is, and after one measurement at each question.
-
-        The expected posterior of the linear approximation: a measurement c takes cov(q, c)^2 / (var(c) +
-        noise^2) off the variance of q, whatever it brings (Chaloner and Verdinelli 1995, "Bayesian
-        experimental design").
-        """
-        own = self._step_variance[:, question][:, None]
-        taken = self.step_covariance[:, question] ** 2 / self._step_variance
-        apart = self.log_step[:, question].var()
-        variances = np.append((own - taken).mean(axis=0), own.mean()) + apart
-        halves = t_quantile(DEGREES) * np.sqrt(variances)
-        least = self._least_s()[question] / np.exp(self.log_step[:, question].mean())
-        relative = (np.exp(halves) - np.maximum(np.exp(-halves), min(least, 1.0))) / 2
-        return float(relative[-1]), relative[:-1]
-
-    @property
-    def _step_variance(self) -> Floats:
-        """Of another measurement's logarithm, shape ``(variants, questions)``."""
-        own = self.step_covariance.diagonal(axis1=1, axis2=2) + self.noise[:, None] ** 2
-        return np.asarray(own, dtype=np.float64)
 
     def _least_s(self) -> list[float]:
         """The shortest that another measurement of one device may be."""

@@ -68,8 +68,7 @@ class Prediction:
     ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the
     throughput for each device over that of one device with the same batch. ``naive_step_time_s`` says that
     the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law. Where
-    ``refused`` holds a reason the predicted values are None; ``advice`` is the one measurement that would
-    help most, in numbers.
+    ``refused`` holds a reason the predicted values are None.
     """
 
     question: Question
@@ -78,4 +77,3 @@ class Prediction:
     naive_step_time_s: float | None
     amdahl_step_time_s: float | None
     refused: str = ""
-    advice: str = ""

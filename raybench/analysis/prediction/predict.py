@@ -15,7 +15,6 @@ import numpy as np
 
 from raybench.analysis.collectives.link import Link, LinkKey
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.prediction.advice import advice
 from raybench.analysis.prediction.amdahl import AmdahlFit, fit_amdahl
 from raybench.analysis.prediction.fitting import fitted
 from raybench.analysis.prediction.held_out import HeldOut, chosen
@@ -53,16 +52,15 @@ class Fitted:
             return []
         joint = Joint.of(self.variants, questions, self.reach.largest)
         steps, efficiencies = joint.steps(len(self.points)), joint.efficiencies(len(self.points))
-        advised = advice(questions, self.points, self.variants, self.reach)
-        return [self._answer(*each) for each in zip(questions, steps, efficiencies, advised, strict=True)]
+        return [self._answer(*each) for each in zip(questions, steps, efficiencies, strict=True)]
 
-    def _answer(self, question: Question, step: Estimate, efficiency: Estimate, advised: str) -> Prediction:
+    def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Prediction:
         naive = naive_step_time_s(self.points, question.batch_size)
         amdahl = self.amdahl.step_time_s(question) if self.amdahl else None
         refused = self.reach.refusal(question)
         if refused:
-            return Prediction(question, None, None, naive, amdahl, refused, advised)
-        return Prediction(question, step, efficiency, naive, amdahl, "", advised)
+            return Prediction(question, None, None, naive, amdahl, refused)
+        return Prediction(question, step, efficiency, naive, amdahl)
 
 
 def fit(

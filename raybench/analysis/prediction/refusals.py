@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
+from raybench.analysis.prediction.points import MeasuredPoint, Question
 from raybench.analysis.prediction.sweep import SweptLines
 from raybench.spec.counted import counted
 
@@ -31,20 +31,10 @@ class Reach:
         """The largest measured world size."""
         return self.sizes[-1]
 
-    @property
-    def missing_sizes(self) -> int:
-        """World sizes to be measured before anything is answered."""
-        return max(0, FEWEST_SIZES - len(self.sizes))
-
-    def with_measured(self, shape: Shape) -> Reach:
-        """After one more measurement."""
-        sizes = tuple(sorted({*self.sizes, shape.world_size}))
-        return Reach(sizes, self.crosses_nodes or shape.nodes > 1)
-
     def refusal(self, question: Question) -> str:
         """Why there is no answer; empty where there is one."""
         shape = question.shape
-        if self.missing_sizes:
+        if len(self.sizes) < FEWEST_SIZES:
             measured = ", ".join(map(str, self.sizes))
             return (
                 f"measured at {counted(len(self.sizes), 'world size')} ({measured}): "

@@ -226,6 +226,3 @@ def test_what_is_refused_has_no_figures_and_one_line_answers_over_all_batches() 
     (answer,) = [line for line in lines if line.startswith("of all batches, for a run")]
     assert "fastest is 2 devices at batch 128 (measured)" in answer
     assert "cheapest is 1 device at batch" in answer
-    (helps,) = [line for line in lines if line.startswith("helps most")]
-    assert "can then be predicted, to about ±" in helps
-    assert "shrinks" not in helps
