@@ -21,8 +21,8 @@ from time import process_time
 import numpy as np
 
 from benchmarks.scaling_laws import LAWS
-from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
-from raybench.analysis.prediction.predict import Fitted, fit
+from raybench.analysis.simulate.predict import Fitted, fit
+from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 from tests.support.planted import simulated_scaling
 
 FEWEST_NODES = 3  # two nodes are slower than three here: others' laws are fitted to these alone, too

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.analysis.collectives.messages import messages
+from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller

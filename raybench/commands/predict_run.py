@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from raybench.analysis.cost import Work, works
-from raybench.analysis.prediction.forecast import doublings, forecast, shapes_of
-from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode
-from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices, prices_of
+from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path
@@ -27,7 +26,7 @@ from raybench.report.tables.prediction import prediction_rows
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
-    from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.measured import MeasuredStudy
 
 
@@ -116,7 +115,7 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
         return _of_directory(path, setting)
     if not path.exists():
         raise RequestError(f"{path}: no such directory or file")
-    from raybench.analysis.prediction.of_table import groups_of_table
+    from raybench.analysis.simulate.sources import groups_of_table
     from raybench.records.measured_csv import read_measured_csv
 
     table = read_measured_csv(path)
@@ -126,7 +125,7 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
     from raybench.analysis.measured import measured_study
-    from raybench.analysis.prediction.of_study import devices_of_node, group_of_study, settings_of
+    from raybench.analysis.simulate.sources import devices_of_node, group_of_study, settings_of
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:

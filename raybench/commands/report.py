@@ -22,7 +22,7 @@ from raybench.errors import RequestError, StoreError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.records.store import ResultsDirectory
 
@@ -196,8 +196,8 @@ def _of_study(
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
-    from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.analysis.results import with_left_out
+    from raybench.analysis.simulate.sources import devices_of_node
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
@@ -221,7 +221,7 @@ def _of_study(
 
 
 def _of_sweep(store: ResultsDirectory) -> _Report:
-    from raybench.analysis.collectives.results import analyse_sweep
+    from raybench.analysis.collectives import analyse_sweep
     from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.errors import RequestError
 
 if TYPE_CHECKING:
-    from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.collectives import Link, LinkKey
 
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
@@ -22,7 +22,7 @@ def swept_links(
     ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what nobody told is not compared.
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
-    from raybench.analysis.collectives.link import link
+    from raybench.analysis.collectives import link
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(directory) as store:

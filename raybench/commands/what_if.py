@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.whatif.changes import Change
+from raybench.analysis.simulate.what_if import Change
 from raybench.commands.exit_codes import DONE
 from raybench.commands.options import parse_bucket_sizes, parse_list
 from raybench.commands.swept_links import swept_links
@@ -62,8 +62,7 @@ def run_what_if(
     ``RequestError`` where nothing can be said.
     """
     from raybench.analysis.measured import measured_study
-    from raybench.analysis.whatif.predictions import what_if
-    from raybench.analysis.whatif.study import trial_to_ask
+    from raybench.analysis.simulate.what_if import trial_to_ask, what_if
     from raybench.records.store import ResultsDirectory
     from raybench.report.rich_tables import rich_table, width_on
     from raybench.report.tables.what_if import point_words, what_if_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.prediction.tradeoff import Outlook
+from raybench.analysis.simulate.outlook import Outlook
 from raybench.report import formats
 from raybench.report.answer import Clause
 from raybench.report.outlook_words import measured_words, outlook_sentences

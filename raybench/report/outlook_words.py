@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.labels import devices_words
-from raybench.analysis.prediction.measured_scaling import MeasuredScaling
-from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, SerialFraction, Way, Worth
+from raybench.analysis.simulate.outlook import LEAST_RETURN, Limited, Outlook, SerialFraction, Way, Worth
+from raybench.analysis.simulate.steps import MeasuredScaling
 from raybench.report.wording import (
     duration_unit,
     figures,

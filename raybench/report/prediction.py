@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raybench.analysis.prediction.tradeoff import Outlook
+from raybench.analysis.simulate.outlook import Outlook
 from raybench.report.outlook_words import outlook_sentences
 from raybench.report.rich_tables import MOST_WIDTH, rich_table
 from raybench.report.tables.base import Table

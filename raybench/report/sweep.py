@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.collectives.messages import Message
-from raybench.analysis.collectives.results import SweepResults
+from raybench.analysis.collectives import Message, SweepResults
 from raybench.records.collectives import NotMeasured
 from raybench.report import formats
 from raybench.report.answer import Clause

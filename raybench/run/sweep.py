@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from raybench.analysis.collectives.stopping import seconds_left
+from raybench.analysis.collectives import seconds_left
 from raybench.errors import NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives.results import analyse_sweep
+from raybench.analysis.collectives import analyse_sweep
 from raybench.commands.import_report import report_file
 from raybench.machine.environment import capture
 from raybench.records.record import TrialRecord

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raybench.analysis.collectives.results import SweepResults
+from raybench.analysis.collectives import SweepResults
 from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,

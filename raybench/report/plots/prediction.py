@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.prediction.forecast import Expected, Forecast
-from raybench.analysis.prediction.tradeoff import Outlook
+from raybench.analysis.simulate.outlook import Expected, Forecast, Outlook
 from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,

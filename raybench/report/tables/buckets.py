@@ -7,7 +7,7 @@ from itertools import groupby
 from raybench.analysis.labels import knob_words
 from raybench.analysis.model_buckets import Buckets
 from raybench.analysis.results import StudyResults
-from raybench.analysis.whatif.buckets import BucketCap
+from raybench.analysis.simulate.timeline import BucketCap
 from raybench.report.tables.base import Column, Table, empty_table, make_table
 from raybench.report.wording import mebibytes
 

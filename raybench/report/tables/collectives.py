@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from raybench.analysis.collectives.cores import FULL, HALF, LEAST_OWN, CoreUse
-from raybench.analysis.collectives.link import HOLDS_WITHIN, Link
-from raybench.analysis.collectives.messages import LeftOut, Message, SweptPlace
-from raybench.analysis.collectives.results import SweepResults
+from raybench.analysis.collectives import (
+    FULL,
+    HALF,
+    HOLDS_WITHIN,
+    LEAST_OWN,
+    CoreUse,
+    LeftOut,
+    Link,
+    Message,
+    SweepResults,
+    SweptPlace,
+)
 from raybench.analysis.labels import devices_words
 from raybench.records.record import TrialRecord
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table

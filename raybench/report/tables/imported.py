@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis.prediction.measured_groups import MeasuredGroup
-from raybench.analysis.prediction.measured_scaling import MeasuredScaling
+from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
 from raybench.report.tables.base import Column, Table, known, make_table
 from raybench.report.tables.prediction import place_words
 from raybench.report.wording import figures, plain_interval, plain_percent

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.prediction.forecast import Expected
-from raybench.analysis.prediction.points import Shape
-from raybench.analysis.prediction.tradeoff import Outlook, Way
+from raybench.analysis.simulate.outlook import Expected, Outlook, Way
+from raybench.analysis.simulate.steps import Shape
 from raybench.report.outlook_words import bring_words
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.report.wording import (

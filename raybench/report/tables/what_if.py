@@ -8,8 +8,7 @@ from statistics import median
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
-from raybench.analysis.whatif.predictions import Predicted, WhatIf
-from raybench.analysis.whatif.study import BucketChoice
+from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.report.wording import figures, milliseconds, percent, plain_percent, sentence
 from raybench.spec.counted import counted

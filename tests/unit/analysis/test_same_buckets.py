@@ -12,7 +12,7 @@ from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
-from raybench.analysis.whatif.buckets import BucketCap, assign, bucket_limits
+from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.machine.resources import Resources
 from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan, searched_or_grid

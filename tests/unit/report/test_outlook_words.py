@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from raybench.analysis.cost import works
-from raybench.analysis.prediction.forecast import forecast, shapes_of
-from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
+from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
 from raybench.report.outlook_words import outlook_sentences
 from raybench.report.tables.prediction import tradeoff_table
-from tests.unit.analysis.prediction.tables import groups
+from tests.unit.analysis.simulate.tables import groups
 
 
 def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from raybench.analysis.collectives.results import SweepResults, analyse_sweep
+from raybench.analysis.collectives import SweepResults, analyse_sweep
 from raybench.report.plots.collectives import messages_plot, places_plot
 from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
 from raybench.report.tables.collectives import left_out_table, links_table, messages_table, times_table

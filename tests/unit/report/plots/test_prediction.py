@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.cost import works
-from raybench.analysis.prediction.forecast import forecast, shapes_of
-from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
+from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
 from raybench.report.plots.drawing import to_png
 from raybench.report.plots.prediction import MOST_BANDS, draw_prediction, prediction_plot
-from tests.unit.analysis.prediction.tables import groups
+from tests.unit.analysis.simulate.tables import groups
 
 
 def outlook_of(folder: Path, batches: tuple[int, ...], sizes: tuple[int, ...] = (32, 64)) -> Outlook:

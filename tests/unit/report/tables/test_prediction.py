@@ -6,10 +6,9 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import works
-from raybench.analysis.prediction.forecast import forecast, shapes_of
-from raybench.analysis.prediction.of_study import group_of_study
-from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
+from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
+from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.tables.base import without_constant
 from raybench.report.tables.prediction import prediction_table, tradeoff_table
 from tests.unit.studies import exactly, grid, planted, study
