@@ -32,11 +32,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
-from raybench.analysis.estimates.rounds import level, mean_rank_s, series, slowest_step_s
+from raybench.analysis.estimates.rounds import level, series, slowest_step_s
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
-from raybench.records.measurements import Contention, GradientTimeline, StepsResult
+from raybench.records.measurements import Contention, GradientTimeline
 from raybench.records.record import TrialRecord
 
 MEBIBYTE = 2**20
@@ -206,11 +205,6 @@ def shared_cores(measured: Contention) -> SharedCores | None:
     return SharedCores(_share(computing), _share(transfers))
 
 
-def step_alone_s(measured: Contention) -> float:
-    """A step of ``local`` in these turns, mean over ranks: the same as in the rounds, some time later."""
-    return median(turn.step_s for turn in measured.turns)
-
-
 def _share(values: Sequence[float]) -> Estimate:
     found = trimmed_mean(values)
     low, value, high = (min(max(each, 0.0), MOST_TAKEN) for each in (found.low, found.value, found.high))
@@ -280,26 +274,14 @@ WAYS: tuple[Way, ...] = (as_slower_computing, as_constant, as_slower_transfers)
 
 @dataclass(frozen=True)
 class KnownCompute:
-    """A step without transfers, and half the interval of the logarithm of its length.
-
-    ``drift`` is that of a further measurement: the same steps were timed again after the rounds, and how far
-    they had moved by then, beyond what the rounds say, is how far they may move until the next trial.
-    """
+    """A step without transfers, and half the interval of the logarithm of its length."""
 
     compute: Compute
     half: float
-    drift: float
 
     def bent(self) -> list[Compute]:
         """The step as long, and as short, as it may be."""
-        return self._ends(self.half)
-
-    def drifted(self) -> list[Compute]:
-        """The step as long, and as short, as it may be in another trial."""
-        return self._ends(self.drift)
-
-    def _ends(self, half: float) -> list[Compute]:
-        return [scaled(self.compute, math.exp(sign * half)) for sign in (1, -1)]
+        return [scaled(self.compute, math.exp(sign * self.half)) for sign in (1, -1)]
 
 
 def compute_of(record: TrialRecord) -> KnownCompute | None:
@@ -315,21 +297,7 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
         return None
     timeline = measurement.gradient_timeline
     timed, whole_s = _of_timeline(timeline), level(values)
-    compute = scaled(timed, whole_s.value / timed.step_s)
-    half = whole_s.log_half_width
-    return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, _moved(measurement, timeline)))
-
-
-def _moved(measurement: StepsResult, timeline: GradientTimeline) -> float:
-    """The logarithm of steps after the rounds over those in them, its size: means over ranks."""
-    values = series(measurement, "local", mean_rank_s)
-    if values is None:
-        return 0.0
-    in_rounds_s = level(values).value
-    if timeline.contention is not None:
-        return abs(math.log(step_alone_s(timeline.contention) / in_rounds_s))
-    # marks cost time, so of the timeline's own steps only shorter ones say anything
-    return max(math.log(in_rounds_s / _of_timeline(timeline).step_s), 0.0)
+    return KnownCompute(scaled(timed, whole_s.value / timed.step_s), whole_s.log_half_width)
 
 
 def scaled(compute: Compute, factor: float) -> Compute:

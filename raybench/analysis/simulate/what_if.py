@@ -310,9 +310,7 @@ class _Trial:
     bare: StepModel  # as simulated
     known: KnownWire
     shared: SharedCores | None  # None: not measured
-    drift: float  # half the interval of computing's logarithm, of another trial
     models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
-    drifted: tuple[StepModel, ...]  # the first as it may be in another trial: none is what was measured
 
     @classmethod
     def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
@@ -343,8 +341,7 @@ class _Trial:
         ways = [told, *(way for way in WAYS if way is not told)]
         models = [*(way(bare, cap, step_s.value) for way in ways)]
         models += [told(model, cap, step_s.value) for model in bent]
-        drifted = [replace(models[0], compute=compute) for compute in alone.drifted()]
-        return cls(record, step_s, bare, known, shared, alone.drift, tuple(models), tuple(drifted))
+        return cls(record, step_s, bare, known, shared, tuple(models))
 
     @property
     def cap(self) -> BucketCap:
@@ -376,14 +373,12 @@ class _Trial:
             ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
         ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
         logs = [math.log(end / best_s) for end in ends]
-        told_s = self._step(told, setting, rates)
-        drift = max(abs(math.log(self._step(each, setting, rates) / told_s)) for each in self.drifted)
         is_own = setting == config.setting and change.link_bits_per_s is None
         of_model = 0.0 if is_the_same else math.hypot(MODEL_ERROR, *logs)
         noise = self.step_s.log_half_width
         # what the simulation misses may be of this one trial, so that there is nothing of it in another
         missed = 0.0 if is_the_same else math.log(self._step(self.bare, setting, rates) / best_s)
-        of_trial = math.hypot(math.sqrt(2) * noise, drift, missed)
+        of_trial = math.hypot(math.sqrt(2) * noise, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
@@ -426,11 +421,6 @@ class _Trial:
             and max(self.shared.computing.high, self.shared.transfers.high) > WORTH_SAYING
         ):
             found.append(self.shared.words)
-        if self.drift > WORTH_SAYING:
-            found.append(
-                f"computing is known within ±{math.expm1(self.drift):.0%} for another trial: it varied "
-                "between rounds, or had moved when it was timed again after them; that is in the interval"
-            )
         sizes = [
             sum(self.bare.parameter_bytes[index] for index in each)
             for each in assign(self.bare.parameter_bytes, self.cap)

@@ -9,7 +9,6 @@ from raybench.analysis.simulate.timeline import (
     Compute,
     Wire,
     assign,
-    compute_of,
     shared_cores,
     simulate,
 )
@@ -101,23 +100,6 @@ def test_other_buckets_where_transfers_and_computing_share_cores(cap: BucketCap)
     guessed, blind = asked(crowded(1.0, None), cap)
     assert blind.gain.half_width > 1.2 * point.gain.half_width
     assert not any("share cores" in note for note in guessed.notes)
-
-
-def test_computing_that_has_moved_since_the_rounds_is_in_the_interval_but_not_in_the_gain() -> None:
-    steady, moved = (
-        with_contention(trial(), side_by_side(0.0, 0.0, step_s=step_s))
-        for step_s in (LOCAL_S, 0.75 * LOCAL_S)
-    )
-    known = compute_of(moved)
-    assert known is not None
-    assert known.drift == pytest.approx(0.288, abs=0.01)  # ln(4/3)
-    (calm, narrow), (warned, wide) = asked(steady, 25.0), asked(moved, 25.0)
-    assert wide.step_time_s.value == pytest.approx(narrow.step_time_s.value, rel=1e-6)
-    assert wide.gain.half_width == pytest.approx(narrow.gain.half_width, rel=1e-6)
-    # nothing is hidden in one bucket, so all of computing is seen
-    assert wide.step_time_s.low < narrow.step_time_s.value - 0.2 * LOCAL_S
-    assert any("for another trial" in note for note in warned.notes)
-    assert not any("for another trial" in note for note in calm.notes)
 
 
 def test_what_the_simulation_misses_may_be_of_this_trial_alone() -> None:
