@@ -73,8 +73,7 @@ class Change:
 class ComputeOfBatch:
     """What the passes of a micro-batch take at another batch, over what they take at the trial's own."""
 
-    forward: float  # all before the last backward pass
-    backward: float
+    factor: float
     half: float  # of an interval of either, relative
     words: str  # where it is from; empty: it is the trial's own batch
 
@@ -83,8 +82,7 @@ class ComputeOfBatch:
 class Rates:
     """What a change is taken to do beside the schedule; alternatives of it make an interval."""
 
-    forward: float = 1.0  # by the batch
-    backward: float = 1.0
+    passes: float = 1.0  # forward and backward pass, by the batch
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
     cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
     compressed: float = COMPRESSED_BYTES / USUAL_BYTES  # of the gradients' bytes
@@ -99,9 +97,9 @@ def changed(model: StepModel, config: Configuration, setting: Setting, rates: Ra
     before it is sent, and one when it is back.
     """
     own, compute = config.setting, model.compute
-    ready_s = tuple(each * rates.backward for each in compute.ready_s)
+    ready_s = tuple(each * rates.passes for each in compute.ready_s)
     more = setting.gradient_accumulation - own.gradient_accumulation
-    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.forward
+    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.passes
     is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
     copies = (is_compressed - was) * rates.cast
     copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
@@ -134,7 +132,6 @@ def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> 
     return found
 
 
-HALF_BATCH_NOISE = 0.05  # half an interval at twice the batch, relative: medians of few steps, extrapolated
 FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
 
 
@@ -144,43 +141,32 @@ def compute_of_batch(
     """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own.
 
     From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where
-    ``others`` have them at a second batch; else from the trial's own steps with half of its batch; else in
-    proportion.
+    ``others`` have them at a second batch; else in proportion.
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 1.0, 0.0, "")
+        return ComputeOfBatch(1.0, 0.0, "")
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     ratio = micro_batch / own
     if own in times and len(times) > 1:
         noise = max(each.relative_half_width for each in alone.values())
         return _by_line(times, own, micro_batch, noise)
-    timeline = record.steps.gradient_timeline if record.steps else None
-    if timeline is not None and timeline.half_batch is not None:
-        half = timeline.half_batch
-        forward = _line({half.batch_size: half.before_s, own: timeline.before_s}, own, micro_batch)
-        backward = _line({half.batch_size: half.ready_s, own: timeline.ready_s[-1]}, own, micro_batch)
-        off = HALF_BATCH_NOISE * abs(ratio - 1)
-        words = f"computing by a line through batch {half.batch_size:,} and {own:,}, timed in this trial"
-        return ComputeOfBatch(forward, backward, off, words)
     fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
     words = f"computing in proportion to the batch: only batch {own:,} was measured"
-    return ComputeOfBatch(ratio, ratio, abs(fixed / ratio - 1), words)
+    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), words)
 
 
 def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
     """By one device's steps without their optimizer, in s by batch."""
     if micro_batch in times:
         factor = times[micro_batch] / times[own]
-        return ComputeOfBatch(
-            factor, factor, noise, f"computing as one device measured batch {micro_batch:,}"
-        )
+        return ComputeOfBatch(factor, noise, f"computing as one device measured batch {micro_batch:,}")
     factor = _line(times, own, micro_batch)
     outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
     listed = ", ".join(f"{each:,}" for each in sorted(times))
     words = f"computing by a line through one device's batches {listed}"
-    return ComputeOfBatch(factor, factor, noise * outside, words)
+    return ComputeOfBatch(factor, noise * outside, words)
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -357,8 +343,7 @@ class _Trial:
         micro_s = self._micro_batch_s()
         link = self._link(change)
         rates = Rates(
-            at_batch.forward,
-            at_batch.backward,
+            at_batch.factor,
             micro_s,
             compressed=_compressed(self.record),
             s_per_byte=link[0] if link else None,
@@ -367,7 +352,7 @@ class _Trial:
         best_s = self.step_s.value if is_the_same else self._step(told, setting, rates)
         ends = [self._step(model, setting, rates) for model in self.models[1:]]
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
-            other = replace(rates, forward=rates.forward * factor, backward=rates.backward * factor)
+            other = replace(rates, passes=rates.passes * factor)
             ends.append(self._step(told, setting, other))
         if setting.gradient_compression != config.setting.gradient_compression:
             ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]

@@ -8,7 +8,6 @@ from raybench.analysis.collectives import link
 from raybench.analysis.simulate.network import replay_s, wire_of
 from raybench.analysis.simulate.what_if import Change, Predicted, bucket_choice, can_be_asked, what_if
 from raybench.errors import RequestError
-from raybench.records.measurements import HalfBatch
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLink, StepCosts
@@ -149,22 +148,6 @@ def test_batch_in_proportion_or_by_a_second_batch() -> None:
         assert known.step_time_s.value == pytest.approx(truth_s, rel=0.02)
         assert "in proportion" not in known.notes[0]
         assert known.throughput_samples_per_s.value == pytest.approx(2 * batch / truth_s, rel=0.02)
-
-
-def test_batch_by_half_of_the_trials_own() -> None:
-    # 3/8 of the forward pass and 1/4 of the backward pass do not grow with the batch
-    half = HalfBatch(batch_size=16, before_s=BEFORE_S * 11 / 16, ready_s=READY_S[-1] * 5 / 8)
-    record = trial(batch_size=32)
-    assert record.steps is not None
-    assert record.steps.gradient_timeline is not None
-    timeline = record.steps.gradient_timeline.model_copy(update={"half_batch": half})
-    result = record.steps.model_copy(update={"gradient_timeline": timeline})
-    (point,) = predicted(record.model_copy(update={"result": result}), Change(batch_size=96))
-    ready_s = [(0.25 + 0.75 * 3) * each for each in READY_S]
-    before_s = (0.375 + 0.625 * 3) * BEFORE_S
-    truth_s = before_s + ready_s[-1] + AFTER_S + exposed_s("default", ready_s=ready_s)
-    assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
-    assert "batch 16 and 32" in point.notes[0]
 
 
 def test_micro_batches_synchronise_once() -> None:
