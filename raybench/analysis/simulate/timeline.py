@@ -12,19 +12,13 @@ it was given away; the optimizer waits for the last. A message takes latency + b
 sent at once shares the bandwidth; how many are is the backend's: NCCL has one stream for a group, gloo two
 threads (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: two for each interface).
 
-Where transfers need the cores that compute, both get less: while something travels computing goes at ``1 -
-slowdown`` of its speed, and while the backward pass computes transfers go at ``1 - held_back`` of theirs.
-Both are measured (``shared_cores``). In a turn W s of steps and A s of transfers, each as alone, were begun
-at once; the steps ended after T s, the transfers after R s. While both ran, for O = min(T, R), computing went
-at 1 - c of its speed and transfers at 1 - d of theirs: O (1 - c) + T - O = W gives c = (T - W) / O, and d =
-(R - A) / O alike.
+Where transfers need the cores that compute, computing goes at ``1 - slowdown`` of its speed while something
+travels.
 
-The measured step less the simulated one is carried along, as a constant where contention was measured.
-Without such a measurement a step slower than simulated is taken to be slowed by transfers, as far as that
-explains it. Every other way to carry it along (all of it a constant; all of it slower computing, or slower
-transfers) is an alternative, as is each end of what the wire, the computing and their contention may be: each
-is brought to the same measured step, and by how much its prediction differs is what the prediction's interval
-holds.
+The measured step less the simulated one is carried along: a step slower than simulated is taken to be slowed
+by transfers, as far as that explains it. Every other way to carry it along (all of it a constant, or slower
+transfers) is an alternative, as is each end of what the wire and the computing may be: each is brought to the
+same measured step, and by how much its prediction differs is what the prediction's interval holds.
 """
 
 from __future__ import annotations
@@ -34,8 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.estimates.rounds import level, series, slowest_step_s
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
-from raybench.records.measurements import Contention, GradientTimeline
+from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
 
 MEBIBYTE = 2**20
@@ -91,7 +84,6 @@ class Wire:
     s_per_byte: float  # of all messages together
     at_once: int = 1
     slowdown: float = 0.0  # of computing while something travels: a share of its speed, below 1
-    held_back: float = 0.0  # the same of transfers while something is computed
 
 
 @dataclass(frozen=True)
@@ -135,14 +127,13 @@ def simulate(
             latency_left[given], bytes_left[given] = wire.latency_s, bucket_bytes[given]
             given += 1
         speed = 1 - wire.slowdown if latency_left else 1.0
-        pace = 1 - wire.held_back if backward_end_s is None else 1.0
         sending = [each for each in latency_left if latency_left[each] <= NOTHING_S]
-        rate = pace / (wire.s_per_byte * len(sending)) if sending and wire.s_per_byte else math.inf
+        rate = 1 / (wire.s_per_byte * len(sending)) if sending and wire.s_per_byte else math.inf
         # the next event: a gradient of the bucket in turn, the pass's end, a latency's or a message's end
         targets = [due_s[given]] if given < len(buckets) else []
         targets += [all_work_s] if backward_end_s is None else []
         until = [(target - done_s) / speed for target in targets if target > done_s + NOTHING_S]
-        until += [left / pace for left in latency_left.values() if left > NOTHING_S]
+        until += [left for left in latency_left.values() if left > NOTHING_S]
         until += [bytes_left[each] / rate if rate < math.inf else 0.0 for each in sending]
         passed_s = max(min(until, default=0.0), 0.0)
         now_s += passed_s
@@ -154,7 +145,7 @@ def simulate(
                     ends[each] = now_s
                     del latency_left[each]
             else:
-                latency_left[each] -= passed_s * pace
+                latency_left[each] -= passed_s
         if backward_end_s is None and done_s >= all_work_s - NOTHING_S:
             backward_end_s = now_s
     assert backward_end_s is not None
@@ -165,50 +156,6 @@ def simulate(
     step_s = compute.before_s + end_s + compute.after_s
     messages = tuple(map(Message, bucket_bytes, begins, ends))
     return Schedule(step_s, step_s - compute.step_s, backward_end_s, messages)
-
-
-MOST_TAKEN = 0.9  # of either's speed
-
-
-@dataclass(frozen=True)
-class SharedCores:
-    """Shares of their speed that computing and transfers lose while both go on: 0 to 0.9."""
-
-    computing: Estimate
-    transfers: Estimate
-
-    @property
-    def words(self) -> str:
-        """For a note: what was measured, and that it is in the simulation."""
-        return (
-            "transfers and computing share cores: timed side by side, computing goes "
-            f"{self._said(self.computing)} slower and transfers {self._said(self.transfers)}; that is "
-            "simulated, within these bounds"
-        )
-
-    @staticmethod
-    def _said(share: Estimate) -> str:
-        return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"
-
-
-def shared_cores(measured: Contention) -> SharedCores | None:
-    """From the turns of a trial; None where there are fewer than two."""
-    if len(measured.turns) < 2:
-        return None
-    steps, replays = measured.steps_per_turn, measured.replays_per_turn
-    computing, transfers = list[float](), list[float]()
-    for turn in measured.turns:
-        steps_end_s, replays_end_s = steps * turn.step_beside_s, replays * turn.replay_beside_s
-        both_s = min(steps_end_s, replays_end_s)
-        computing.append((steps_end_s - steps * turn.step_s) / both_s)
-        transfers.append((replays_end_s - replays * turn.replay_s) / both_s)
-    return SharedCores(_share(computing), _share(transfers))
-
-
-def _share(values: Sequence[float]) -> Estimate:
-    found = trimmed_mean(values)
-    low, value, high = (min(max(each, 0.0), MOST_TAKEN) for each in (found.low, found.value, found.high))
-    return Estimate(value, low, high, found.n)
 
 
 MOST_SLOWDOWN = 0.9

@@ -23,13 +23,9 @@ from raybench.analysis.simulate.timeline import (
     WAYS,
     BucketCap,
     Compute,
-    SharedCores,
     StepModel,
-    Wire,
-    as_constant,
     assign,
     compute_of,
-    shared_cores,
 )
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
@@ -201,7 +197,6 @@ def _computes_alike(one: Configuration, other: Configuration) -> bool:
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
-WORTH_SAYING = 0.05  # of computing or transfers: what bends the prediction by as much is named
 CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
 
 
@@ -295,7 +290,6 @@ class _Trial:
     step_s: Estimate
     bare: StepModel  # as simulated
     known: KnownWire
-    shared: SharedCores | None  # None: not measured
     models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
 
     @classmethod
@@ -305,29 +299,17 @@ class _Trial:
         assert measurement is not None
         timeline = measurement.gradient_timeline
         assert timeline is not None
-        cores, shared = timeline.communication_cores, None
-        if timeline.contention is not None:
-            shared = shared_cores(timeline.contention)
-        share = _compressed(record) if record.config.setting.gradient_compression != "none" else 1.0
+        cores, share = timeline.communication_cores, 1.0
+        if record.config.setting.gradient_compression != "none":
+            share = _compressed(record)
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
-        wire, contended = known.wire, list[Wire]()
-        if shared is not None:
-            most = max(most, shared.computing.high)
-            wire = _contended(wire, shared.computing.value, shared.transfers.value)
-            contended = [
-                _contended(wire, shared.computing.low, shared.transfers.low),
-                _contended(wire, shared.computing.high, shared.transfers.high),
-            ]
-        bare = StepModel(alone.compute, timeline.parameter_bytes, share, wire, most_slowdown=most)
+        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
         step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
-        told = as_constant if shared is not None else WAYS[0]
-        bent = [replace(bare, wire=_contended(each, wire.slowdown, wire.held_back)) for each in known.bent()]
-        bent += [replace(bare, wire=each) for each in contended]
+        bent = [replace(bare, wire=wire) for wire in known.bent()]
         bent += [replace(bare, compute=compute) for compute in alone.bent()]
-        ways = [told, *(way for way in WAYS if way is not told)]
-        models = [*(way(bare, cap, step_s.value) for way in ways)]
-        models += [told(model, cap, step_s.value) for model in bent]
-        return cls(record, step_s, bare, known, shared, tuple(models))
+        models = [way(bare, cap, step_s.value) for way in WAYS]
+        models += [WAYS[0](model, cap, step_s.value) for model in bent]
+        return cls(record, step_s, bare, known, tuple(models))
 
     @property
     def cap(self) -> BucketCap:
@@ -401,11 +383,6 @@ class _Trial:
         """What holds for every prediction."""
         assert self.record.steps is not None
         found = [f"latency and bandwidth from {self.known.source}"]
-        if (
-            self.shared is not None
-            and max(self.shared.computing.high, self.shared.transfers.high) > WORTH_SAYING
-        ):
-            found.append(self.shared.words)
         sizes = [
             sum(self.bare.parameter_bytes[index] for index in each)
             for each in assign(self.bare.parameter_bytes, self.cap)
@@ -460,10 +437,6 @@ class _Trial:
             if self.known.wire.s_per_byte in self._link(change):
                 found.append("a faster link may carry no more than was measured: that is in the interval")
         return tuple(found)
-
-
-def _contended(wire: Wire, slowdown: float, held_back: float) -> Wire:
-    return replace(wire, slowdown=slowdown, held_back=held_back)
 
 
 def _element_bytes(record: TrialRecord) -> int | None:

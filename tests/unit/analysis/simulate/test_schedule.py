@@ -53,20 +53,6 @@ def test_what_computing_hides_is_not_exposed_and_slows_it_where_they_share_cores
     assert slowed.exposed_s == pytest.approx(0.0035)
 
 
-def test_computing_holds_transfers_back_until_the_pass_has_ended() -> None:
-    # 15 ms of bytes from 10 ms on: at 3/4 of the speed until 30 ms, so they are just through; then with
-    # 3 ms of latency, also at 3/4: 4 ms, until 14; 12 of 15 by 30 ms, the other 3 at full speed: 33 ms
-    compute = Compute(0.0, (0.010, 0.030), 0.0, 0.0)
-    first, second = (
-        simulate(compute, [(0,), (1,)], [15.0, 1.0], Wire(latency_s, 0.001, held_back=0.25))
-        for latency_s in (0.0, 0.003)
-    )
-    assert first.messages[0].end_s == pytest.approx(0.030)
-    assert first.step_s == pytest.approx(0.031)
-    assert second.messages[0].end_s == pytest.approx(0.033)
-    assert second.step_s == pytest.approx(0.037)
-
-
 def test_copies_back_are_hidden_behind_later_messages() -> None:
     # both ready at the end (10 ms); arrive at 20 and 30 ms; copies of 2 ms in all, half of each bucket:
     # the first is copied while the second travels, so only its 1 ms is seen
