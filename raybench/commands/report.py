@@ -15,7 +15,6 @@ from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_above_0, parse_path
 from raybench.commands.paths import shown_path
-from raybench.commands.swept_links import swept_links
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
@@ -87,6 +86,8 @@ def report(
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
+            from raybench.commands.predict_run import swept_links
+
             records = store.latest().values()
             links = swept_links(
                 communication,
@@ -222,7 +223,7 @@ def _of_study(
 
 def _of_sweep(store: ResultsDirectory) -> _Report:
     from raybench.analysis.collectives import analyse_sweep
-    from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
+    from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     return _Report(

@@ -18,8 +18,8 @@ from raybench.plan.left_out import left_out_words
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.report.tables.buckets import model_buckets_table, sizes_words
 from raybench.report.tables.configurations import configurations_table
+from raybench.report.tables.what_if import model_buckets_table, sizes_words
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build

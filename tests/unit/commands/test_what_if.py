@@ -16,8 +16,8 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.simulate.what_if import BucketChoice, Change, what_if
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
+from raybench.commands.predict_run import parse_changes, run_what_if
 from raybench.commands.progress import StudyProgress
-from raybench.commands.what_if import parse_changes, run_what_if
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord

@@ -11,9 +11,17 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
-from raybench.report.plots.collectives import messages_plot, places_plot
-from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
-from raybench.report.tables.collectives import left_out_table, links_table, messages_table, times_table
+from raybench.report.communication import (
+    left_out_table,
+    links_table,
+    messages_plot,
+    messages_table,
+    places_plot,
+    print_sweep,
+    sweep_answer,
+    times_table,
+    write_sweep_report,
+)
 from raybench.report.wording import size_words
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink
