@@ -102,7 +102,7 @@ def score_traces(directory: Path) -> None:
             found = fit(known)
             took_s = process_time() - started
             names = ", ".join(each.variant for each in found.variants)
-            held_out = "none" if found.held_out is None else f"{found.held_out.error:.1%}"
+            held_out = "none" if found.held_out_error is None else f"{found.held_out_error:.1%}"
             print(f"\n{model}: {len(known)} points to {cut} GPUs in {took_s:.2f} s of CPU; {names}")
             print(f"held out: {held_out}")
             print(HEADER)

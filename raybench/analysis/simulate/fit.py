@@ -342,18 +342,8 @@ HANDICAPS: dict[Variant, float] = {"shared": 1.25, "adaptdl": 1.25, "stepwise": 
 USUAL: tuple[Variant, ...] = ("ring", "tree", "hierarchical")  # the others must be better, not just as good
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """How well the variants that were chosen predict points which they have not seen."""
-
-    error: float  # mean absolute relative error
-    num_points: int
-    fitted_up_to: tuple[int, ...]  # world sizes, one for each cut
-    largest: int  # world size that was predicted
-
-
-def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...], HeldOut | None]:
-    """The variants to average, and their error together; usual ones and None if nothing can be held out."""
+def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...], float | None]:
+    """The variants to average, and their mean absolute relative error; None if nothing can be held out."""
     found = (_cut(points, divisor, fewest, swept) for divisor, fewest in FEWEST_FITTED.items())
     cuts = [cut for cut in found if cut is not None]
     if not cuts:
@@ -370,10 +360,7 @@ def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...
         means, swept is not None, NOISE / len({each.shape for _, held in cuts for each in held}) ** 0.5
     )
     joined = [np.mean([errors[variant][index] for variant in kept], axis=0) for index in range(len(cuts))]
-    every = np.concatenate(joined)
-    limits = tuple(max(each.shape.world_size for each in fit_to) for fit_to, _ in cuts)
-    largest = max(each.shape.world_size for each in points)
-    return kept, HeldOut(float(np.abs(np.expm1(every)).mean()), len(every), limits, largest)
+    return kept, float(np.abs(np.expm1(np.concatenate(joined))).mean())
 
 
 def _as_good(errors: Mapping[Variant, float], is_swept: bool, noise: float) -> tuple[Variant, ...]:

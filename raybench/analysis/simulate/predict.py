@@ -26,7 +26,7 @@ from scipy.optimize import minimize_scalar
 from raybench.analysis.batch_lines import amdahl_speedup, devices_until
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.estimates.statistics import Estimate, of_log, t_quantile
-from raybench.analysis.simulate.fit import HeldOut, Posterior, chosen, fitted
+from raybench.analysis.simulate.fit import Posterior, chosen, fitted
 from raybench.analysis.simulate.model import Places, SweptLines, swept_lines
 from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Shape
 from raybench.errors import RequestError
@@ -277,14 +277,9 @@ class Fitted:
 
     points: tuple[MeasuredPoint, ...]
     amdahl: AmdahlFit | None  # None where no batch was measured at two world sizes
-    variants: tuple[Posterior, ...]  # of the model, chosen by ``held_out``; their mean is the answer
-    held_out: HeldOut | None  # None where too few world sizes were measured to hold any out
+    variants: tuple[Posterior, ...]  # of the model, as ``chosen``; their mean is the answer
+    held_out_error: float | None  # relative; None where too few world sizes were measured to hold any out
     reach: Reach
-
-    @property
-    def held_out_error(self) -> float | None:
-        """Mean absolute relative error at held-out larger world sizes."""
-        return self.held_out.error if self.held_out else None
 
     def compute_s(self, batch_size: int) -> Estimate:
         """The step of one device without any other, as a function of the batch, in s."""
@@ -326,9 +321,9 @@ def fit(
             f"predict: a step time and a batch above 0 are needed (received {len(points)} without)"
         )
     swept = swept_lines(link)
-    names, held_out = chosen(usable, swept)
+    names, error = chosen(usable, swept)
     variants = tuple(fitted(usable, name, swept) for name in names)
-    return Fitted(usable, fit_amdahl(usable, scaling), variants, held_out, Reach.of(usable, swept))
+    return Fitted(usable, fit_amdahl(usable, scaling), variants, error, Reach.of(usable, swept))
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:

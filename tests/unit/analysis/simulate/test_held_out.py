@@ -22,8 +22,7 @@ def test_what_all_wait_for_in_turn_is_seen_at_larger_sizes() -> None:
     names, held_out = chosen(measured(law), None)
     assert "shared" in names
     assert held_out is not None
-    assert held_out.error < 0.2
-    assert (held_out.fitted_up_to, held_out.largest) == ((8, 4), 16)
+    assert held_out < 0.2
     asked = Question(Shape((1,) * 32), 32)
     answer = fit(measured(law)).predict([asked])[0].step_time_s
     assert answer is not None
@@ -58,4 +57,3 @@ def test_two_fitted_sizes_choose_nothing_unusual() -> None:
     names, held_out = chosen(points, None)
     assert set(names) <= set(USUAL)
     assert held_out is not None
-    assert held_out.num_points == 1

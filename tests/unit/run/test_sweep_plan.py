@@ -8,7 +8,7 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.machine.resources import Resources
-from raybench.plan.sweep import make_sweep_plan
+from raybench.run.sweep import make_sweep_plan
 from raybench.spec.sweep import Sweep
 from tests.unit.sweeps import planned
 
