@@ -22,6 +22,7 @@ from raybench.analysis.simulate.outlook import (
     Way,
     Worth,
 )
+from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape
 from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
@@ -229,9 +230,31 @@ def _refusals(outlook: Outlook) -> Iterator[str]:
     places: dict[str, list[str]] = {}
     for each in outlook.forecast.predicted:
         if each.refused:
-            places.setdefault(each.refused, []).append(f"{each.shape.world_size:,}")
+            reason = refusal_words(each, outlook.forecast)
+            places.setdefault(reason, []).append(f"{each.shape.world_size:,}")
     for reason, sizes in places.items():
         yield f"refused at {', '.join(dict.fromkeys(sizes))} devices: {reason}"
+
+
+def refusal_words(row: Expected, forecast: Forecast) -> str:
+    """Why there is no prediction; empty where there is one."""
+    shape, sizes = row.shape, forecast.fitted.world_sizes
+    if row.refused == "too few world sizes":
+        measured = f"measured at {counted(len(sizes), 'world size')} ({', '.join(map(str, sizes))})"
+        return f"{measured}: a prediction needs {FEWEST_SIZES}"
+    if row.refused == "too many devices":
+        return (
+            f"{shape.world_size} devices are more than {FARTHEST} times the largest measured world size, "
+            f"{sizes[-1]}"
+        )
+    if row.refused == "network not crossed":
+        return (
+            f"asked for {shape.nodes} nodes, but all points are from one node: the network between nodes "
+            "was never crossed, and no sweep of it is given"
+        )
+    if row.refused == "no sample for each device":
+        return f"a global batch of {row.batch_size:,} has no sample for each of {shape.world_size:,} devices"
+    return ""
 
 
 def _held_out(outlook: Outlook) -> Iterator[str]:
@@ -295,7 +318,7 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         Column("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         *([Column("cost", cost, right=True)] if priced else []),
-        *([Column[Expected]("refused", lambda row: row.refused)] if refusals else []),
+        *([Column[Expected]("refused", lambda row: refusal_words(row, forecast))] if refusals else []),
     ]
     paid = f" Cost: of {_run_of(outlook)}." if priced else ""
     words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
@@ -306,7 +329,7 @@ def _refusal_table(outlook: Outlook, title: str) -> Table:
     """Why nothing is predicted: each shape once where the reason is that of all its batches."""
     reasons: dict[tuple[Shape, str], list[int]] = {}
     for row in outlook.forecast.predicted:
-        reasons.setdefault((row.shape, row.refused), []).append(row.batch_size)
+        reasons.setdefault((row.shape, refusal_words(row, outlook.forecast)), []).append(row.batch_size)
     of_all = "global " if outlook.forecast.scaling == "strong" else ""
 
     def batches(sizes: Sequence[int]) -> str:
@@ -403,7 +426,7 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
                 each.naive_step_time_s,
                 each.efficiency.value if each.efficiency else None,
                 paid.value if paid and step_s else None,
-                each.refused or None,
+                refusal_words(each, outlook.forecast) or None,
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, values, strict=True)))
     return rows

@@ -20,6 +20,7 @@ from raybench.analysis.simulate.steps import (
     Measurement,
     Prediction,
     Question,
+    Refusal,
     ScalingMode,
     Shape,
     measured_scalings,
@@ -50,7 +51,7 @@ class Expected:
     amdahl_step_time_s: float | None = None
     is_measured: bool = False
     joules_per_sample: float | None = None
-    refused: str = ""
+    refused: Refusal | None = None
 
     @property
     def throughput_samples_per_s(self) -> Estimate | None:
@@ -190,8 +191,7 @@ def _answer(
 ) -> Expected:
     samples = samples_of_step(batch, shape.world_size, scaling, group.passes)
     if said is None:
-        refused = f"a global batch of {batch:,} has no sample for each of {shape.world_size:,} devices"
-        return Expected(batch, shape, samples, None, None, refused=refused)
+        return Expected(batch, shape, samples, None, None, refused="no sample for each device")
     found = Expected(
         batch_size=batch,
         shape=shape,

@@ -27,10 +27,9 @@ from raybench.analysis.batch_lines import amdahl_speedup, devices_until
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.estimates.statistics import Estimate, of_log, t_quantile
 from raybench.analysis.simulate.fit import Posterior, chosen, fitted
-from raybench.analysis.simulate.model import Places, SweptLines, swept_lines
-from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Shape
+from raybench.analysis.simulate.model import Places, swept_lines
+from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Refusal, Shape
 from raybench.errors import RequestError
-from raybench.spec.counted import counted
 
 Floats = NDArray[np.float64]
 LEAST_FRACTION = 1e-6
@@ -151,48 +150,6 @@ def _least(error: Callable[[float], float]) -> float:
 
 FEWEST_SIZES = 3
 FARTHEST = 8  # times the largest measured world size
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How far the measured points, and a sweep of the network, reach."""
-
-    sizes: tuple[int, ...]  # world sizes, the smallest first
-    crosses_nodes: bool
-
-    @staticmethod
-    def of(points: Sequence[MeasuredPoint], swept: SweptLines | None) -> Reach:
-        """What was measured."""
-        crosses = any(each.shape.nodes > 1 for each in points) or (swept is not None and swept.crosses_nodes)
-        return Reach(tuple(sorted({each.shape.world_size for each in points})), crosses)
-
-    @property
-    def largest(self) -> int:
-        """The largest measured world size."""
-        return self.sizes[-1]
-
-    def refusal(self, question: Question) -> str:
-        """Why there is no answer; empty where there is one."""
-        shape = question.shape
-        if len(self.sizes) < FEWEST_SIZES:
-            measured = ", ".join(map(str, self.sizes))
-            return (
-                f"measured at {counted(len(self.sizes), 'world size')} ({measured}): "
-                f"a prediction needs {FEWEST_SIZES}"
-            )
-        if shape.world_size > FARTHEST * self.largest:
-            return (
-                f"{shape.world_size} devices are more than {FARTHEST} times the largest measured world size, "
-                f"{self.largest}"
-            )
-        if shape.nodes > 1 and not self.crosses_nodes:
-            return (
-                f"asked for {shape.nodes} nodes, but all points are from one node: the network between nodes "
-                "was never crossed, and no sweep of it is given"
-            )
-        return ""
-
-
 DRIFT = 0.05  # standard deviation of a logarithm, for each doubling beyond what was measured
 DEGREES = 8.0  # of the quantile: noise and sizes of effects are themselves estimates
 
@@ -279,28 +236,40 @@ class Fitted:
     amdahl: AmdahlFit | None  # None where no batch was measured at two world sizes
     variants: tuple[Posterior, ...]  # of the model, as ``chosen``; their mean is the answer
     held_out_error: float | None  # relative; None where too few world sizes were measured to hold any out
-    reach: Reach
+    crosses_nodes: bool  # by a measured point, or in a sweep of the network
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """Those measured, ascending."""
+        return tuple(sorted({each.shape.world_size for each in self.points}))
 
     def compute_s(self, batch_size: int) -> Estimate:
         """The step of one device without any other, as a function of the batch, in s."""
         question = Question(Shape((1,)), batch_size)
-        return Joint.of(self.variants, [question], self.reach.largest).one_device(len(self.points))[0]
+        return Joint.of(self.variants, [question], self.world_sizes[-1]).one_device(len(self.points))[0]
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
         """An answer to each question, in order; what the points cannot say is refused, with the reason."""
         if not questions:
             return []
-        joint = Joint.of(self.variants, questions, self.reach.largest)
+        joint = Joint.of(self.variants, questions, self.world_sizes[-1])
         steps, efficiencies = joint.steps(len(self.points)), joint.efficiencies(len(self.points))
         return [self._answer(*each) for each in zip(questions, steps, efficiencies, strict=True)]
 
     def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Prediction:
         naive = naive_step_time_s(self.points, question.batch_size)
         amdahl = self.amdahl.step_time_s(question) if self.amdahl else None
-        refused = self.reach.refusal(question)
+        refused = self._refusal(question.shape)
         if refused:
             return Prediction(question, None, None, naive, amdahl, refused)
         return Prediction(question, step, efficiency, naive, amdahl)
+
+    def _refusal(self, shape: Shape) -> Refusal | None:
+        if len(self.world_sizes) < FEWEST_SIZES:
+            return "too few world sizes"
+        if shape.world_size > FARTHEST * self.world_sizes[-1]:
+            return "too many devices"
+        return "network not crossed" if shape.nodes > 1 and not self.crosses_nodes else None
 
 
 def fit(
@@ -323,7 +292,8 @@ def fit(
     swept = swept_lines(link)
     names, error = chosen(usable, swept)
     variants = tuple(fitted(usable, name, swept) for name in names)
-    return Fitted(usable, fit_amdahl(usable, scaling), variants, error, Reach.of(usable, swept))
+    crosses = any(each.shape.nodes > 1 for each in usable) or (swept is not None and swept.crosses_nodes)
+    return Fitted(usable, fit_amdahl(usable, scaling), variants, error, crosses)
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:

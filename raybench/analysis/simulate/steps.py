@@ -66,6 +66,12 @@ class Question:
     passes: int = 1
 
 
+# why a question has no answer
+Refusal = Literal[
+    "too few world sizes", "too many devices", "network not crossed", "no sample for each device"
+]
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The answer to one question, or why there is none.
@@ -81,7 +87,7 @@ class Prediction:
     efficiency: Estimate | None
     naive_step_time_s: float | None
     amdahl_step_time_s: float | None
-    refused: str = ""
+    refused: Refusal | None = None
 
 
 ScalingMode = Literal["weak", "strong"]

@@ -189,4 +189,4 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     assert one.run.money.value == pytest.approx(1e6 / 3200 / 3600 * 3.0, rel=1e-3)
     across = analyse(spec, records).outlook
     assert across is not None
-    assert all("node" in each.refused for each in across.forecast.predicted)  # never crossed
+    assert all(each.refused == "network not crossed" for each in across.forecast.predicted)

@@ -117,20 +117,20 @@ def test_fewer_than_three_sizes_are_refused() -> None:
     answer = fit(one_node({1: 0.1, 2: 0.11})).predict(asked(8))[0]
     assert answer.step_time_s is None
     assert answer.efficiency is None
-    assert answer.refused == "measured at 2 world sizes (1, 2): a prediction needs 3"
+    assert answer.refused == "too few world sizes"
     assert answer.naive_step_time_s == pytest.approx(0.11)
 
 
 def test_more_than_eight_times_the_largest_is_refused() -> None:
     near, far = fit(SMALL).predict(asked(32, 33))
     assert not near.refused
-    assert far.refused == "33 devices are more than 8 times the largest measured world size, 4"
+    assert far.refused == "too many devices"
 
 
 def test_a_network_that_was_never_crossed_is_refused() -> None:
     one, two = fit(SMALL).predict([Question(Shape((8,)), 32), Question(Shape((4, 4)), 32)])
     assert not one.refused
-    assert "never crossed" in two.refused
+    assert two.refused == "network not crossed"
 
 
 def test_nothing_usable_is_a_wrong_request() -> None:
