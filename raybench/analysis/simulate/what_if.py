@@ -291,6 +291,7 @@ class _Trial:
     bare: StepModel  # as simulated
     known: KnownWire
     models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+    drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
     def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
@@ -309,7 +310,8 @@ class _Trial:
         bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
-        return cls(record, step_s, bare, known, tuple(models))
+        drifted = [replace(models[0], compute=compute) for compute in alone.drifted()]
+        return cls(record, step_s, bare, known, tuple(models), tuple(drifted))
 
     @property
     def cap(self) -> BucketCap:
@@ -345,7 +347,9 @@ class _Trial:
         noise = self.step_s.log_half_width
         # what the simulation misses may be of this one trial, so that there is nothing of it in another
         missed = 0.0 if is_the_same else math.log(self._step(self.bare, setting, rates) / best_s)
-        of_trial = math.hypot(math.sqrt(2) * noise, missed)
+        first_s = self._step(self.models[0], setting, rates)
+        drift = max(abs(math.log(self._step(each, setting, rates) / first_s)) for each in self.drifted)
+        of_trial = math.hypot(math.sqrt(2) * noise, drift, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
