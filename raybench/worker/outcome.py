@@ -10,10 +10,10 @@ from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
 from raybench.worker.process_state import ProcessState
-from raybench.workloads.frames import frames_of
+from raybench.workloads.own_code import frames_of
 
 OnProgress = Callable[[Progress], None]
 

@@ -18,11 +18,11 @@ import torch.distributed as dist
 
 from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.records.requests import TrialRequest
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import first_cause
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.trials import run_trial

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from raybench.analysis.largest_batch import Bound, decide, probe_of
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus

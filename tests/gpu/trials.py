@@ -18,9 +18,9 @@ from raybench.records.requests import StepsRequest, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.worker.trials import run_trial
 from tests.unit import studies

@@ -15,13 +15,12 @@ from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import find_study, load_study
 from raybench.spec.workloads import TextSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
-from raybench.worker.training.parts import shuffled
+from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trials import run_trial
-from raybench.workloads import build
-from raybench.workloads.texts import corpora, hub, tokenizers
+from raybench.workloads import build, corpora, hub, tokenizers
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, CPU
 

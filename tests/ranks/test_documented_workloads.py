@@ -15,8 +15,8 @@ from raybench.records.requests import StudyRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.workloads import check
 from tests.conftest import ROOT

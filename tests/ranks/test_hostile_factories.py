@@ -16,8 +16,8 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.process_state import ProcessState
 from tests.ranks import hostile
 from tests.ranks.ranks import run_ranks

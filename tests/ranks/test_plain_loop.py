@@ -19,10 +19,10 @@ from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
-from raybench.worker.steps.trial import StepsTrial
+from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.strategies.stepper import Stepper
 from tests.ranks.agreement import STANDARD_ERRORS, agrees, measured_undisturbed, standard_error
 from tests.ranks.ranks import Ranks

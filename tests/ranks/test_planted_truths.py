@@ -23,8 +23,8 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.strategies.stepper import Stepper

@@ -19,8 +19,8 @@ from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks

@@ -16,13 +16,13 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
-from raybench.worker.training.parts import shuffled
+from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trials import run_trial
 from tests.ranks.driving import DrivingDevice, driven_on_cores
 from tests.ranks.ranks import Ranks

@@ -20,8 +20,8 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.workloads import build
 from tests.ranks.ranks import Ranks

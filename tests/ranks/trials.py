@@ -11,10 +11,10 @@ from raybench.launch.posted_trial import PostedTrial
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.outcome import RankResult
 from raybench.worker.trials import run_trial
 

@@ -8,14 +8,13 @@ from time import perf_counter
 from raybench.records.measurements import ProbeResult
 from raybench.records.messages import Progress
 from raybench.records.requests import ProbeRequest
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device, MemoryPeak
+from raybench.worker.devices.device import Device, MemoryPeak
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.outcome import OnProgress, RankResult
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variant_run import measured_run
-from raybench.worker.steps.warmup import WarmUp, warm_up
+from raybench.worker.steps.variants import WarmUp, measured_run, warm_up
 from raybench.worker.strategies.models import StrategyModels
 
 WARMUP_STEPS = 1  # before a window of steps whose memory counts: it does not grow later

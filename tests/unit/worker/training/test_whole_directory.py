@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.worker.training.whole_directory import write_whole
+from raybench.worker.training.checkpoints import write_whole
 
 
 def names(folder: Path) -> list[str]:

@@ -10,10 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads import check
-from raybench.workloads.texts import corpora, hub
-from raybench.workloads.texts.classes import class_numbers
-from raybench.workloads.texts.rows import row_batches
+from raybench.workloads import check, corpora, hub
+from raybench.workloads.corpora import class_numbers, row_batches
 from tests.unit.workloads.refusals import refusal
 
 OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'

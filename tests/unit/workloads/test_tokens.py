@@ -8,10 +8,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from raybench.spec.workloads import TextSpec
-from raybench.workloads import build, cache, check
+from raybench.workloads import build, check, corpora, data_files, tokenizers
 from raybench.workloads.batch_counts import tokens_of
-from raybench.workloads.texts import corpora, rows, tokenizers, tokenizing
-from raybench.workloads.texts.tokens import TokenBlocks, TokenizedTexts
+from raybench.workloads.tokens import TokenBlocks, TokenizedTexts
 from tests.unit.workloads.refusals import refusal
 from tests.unit.workloads.small_texts import SMALL, WORDS, causal_lm, text
 
@@ -83,7 +82,7 @@ def test_what_is_tokenised_is_read_again_from_the_cache_until_the_file_changes(
     check(spec, str(data))
     kept = {folder.name for folder in cache_folder.iterdir()}
     assert {name.split("-")[0] for name in kept} == {"wordpiece", "texts"}
-    monkeypatch.setattr(rows, "row_batches", lambda corpus: pytest.fail("read again"))
+    monkeypatch.setattr(corpora, "row_batches", lambda corpus: pytest.fail("read again"))
     check(spec, str(data))
     assert build(spec, str(data)).dataset("train")[3][1] == 3
     monkeypatch.undo()
@@ -114,7 +113,7 @@ def test_a_trained_vocabulary_keeps_to_its_size_and_knows_the_texts(data):
 def test_a_cache_that_cannot_be_written_is_named(data, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(data / "train_some.csv"))
     assert "XDG_CACHE_HOME" in refusal(lambda: check(TextSpec(name="text", input="real"), str(data)))
-    assert cache.cached("anything") is None
+    assert data_files.cached("anything") is None
 
 
 def test_places_out_of_range_are_refused(data):
@@ -122,7 +121,7 @@ def test_places_out_of_range_are_refused(data):
     assert isinstance(made.dataset("train"), TokenizedTexts)
     with pytest.raises(IndexError):
         made.dataset("train")[12]
-    blocks = TokenBlocks(tokenizing.tokenize_stream(*_corpus_and_tokenizer(data)), 8)
+    blocks = TokenBlocks(tokenizers.tokenize_stream(*_corpus_and_tokenizer(data)), 8)
     with pytest.raises(IndexError):
         blocks[len(blocks)]
 

@@ -9,16 +9,14 @@ from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
 from raybench.records.messages import RankFile
 from raybench.records.requests import StepsRequest, Variant
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, drop_frames
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps import flops
-from raybench.worker.steps.compression_error import compression_error
 from raybench.worker.steps.gradient_timeline import gradient_timeline
-from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.phases import phases_of_trial
-from raybench.worker.steps.profiling import memory_snapshot, traces
+from raybench.worker.steps.parity import compression_error, loss_parity
+from raybench.worker.steps.profiling import memory_snapshot, phases_of_trial, traces
 from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.setup import TrialModels
 

@@ -1,7 +1,7 @@
 """CIFAR-10 and Fashion-MNIST: found under ``--data``, checked, and stored as arrays.
 
 Nothing is ever downloaded. What is found (an archive, its extracted files, gzipped or not) is read and
-checked once, and stored as NumPy arrays (``cache``). The arrays are mapped into memory: the ranks of a
+checked once, and stored as NumPy arrays (``data_files``). The arrays are mapped into memory: the ranks of a
 machine and their loaders' processes share one copy, and the next trial opens it at once.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.errors import RequestError
-from raybench.workloads import cache
+from raybench.workloads import data_files
 from raybench.workloads.data_files import candidate_folders, damaged, file_stats, first_line
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
@@ -88,12 +88,12 @@ def array_folder(published: PublishedFiles) -> Path:
 
     Raises ``RequestError`` for damaged files and for a cache that cannot be written.
     """
-    name = f"{published.name}-{cache.key(published.files)}"
-    folder = cache.cached(name)
+    name = f"{published.name}-{data_files.key(published.files)}"
+    folder = data_files.cached(name)
     if folder is not None:
         return folder
     splits = published.read(published.files)
-    return cache.store(name, lambda new: _write(splits, new))
+    return data_files.store(name, lambda new: _write(splits, new))
 
 
 def open_arrays(folder: Path, split: str) -> ImageArrays:

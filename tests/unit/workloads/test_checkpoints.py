@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from raybench.spec.workloads import TextSpec
-from raybench.workloads import build, check
-from raybench.workloads.texts import corpora, hub, tokenizers
+from raybench.workloads import build, check, corpora, hub, tokenizers
 from tests.unit.workloads.refusals import refusal
 from tests.unit.workloads.small_texts import text
 

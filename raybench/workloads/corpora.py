@@ -1,20 +1,26 @@
-"""Where the texts and their labels are: AG News, IMDB, or CSV and parquet files of the user's.
+"""Texts and their labels: AG News, IMDB, or CSV and parquet files of the user's.
 
 Local files come first, in the forms in which the data sets are passed on; then the hub's. What is found is
-a ``Corpus``: the files and what their columns mean; ``rows`` reads them.
+a ``Corpus``: the files and what their columns mean. Its rows are read as a stream (``datasets``), so that a
+corpus need not fit into memory; its labels become class numbers from 0.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads.data_files import candidate_folders, first_line
-from raybench.workloads.texts import hub
-from raybench.workloads.texts.columns import first_row, parquet_columns
+from raybench.workloads import hub
+from raybench.workloads.data_files import candidate_folders, damaged, first_line
 
 HUB_FOLDERS = ("", "data", "plain_text")  # of a repository, where its parquet files are
 
@@ -71,9 +77,9 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
     try:
         files = _split_files(_hub_folder(published, split), split)
     except Exception as error:
-        raise _missing(published, data, split, first_line(error)) from error
+        raise _missing_corpus(published, data, split, first_line(error)) from error
     if not files:
-        raise _missing(published, data, split, f"{published.repository} has no such files")
+        raise _missing_corpus(published, data, split, f"{published.repository} has no such files")
     return _published_corpus(published, files)
 
 
@@ -137,7 +143,7 @@ def _hub_folder(published: PublishedTexts, split: str) -> Path:
     return hub.load_local_first(download, published.repository, None)
 
 
-def _missing(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
+def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
     where = "DIR" if data is None else str(data)
     command = (
         f"hf download {published.repository} --repo-type dataset --local-dir {where}/{published.folders[0]} "
@@ -173,3 +179,157 @@ def _users_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) 
             )
     classes = spec.num_classes if isinstance(spec, TextSpec) else None
     return Corpus((file,), spec.text_columns, label, num_classes=classes, is_users=True)
+
+
+def first_row(file: Path) -> list[str]:
+    """The fields of a CSV file's first line; raises ``RequestError`` for an empty or damaged file."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            first = next(csv.reader(lines), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise damaged(file, first_line(error)) from error
+    if not first:
+        raise RequestError(f"data: {file}: rows of text (received an empty file)")
+    return first
+
+
+def parquet_columns(file: Path) -> list[str]:
+    """The names of the columns; raises ``RequestError`` for an empty or damaged file."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not file.stat().st_size:
+        raise RequestError(f"data: {file}: rows of text (received an empty file)")
+    try:
+        return list(parquet.read_schema(file).names)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise damaged(file, first_line(error)) from error
+
+
+ROWS_AT_ONCE = 2000
+Labels = list[Any]
+
+
+def row_batches(corpus: Corpus) -> Iterator[tuple[list[str], Labels]]:
+    """The rows in order, some at a time: texts and raw labels (empty where none are wanted).
+
+    Raises ``RequestError`` for damaged files, and for a text column that is not text.
+    """
+    import datasets  # some 0.7 s: not paid where the tokens are in the cache
+
+    row = 0
+    wanted = [*corpus.text_columns, *([corpus.label_column] if corpus.label_column else [])]
+    with hub.quietly():
+        try:
+            file_format, options = _reader(corpus)
+            files = [str(file) for file in corpus.files]
+            rows = datasets.load_dataset(
+                file_format, data_files=files, split="train", streaming=True, **options
+            )
+            for batch in rows.select_columns(wanted).iter(batch_size=ROWS_AT_ONCE):
+                texts = _texts(corpus, batch, row)
+                row += len(texts)
+                yield texts, batch[corpus.label_column] if corpus.label_column else []
+        except RequestError:
+            raise
+        except Exception as error:
+            raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error  # type: ignore[arg-type]
+    if not row:
+        raise RequestError(f"data: {corpus.files[0]}: rows after the header line (received none)")
+
+
+def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
+    """The reader of ``datasets`` and its options. Every column of a CSV file is text: nothing is guessed."""
+    from datasets import Features, Value
+
+    if corpus.files[0].suffix == ".parquet":
+        return "parquet", {}
+    names = list(corpus.header or first_row(corpus.files[0]))
+    options: dict[str, Any] = {
+        "features": Features({name: Value("string") for name in names}),
+        "keep_default_na": False,  # "NA" and "null" are words
+        "encoding": "utf-8-sig",
+    }
+    return "csv", options | ({"column_names": names} if corpus.header else {})
+
+
+def _texts(corpus: Corpus, batch: dict[str, list[Any]], row: int) -> list[str]:
+    """The texts of a batch that begins at ``row``; ``RequestError`` for what is not text."""
+    for name in corpus.text_columns:
+        for offset, value in enumerate(batch[name]):
+            if not isinstance(value, str):
+                raise _not_text(corpus, name, value, row + offset)
+        if not row and all(is_number(value) for value in batch[name]):
+            raise _not_text(corpus, name, batch[name][0], 0)
+    if len(corpus.text_columns) == 1:
+        return list(batch[corpus.text_columns[0]])
+    return [" ".join(parts) for parts in zip(*(batch[name] for name in corpus.text_columns), strict=True)]
+
+
+def is_number(text: str) -> bool:
+    """Whether a value of a CSV file is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_text(corpus: Corpus, column: str, value: Any, row: int) -> RequestError:
+    field = "workload.text_columns" if corpus.is_users else "data"
+    return RequestError(
+        f"{field}: {column} of {corpus.files[0]} holds text (received {value!r} in row {row + 1})"
+    )
+
+
+MOST_NAMES = 8  # of classes, in a message
+
+
+def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Every row's class from 0, and the classes' names, where the labels are names.
+
+    Raises ``RequestError`` for a label that is missing or unknown.
+    """
+    texts = [_label_text(label) for label in labels]
+    if "" in texts:
+        raise _bad_label(corpus, "a label in every row", None, texts.index(""))
+    if corpus.class_names or (corpus.is_users and not any(map(is_number, texts))):
+        return _numbers_of_names(corpus, texts)
+    for row, text in enumerate(texts):
+        if not text.isdecimal():
+            raise _bad_label(corpus, _numbers_rule(corpus), text, row)
+    numbers = np.array([int(text) for text in texts], dtype=np.int64) - corpus.first_label
+    if corpus.num_classes is not None:
+        outside = np.flatnonzero((numbers < 0) | (numbers >= corpus.num_classes))
+        if len(outside):
+            raise _bad_label(corpus, _numbers_rule(corpus), texts[outside[0]], int(outside[0]))
+    return numbers, ()
+
+
+def _numbers_of_names(corpus: Corpus, texts: list[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    names = corpus.class_names or tuple(sorted(set(texts)))
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, text in enumerate(texts):
+        if text not in numbers:
+            raise _bad_label(corpus, f"one of {', '.join(names[:MOST_NAMES])}", text, row)
+    return np.array([numbers[text] for text in texts], dtype=np.int64), names
+
+
+def _numbers_rule(corpus: Corpus) -> str:
+    if corpus.num_classes is None:
+        return "whole numbers from 0, or names"
+    return f"whole numbers from {corpus.first_label} to {corpus.first_label + corpus.num_classes - 1}"
+
+
+def _label_text(label: Any) -> str:
+    """A label as text, whatever a file has it as; empty where there is none."""
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return ""
+    return str(int(label)) if isinstance(label, bool) else str(label).strip()
+
+
+def _bad_label(corpus: Corpus, rule: str, value: str | None, row: int) -> RequestError:
+    field = "workload.label_column" if corpus.is_users else "data"
+    received = "none" if value is None else repr(value)
+    where = f"{corpus.label_column} of {corpus.files[0]}"
+    return RequestError(f"{field}: {where}: {rule} (received {received} in row {row + 1})")

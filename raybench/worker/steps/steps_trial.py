@@ -1,7 +1,8 @@
-"""A trial of steps on one rank: set up, warm up, measure in rounds, and what is looked at beside them."""
+"""A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -9,22 +10,21 @@ from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
 from raybench.records.messages import Progress
 from raybench.records.requests import StepsRequest, Variant
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device, MemoryPeak
-from raybench.worker.memory import memory_limits_of_ranks
+from raybench.worker.devices.device import Device, MemoryPeak
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.outcome import Keep, OnProgress, RankResult
 from raybench.worker.steps import flops
-from raybench.worker.steps.beside import BesideRounds
-from raybench.worker.steps.rank_report import StepsRankReport, count
-from raybench.worker.steps.result import Seconds, steps_result
+from raybench.worker.steps.auxiliary import BesideRounds
+from raybench.worker.steps.meters import Energy
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variant_run import VariantRun
-from raybench.worker.steps.variants import Variants
-from raybench.worker.steps.warmup import WarmUp, warm_up
-from raybench.worker.strategies.ddp_report import DDPReport, ddp_report
+from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
+from raybench.worker.strategies.ddp import DDPReport, ddp_report
 from raybench.worker.strategies.models import StrategyModels
+from raybench.workloads import Workload
+from raybench.workloads.batch_counts import samples_of, tokens_of
 
 
 @dataclass(frozen=True)
@@ -189,3 +189,121 @@ class StepsTrial:
         wrapped = self._models.measured.wrapped
         module = None if wrapped is None else wrapped.module
         return ddp_report(module, self._request.config.setting.gradient_compression)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long a trial took until its rounds began."""
+
+    setup: float
+    warmup: float
+
+
+def steps_result(
+    request: StepsRequest,
+    loop: LoopResult,
+    reports: Sequence[StepsRankReport],
+    seconds: Seconds,
+    *,
+    warmup_steps: int,
+    leader_peaks: Sequence[int],
+    memory_limits: tuple[int, ...] | None,
+    missing: dict[Variant, str],
+    ddp: DDPReport | None,
+    num_parameters: int | None,
+    flops_per_step: float | None,
+    epoch_samples: int | None,
+    tells_utilization: bool,
+) -> StepsResult:
+    """What the rounds brought; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks."""
+    config, counts = request.config, step_counts(request, reports)
+    peaks: Sequence[int | None] = leader_peaks or [report.memory.torch for report in reports]
+    return StepsResult(
+        rounds=tuple(loop.rounds),
+        stopped_by=loop.stopped_by,
+        batch_size=config.batch_size,
+        global_batch_size=config.global_batch_size,
+        samples_per_step=counts.samples,
+        tokens_per_step=counts.tokens,
+        versus_samples_per_step=counts.versus_samples,
+        epoch_samples=epoch_samples,
+        warmup_steps=warmup_steps,
+        setup_s=seconds.setup,
+        warmup_s=seconds.warmup,
+        measure_s=loop.seconds,
+        missing=dict(missing),
+        loss=loop.loss,
+        hosts=loop.hosts,
+        host_cores=loop.host_cores,
+        other_programs=loop.other_programs,
+        flops_per_step=flops_per_step,
+        peak_memory_bytes=all_known(peaks),
+        device_memory_bytes=all_known([report.memory.device for report in reports]),
+        memory_limit_bytes=memory_limits,
+        device_utilization=tuple(report.utilization for report in reports) if tells_utilization else None,
+        energy_joules=energy_of_a_step(reports, loop.measured),
+        plain_energy_joules=energy_of_a_plain_step(reports),
+        bucket_bytes=ddp.bucket_bytes if ddp else (),
+        num_parameters=num_parameters,
+        gradient_bytes=ddp.gradient_bytes if ddp else None,
+        ddp_logger=ddp.logger_times_s if ddp else None,
+    )
+
+
+@dataclass(frozen=True)
+class StepsRankReport:
+    """What one rank knows of itself when the rounds are done."""
+
+    memory: MemoryPeak
+    utilization: float | None
+    energy: dict[Variant, Energy]
+    num_recompiled: int  # graphs, within the rounds
+    samples: int  # of a micro-batch
+    tokens: float | None
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """Samples and tokens of one optimizer step of all ranks."""
+
+    samples: float
+    tokens: float | None
+    versus_samples: float | None  # with the other setting
+
+
+def count(request: StepsRequest, workload: Workload, models: StrategyModels) -> tuple[int, float | None]:
+    """Samples and tokens of a micro-batch of this rank."""
+    batch = models.batches.next()
+    samples = samples_of(workload, batch, request.config.batch_size)
+    return samples, tokens_of(workload, batch, samples)
+
+
+def step_counts(request: StepsRequest, reports: Sequence[StepsRankReport]) -> StepCounts:
+    """Samples and tokens of a step of all ranks; no tokens where a rank counts none."""
+    config, versus = request.config, request.versus
+    accumulation = config.setting.gradient_accumulation
+    samples = sum(report.samples for report in reports)
+    tokens = [report.tokens for report in reports if report.tokens is not None]
+    versus_samples = None
+    if versus is not None:
+        larger = config.micro_batch(versus) / config.batch_size
+        versus_samples = samples * larger * versus.gradient_accumulation
+    return StepCounts(
+        samples=float(samples * accumulation),
+        tokens=float(sum(tokens) * accumulation) if len(tokens) == len(reports) else None,
+        versus_samples=versus_samples,
+    )
+
+
+def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:
+    """Of all devices, for one step of what is measured, in joules; None where a device does not tell."""
+    if measured == "plain":
+        return energy_of_a_plain_step(reports)
+    found = [report.energy[measured] for report in reports if measured in report.energy]
+    return sum(each.joules for each in found) / found[0].steps if len(found) == len(reports) else None
+
+
+def energy_of_a_plain_step(reports: Sequence[StepsRankReport]) -> float | None:
+    """Of one device alone, the mean over the devices that had their turn, in joules."""
+    found = [report.energy["plain"] for report in reports if "plain" in report.energy]
+    return sum(each.joules for each in found) / sum(each.steps for each in found) if found else None

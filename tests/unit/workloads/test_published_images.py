@@ -13,8 +13,7 @@ import pytest
 import torchvision
 
 from raybench.errors import RequestError
-from raybench.workloads import cache
-from raybench.workloads.images import published
+from raybench.workloads import data_files, published_images
 
 RAW = "FashionMNIST/raw"
 
@@ -27,7 +26,7 @@ def cache_folder(tmp_path, monkeypatch):
 
 def idx(values):
     return (
-        struct.pack(f">{1 + values.ndim}I", published.IDX_MAGIC[values.ndim], *values.shape)
+        struct.pack(f">{1 + values.ndim}I", published_images.IDX_MAGIC[values.ndim], *values.shape)
         + values.tobytes()
     )
 
@@ -76,7 +75,7 @@ def archive(contents, file):
 
 def message(find, data):
     with pytest.raises(RequestError) as caught:
-        published.array_folder(find(data))
+        published_images.array_folder(find(data))
     assert len(caught.value.problems) == 1
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -89,8 +88,8 @@ def message(find, data):
 def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
     target = tmp_path / "data" / place / form
     archive(small_cifar10, target) if "tar" in form else extract(small_cifar10, target)
-    folder = published.array_folder(published.cifar10(tmp_path / "data"))
-    train, test = published.open_arrays(folder, "train"), published.open_arrays(folder, "test")
+    folder = published_images.array_folder(published_images.cifar10(tmp_path / "data"))
+    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
     assert train.images.shape == (10, 3, 32, 32)
     assert train.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert (test.images == 5).all()
@@ -100,8 +99,8 @@ def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
 @pytest.mark.parametrize("packed", [True, False])
 def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
     write_fashion_mnist(tmp_path / "data" / place, packed)
-    folder = published.array_folder(published.fashion_mnist(tmp_path / "data"))
-    train, test = published.open_arrays(folder, "train"), published.open_arrays(folder, "test")
+    folder = published_images.array_folder(published_images.fashion_mnist(tmp_path / "data"))
+    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
     assert train.images.shape == (6, 1, 28, 28)
     assert train.images[:, 0, 3, 3].tolist() == train.labels.tolist() == [0, 1, 2, 3, 4, 5]
     assert len(test.labels) == 4
@@ -109,7 +108,10 @@ def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
 
 @pytest.mark.parametrize(
     ("find", "words"),
-    [(published.cifar10, "datasets.CIFAR10("), (published.fashion_mnist, "datasets.FashionMNIST(")],
+    [
+        (published_images.cifar10, "datasets.CIFAR10("),
+        (published_images.fashion_mnist, "datasets.FashionMNIST("),
+    ],
 )
 def test_missing_data_names_the_command_that_downloads_it(tmp_path, find, words):
     assert words in message(find, tmp_path)
@@ -119,7 +121,7 @@ def test_missing_data_names_the_command_that_downloads_it(tmp_path, find, words)
 
 def test_a_damaged_batch_is_named(tmp_path, small_cifar10):
     extract(small_cifar10 | {"data_batch_3": b"not what was published"}, tmp_path / "cifar-10-batches-py")
-    said = message(published.cifar10, tmp_path)
+    said = message(published_images.cifar10, tmp_path)
     assert "data_batch_3" in said
     assert "MD5" in said
 
@@ -130,7 +132,7 @@ def test_what_is_not_the_published_pickle_is_never_loaded(tmp_path, small_cifar1
             return (os.mkdir, (str(tmp_path / "harm"),))
 
     archive(small_cifar10 | {"data_batch_1": pickle.dumps(Harm())}, tmp_path / "cifar-10-python.tar.gz")
-    message(published.cifar10, tmp_path)
+    message(published_images.cifar10, tmp_path)
     assert not (tmp_path / "harm").exists()
 
 
@@ -138,8 +140,8 @@ def test_a_missing_batch_is_named(tmp_path, small_cifar10):
     del small_cifar10["data_batch_5"]
     extract(small_cifar10, tmp_path / "a" / "cifar-10-batches-py")
     archive(small_cifar10, tmp_path / "b" / "cifar-10-python.tar.gz")
-    assert "data_batch_5" in message(published.cifar10, tmp_path / "a")
-    assert "data_batch_5" in message(published.cifar10, tmp_path / "b")
+    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "a")
+    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "b")
 
 
 @pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"])
@@ -148,7 +150,7 @@ def test_a_truncated_archive_is_named(tmp_path, small_cifar10, name, kept):
     archive(small_cifar10, tmp_path / name)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
-    assert f"{name} is damaged" in message(published.cifar10, tmp_path)
+    assert f"{name} is damaged" in message(published_images.cifar10, tmp_path)
 
 
 def test_damaged_idx_files_are_named(tmp_path):
@@ -163,31 +165,31 @@ def test_damaged_idx_files_are_named(tmp_path):
         gzip.compress(b"\0\0\x08\x01" * 9),
     ):
         images.write_bytes(bad)
-        assert f"{images} is damaged" in message(published.fashion_mnist, tmp_path)
+        assert f"{images} is damaged" in message(published_images.fashion_mnist, tmp_path)
     images.write_bytes(gzip.compress(gzip.decompress(good)[:-1]))
-    assert "4703 values where 6x28x28 are announced" in message(published.fashion_mnist, tmp_path)
+    assert "4703 values where 6x28x28 are announced" in message(published_images.fashion_mnist, tmp_path)
     images.write_bytes(good)
     labels.write_bytes(gzip.compress(idx(np.zeros(5, dtype=np.uint8))))
-    assert "5 labels for 6 images" in message(published.fashion_mnist, tmp_path)
+    assert "5 labels for 6 images" in message(published_images.fashion_mnist, tmp_path)
     labels.unlink()
-    assert "train-labels-idx1-ubyte" in message(published.fashion_mnist, tmp_path)
+    assert "train-labels-idx1-ubyte" in message(published_images.fashion_mnist, tmp_path)
 
 
 def test_other_files_are_read_again_and_the_same_are_not(tmp_path, monkeypatch):
     folder = write_fashion_mnist(tmp_path / RAW)
-    first = published.array_folder(published.fashion_mnist(tmp_path))
+    first = published_images.array_folder(published_images.fashion_mnist(tmp_path))
     with monkeypatch.context() as patched:
-        patched.setattr(published, "_idx", lambda *_: pytest.fail("read again"))
-        assert published.array_folder(published.fashion_mnist(tmp_path)) == first
+        patched.setattr(published_images, "_idx", lambda *_: pytest.fail("read again"))
+        assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) == first
     os.utime(folder / "train-images-idx3-ubyte.gz", ns=(0, 0))
-    assert published.array_folder(published.fashion_mnist(tmp_path)) != first
+    assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) != first
 
 
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     write_fashion_mnist(tmp_path / RAW)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "XDG_CACHE_HOME" in message(published.fashion_mnist, tmp_path)
+    assert "XDG_CACHE_HOME" in message(published_images.fashion_mnist, tmp_path)
 
 
 def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
@@ -195,22 +197,22 @@ def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
     old, new = cache_folder / ".writing-old", cache_folder / ".writing-new"
     old.mkdir(parents=True)
     new.mkdir()
-    hours_ago = new.stat().st_mtime - 2 * cache.ABANDONED_AFTER_S
+    hours_ago = new.stat().st_mtime - 2 * data_files.ABANDONED_AFTER_S
     os.utime(old, (hours_ago, hours_ago))
-    published.array_folder(published.fashion_mnist(tmp_path))
+    published_images.array_folder(published_images.fashion_mnist(tmp_path))
     assert not old.exists()
     assert new.exists()
 
 
 def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, monkeypatch):
     write_fashion_mnist(tmp_path / RAW)
-    source = published.fashion_mnist(tmp_path)
+    source = published_images.fashion_mnist(tmp_path)
 
     def read(found):
         splits = source.read(found)
-        published.array_folder(source)  # another process, all at once in between
+        published_images.array_folder(source)  # another process, all at once in between
         return splits
 
-    folder = published.array_folder(published.PublishedFiles(source.name, source.files, read))
+    folder = published_images.array_folder(published_images.PublishedFiles(source.name, source.files, read))
     assert list(cache_folder.iterdir()) == [folder]
-    assert len(published.open_arrays(folder, "test").labels) == 4
+    assert len(published_images.open_arrays(folder, "test").labels) == 4

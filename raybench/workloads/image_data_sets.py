@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
-from raybench.workloads.images.published import ImageArrays, open_arrays
+from raybench.workloads.published_images import ImageArrays, open_arrays
 
 Sample = tuple[torch.Tensor, int]
 NUM_CHANNELS = 3

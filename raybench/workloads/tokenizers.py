@@ -1,21 +1,28 @@
-"""Tokenizers: one that is named, or a WordPiece trained on the texts; all of them fast ones."""
+"""Tokenizers, one that is named or a WordPiece trained on the texts; and corpora as token numbers.
+
+All of them are fast ones. Token numbers are made once, and stored as the flat arrays that ``tokens`` reads.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads import cache
+from raybench.workloads import corpora, data_files, hub
+from raybench.workloads.corpora import Corpus, class_numbers
 from raybench.workloads.data_files import first_line
-from raybench.workloads.texts import corpora, hub, rows
-from raybench.workloads.texts.corpora import Corpus
+from raybench.workloads.tokens import Numbers
 
 PAD, UNKNOWN, BEGIN, END, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -77,11 +84,13 @@ def trained(corpus: Corpus, vocab_size: int) -> Tokenizer:
     """
     import tokenizers
 
-    name = f"wordpiece-{cache.key(corpus.files, corpus.text_columns, corpus.header, vocab_size, TRAINING)}"
-    folder = cache.cached(name)
+    name = (
+        f"wordpiece-{data_files.key(corpus.files, corpus.text_columns, corpus.header, vocab_size, TRAINING)}"
+    )
+    folder = data_files.cached(name)
     if folder is None:
         learned = _train(corpus, vocab_size)
-        folder = cache.store(name, lambda new: learned.save(str(new / "tokenizer.json")))
+        folder = data_files.store(name, lambda new: learned.save(str(new / "tokenizer.json")))
     fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     return Tokenizer(name, fast.get_vocab_size(), SPECIAL.index(PAD), SPECIAL.index(END), fast)
 
@@ -126,7 +135,7 @@ def _train(corpus: Corpus, vocab_size: int) -> Any:
     hub.no_fork_warning()
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts = Counter[str]()
-    for text in _texts(corpus):
+    for text in _all_texts(corpus):
         counts.update(normalizer.normalize_str(text))
     characters = [(-count, character) for character, count in counts.items() if not character.isspace()]
     # each one twice, at the beginning of a word and inside: they may fill half of the vocabulary
@@ -140,7 +149,7 @@ def _train(corpus: Corpus, vocab_size: int) -> Any:
     )
     learner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     learner.normalizer, learner.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(_texts(corpus), trainer)
+    learner.train_from_iterator(_all_texts(corpus), trainer)
     tokenizer = tokenizers.Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(list(SPECIAL))
@@ -149,6 +158,59 @@ def _train(corpus: Corpus, vocab_size: int) -> Any:
     return tokenizer
 
 
-def _texts(corpus: Corpus) -> Iterator[str]:
-    for texts, _ in rows.row_batches(corpus):
+def _all_texts(corpus: Corpus) -> Iterator[str]:
+    for texts, _ in corpora.row_batches(corpus):
         yield from texts
+
+
+def tokenize_texts(corpus: Corpus, tokenizer: Tokenizer, length: int) -> Path:
+    """The folder with every text's tokens, at most ``length`` of them, and every text's class.
+
+    Raises ``RequestError`` for damaged files, and for labels that are missing or unknown.
+    """
+    name = f"texts-{data_files.key(corpus.files, corpus.identity, tokenizer.identity, length)}"
+    folder = data_files.cached(name)
+    if folder is not None:
+        return folder
+    ids: list[Numbers] = []
+    lengths: list[int] = []
+    labels: corpora.Labels = []
+    for texts, raw_labels in corpora.row_batches(corpus):
+        encoded = tokenizer.encode(texts, length)
+        lengths += map(len, encoded)
+        ids.append(_flat(encoded))
+        labels += raw_labels
+    classes, names = class_numbers(corpus, labels)
+    about = {"num_classes": len(names) or corpus.num_classes or int(classes.max()) + 1, "names": names}
+
+    def write(new: Path) -> None:
+        np.save(new / "ids.npy", np.concatenate(ids))
+        np.save(new / "offsets.npy", np.concatenate([[0], np.cumsum(lengths)]))
+        np.save(new / "labels.npy", classes)
+        (new / "about.json").write_text(json.dumps(about), encoding="utf-8")
+
+    return data_files.store(name, write)
+
+
+def classes_of(folder: Path) -> tuple[int, tuple[str, ...]]:
+    """The number of classes of what ``tokenize_texts`` made, and their names, where they have any."""
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    return about["num_classes"], tuple(about["names"])
+
+
+def tokenize_stream(corpus: Corpus, tokenizer: Tokenizer) -> Path:
+    """The folder with all texts' tokens, one text after the other, each with the tokenizer's end.
+
+    Raises ``RequestError`` for damaged files.
+    """
+    name = f"stream-{data_files.key(corpus.files, corpus.identity, tokenizer.identity)}"
+    folder = data_files.cached(name)
+    if folder is not None:
+        return folder
+    ids = [_flat(tokenizer.encode(texts, None)) for texts, _ in corpora.row_batches(corpus)]
+    return data_files.store(name, lambda new: np.save(new / "ids.npy", np.concatenate(ids)))
+
+
+def _flat(encoded: list[list[int]]) -> Numbers:
+    """The tokens of all texts in one array."""
+    return np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=sum(map(len, encoded)))

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, Rung, TrainingResult
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Alone, Team
-from raybench.worker.devices.base import Device, MemoryPeak
+from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
-from raybench.worker.memory import memory_limits_of_ranks
-from raybench.worker.model_size import check_model_fits
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.memory import all_known, check_model_fits, memory_limits_of_ranks
 from raybench.worker.outcome import Keep, OnProgress, RankResult
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.training.counting import correct_predictions, mean_loss
+from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
+from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
 from raybench.worker.training.gradient_noise import GradientNoise
-from raybench.worker.training.kept_model import keep_model
-from raybench.worker.training.learning_rates import LearningRates
-from raybench.worker.training.parts import MOST_SEEDS, PRIME
-from raybench.worker.training.passes import Passes, training_data
-from raybench.worker.training.result import TrainingRankReport, training_result
-from raybench.worker.training.saved_state import SavedTraining
-from raybench.worker.training.state_preserved import state_preserved
+from raybench.worker.training.passes import (
+    LearningRates,
+    Passes,
+    correct_predictions,
+    mean_loss,
+    training_data,
+)
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
 
@@ -285,3 +287,84 @@ class TrainingTrial:
         if self._noise.missing:
             missing["noise_scale"] = self._noise.missing
         return missing
+
+
+ONE_COPY = {  # strategies of which no weight is held twice
+    "fsdp": "each rank holds its own shard, no weight is held twice",
+    "dp": "the leader holds the weights, the other devices get them in every step",
+}
+
+
+@dataclass(frozen=True)
+class TrainingRankReport:
+    """What one rank knows of itself when all epochs are done."""
+
+    memory: MemoryPeak
+    driven: tuple[int, ...]  # peaks of the devices that dp drives from this process, as torch counts them
+    utilization: float | None
+
+    @classmethod
+    def of(
+        cls, peaks: Sequence[MemoryPeak], driven: Sequence[Sequence[int]], utilization: float | None
+    ) -> TrainingRankReport:
+        """From the peaks of every epoch."""
+        highest = MemoryPeak(_highest(peak.torch for peak in peaks), _highest(peak.device for peak in peaks))
+        return cls(highest, tuple(max(each) for each in zip(*driven, strict=True)), utilization)
+
+
+def training_result(
+    request: TrainingRequest,
+    team: Team,
+    stepper: Stepper,
+    epochs: Sequence[Epoch],
+    report: TrainingRankReport,
+    *,
+    setup_s: float,
+    resumed_after: int,
+    stopped_by: Rung | None,
+    peak_learning_rate: float,
+    missing: dict[str, str],
+) -> TrainingResult:
+    """The same on every rank; ``report`` is this one's. A collective call.
+
+    ``team``: those who trained. Under dp that is the leader: of the other devices only it tells, what torch
+    counts.
+    """
+    reports: list[TrainingRankReport] = team.gather(report)
+    strategy, sleeping = request.config.setting.strategy, request.config.world_size - team.size
+    if request.config.world_size > 1 and strategy in ONE_COPY:
+        missing = missing | {"weights_difference": ONE_COPY[strategy]}
+    difference = None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
+    if difference is not None and not math.isfinite(difference):
+        difference, missing = None, missing | {"weights_difference": "a weight is not finite"}
+    in_all = None if sleeping else all_known([rank.memory.device for rank in reports])
+    return TrainingResult(
+        epochs=tuple(epochs),
+        global_batch_size=request.config.global_batch_size,
+        reference_batch=request.reference_batch,
+        peak_learning_rate=peak_learning_rate,
+        setup_s=setup_s,
+        resumed_after=resumed_after,
+        stopped_by=stopped_by,
+        peak_memory_bytes=reports[0].driven or all_known([rank.memory.torch for rank in reports]),
+        device_memory_bytes=in_all,
+        device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),
+        weights_difference=difference,
+        missing=missing,
+    )
+
+
+def _weights_difference(stepper: Stepper, team: Team) -> float:
+    """The largest difference of one weight between two ranks; not finite where a weight is not."""
+    differences = [0.0]
+    for parameter in stepper.module.parameters():
+        high, low = parameter.detach().clone(), parameter.detach().clone()
+        dist.all_reduce(high, dist.ReduceOp.MAX, group=team.data)
+        dist.all_reduce(low, dist.ReduceOp.MIN, group=team.data)
+        if high.numel():
+            differences.append(float((high - low).abs().max()))
+    return sum(differences) if any(map(math.isnan, differences)) else max(differences)
+
+
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
