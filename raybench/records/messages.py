@@ -86,7 +86,6 @@ class Outcome:
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()  # of all ranks
-    notes: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
@@ -99,7 +98,6 @@ class Outcome:
         """What goes into the record is printable and short, whatever code put into its errors."""
         if self.reason is not None:
             object.__setattr__(self, "reason", printable(self.reason) or self.state)
-        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))
         missing: dict[Any, str] = getattr(self.result, "missing", {})
         if self.result is None or not isinstance(missing, dict):  # a sweep's is no such table
             return
@@ -125,7 +123,6 @@ class Outcome:
             group=self.group,
             started_at=started_at,
             wall_time_s=self.wall_time_s,
-            notes=self.notes,
             frames=self.frames,
             result=self.result,
         )

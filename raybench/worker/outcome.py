@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
@@ -12,7 +12,6 @@ from raybench.records.record import State, TrialResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
-from raybench.worker.process_state import ProcessState
 from raybench.workloads.own_code import frames_of
 
 OnProgress = Callable[[Progress], None]
@@ -27,7 +26,6 @@ class RankResult:
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()
-    notes: tuple[str, ...] = ()  # what this rank's record says beside
     broken: bool = False  # failed where others may still wait: the team's groups are dead
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, see ``frames_of``
 
@@ -53,18 +51,8 @@ def run_and_release(
 ) -> RankResult:
     """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
 
-    The team's groups are used before anything is made: what they take is not to be missing later. What the
-    trial's code changed for the whole process is put back; the leader's notes say so.
+    The team's groups are used before anything is made: what they take is not to be missing later.
     """
-    before = ProcessState.now()
-    result = _run_and_release(make, team, device, on_progress)
-    changes = before.put_back()
-    return replace(result, notes=changes) if team.leads else result
-
-
-def _run_and_release(
-    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
-) -> RankResult:
     trial: RunnableTrial | None = None
     give_back = device.end_trial
     try:

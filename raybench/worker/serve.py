@@ -153,8 +153,7 @@ def _of_all_ranks(results: list[RankResult | None]) -> RankResult:
     failed = [result for result in present if result.state != "complete"]
     # a rank whose collective was ended only says that; the reason is with the one that failed first
     if failed:
-        notes = tuple(note for result in present for note in result.notes)
-        return replace(first_cause(failed), notes=notes)
+        return first_cause(failed)
     files = tuple(file for result in present for file in result.files)
     return replace(next(each for each in present if each.result is not None), files=files)
 
@@ -167,7 +166,6 @@ def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False)
         result=result.result,
         step_times=result.step_times,
         files=result.files,
-        notes=result.notes,
         frames=result.frames,
         ends_group=ends_group,
     )
