@@ -102,7 +102,7 @@ def served() -> dict[str, Outcome]:
             asked[f"after {name}"] = _request("")
     asked |= {f"trained {name}": _training(name) for name in TRAINED}
     ranks = run_ranks(_serve, 2, list(asked.values()), timeout_s=280)
-    outcomes = dict(zip(asked, ranks[0][0], strict=True))
+    outcomes = dict(zip(asked, ranks[0], strict=True))
     for name, outcome in outcomes.items():
         print(name, outcome.state, (outcome.reason or "")[:150])
     return outcomes
