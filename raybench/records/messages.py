@@ -78,10 +78,10 @@ class RankFile:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one trial ended."""
+    """How one trial ended: on one rank, of which the team's leader brings the result, or for its record."""
 
     state: State
-    wall_time_s: float
+    wall_time_s: float = 0.0
     reason: str | None = None
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
@@ -92,6 +92,7 @@ class Outcome:
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0
+    broken: bool = False  # failed where other ranks may still wait: the team's groups are dead
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
 
     def __post_init__(self) -> None:

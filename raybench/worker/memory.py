@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -41,13 +42,16 @@ def memory_limits(ranks: Sequence[AvailableMemory | None]) -> tuple[int, ...] | 
     return tuple(limits)
 
 
-def all_known(values: Sequence[int | None]) -> tuple[int, ...] | None:
+def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:
     """The values, where every rank has one."""
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return tuple(known) if len(known) == len(listed) else None
 
 
 GIBIBYTE = 2**30
+
+Known = TypeVar("Known")
 
 
 def check_model_fits(config: Configuration, workload: Workload, team: Team, cache: GroupCache) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
@@ -16,12 +16,13 @@ from raybench.machine.cores import allowed_cores
 from raybench.machine.host import host_id, numbered
 from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound
 from raybench.records.measurements import StopReason
-from raybench.records.messages import Progress
+from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import CollectivesRequest
 from raybench.worker.collectives.cases import Case, Cases, Preparation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
-from raybench.worker.outcome import OnProgress, RankResult
+from raybench.worker.memory import all_known
+from raybench.worker.outcome import OnProgress
 
 
 class CollectivesTrial:
@@ -31,7 +32,7 @@ class CollectivesTrial:
         self._request, self._team, self._device = request, team, device
         self._cases = Cases()
 
-    def run(self, on_progress: OnProgress) -> RankResult:
+    def run(self, on_progress: OnProgress) -> Outcome:
         """The times of all messages, on the leader."""
         began, request = perf_counter(), self._request
         on_progress(Progress("set up"))
@@ -52,7 +53,7 @@ class CollectivesTrial:
         ).run(num_rounds, request.left_s)
         hosts = self._team.gather_on_leader((host_id(), len(allowed_cores())))
         if hosts is None:
-            return RankResult("complete")
+            return Outcome("complete")
         on_cores = self._device.kind == "cpu"  # which carry the messages themselves
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
@@ -65,7 +66,7 @@ class CollectivesTrial:
             warmup_s=warmed_up - set_up,
             measure_s=measured.seconds,
         )
-        return RankResult("complete", result=result)
+        return Outcome("complete", result=result)
 
     def release(self) -> None:
         """Drop the buffers."""
@@ -180,15 +181,8 @@ def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[_OwnBlock]]) -> t
             message_bytes=case.operation.message_bytes,
             time_s=tuple(each.time_s for each in blocks),
             num_operations=case.timed,
-            busy_cores=_of_all(each.busy_cores for each in blocks),
-            host_busy=_of_all(each.host_busy for each in blocks),
+            busy_cores=all_known(each.busy_cores for each in blocks),
+            host_busy=all_known(each.host_busy for each in blocks),
         )
         for case, *blocks in zip(order, *of_ranks, strict=True)
     )
-
-
-def _of_all(values: Iterable[float | None]) -> tuple[float, ...] | None:
-    """One of each rank; None where a rank has none."""
-    listed = tuple(values)
-    told = tuple(each for each in listed if each is not None)
-    return told if len(told) == len(listed) else None

@@ -1,4 +1,4 @@
-"""What is measured when the rounds of a trial are done: none of it may cost the rounds."""
+"""Auxiliary measurements: what is measured when the rounds of a trial are done. None of it may cost them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raybench.worker.steps.setup import TrialModels
 Part = Callable[[], dict[str, Any]]
 
 
-class BesideRounds:
+class AuxiliaryMeasurements:
     """Phases, device's peak, error of compression, loss parity, restarts of the loader, traces: one by one.
 
     A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
@@ -46,7 +46,7 @@ class BesideRounds:
         self._request, self._models, self._team = request, models, team
         self._device, self._cache = device, cache
         self._step_s, self._has_plain = step_s, has_plain
-        self.files: tuple[RankFile, ...] = ()  # that this rank made meanwhile
+        self.files: tuple[RankFile, ...] = ()  # that this rank made
 
     def added_to(
         self, result: StepsResult | None, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
@@ -69,6 +69,7 @@ class BesideRounds:
 
     def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
         """What a part brings, or why it cannot be had."""
+        self._models.measured.activate()
         try:
             return measure(), {}
         except (AgreedFailure, InvalidTrialError) as failure:
@@ -78,85 +79,70 @@ class BesideRounds:
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are asked for, in the order in which they are measured."""
+        request, measured, team, device = self._request, self._models.measured, self._team, self._device
+        config, max_seconds, slowest_s = (
+            request.config,
+            request.measure.max_seconds,
+            max(self._step_s.values()),
+        )
         parts: dict[Beside, Part] = {}
-        if self._models.measured.twin is not None:
-            parts["gradient_timeline"] = self._gradient_timeline
-        if self._request.measures_beside_rounds:
-            parts |= self._of_the_curve()
-        if self._request.measure.memory_snapshot:
+        if measured.twin is not None:
+            parts["gradient_timeline"] = lambda: {
+                "gradient_timeline": gradient_timeline(
+                    measured,
+                    team,
+                    config.batch_size,
+                    step_s=self._step_s["local"],
+                    replay_s=self._step_s.get("replay"),
+                    max_seconds=max_seconds,
+                )
+            }
+        if request.measures_beside_rounds:
+            parts["phases"] = lambda: {
+                "phases": phases_of_trial(
+                    measured, team, has_plain=self._has_plain, step_s=slowest_s, max_seconds=max_seconds
+                )
+            }
+            parts["matrix_peak"] = lambda: {
+                "matrix_peak_flops_per_s": flops.matrix_peak(
+                    config.setting.precision, team, self._cache, device
+                )
+            }
+            if measured.wrapped is not None and team.size > 1:
+                if config.setting.gradient_compression != "none":
+                    parts["compression_error"] = lambda: {
+                        "compression_error": compression_error(measured, team)
+                    }
+                parts["parity"] = lambda: {
+                    "parity": loss_parity(
+                        config,
+                        self._models.workload,
+                        measured,
+                        team,
+                        self._cache,
+                        step_s=self._step_s.get("plain"),
+                        max_seconds=max_seconds,
+                    )
+                }
+            if config.workload.input == "real":
+                parts["restarts"] = lambda: {"restarts": restarts_of_trial(measured, team, max_seconds)}
+        if request.measure.memory_snapshot:
             parts["memory_snapshot"] = self._memory_snapshot
-        if self._request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
-            parts["profile"] = self._profile
+        if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
+            parts["profile"] = lambda: self._profile(slowest_s)
         return parts
-
-    def _of_the_curve(self) -> dict[Beside, Part]:
-        parts: dict[Beside, Part] = {"phases": self._phases, "matrix_peak": self._matrix_peak}
-        if self._models.measured.wrapped is not None and self._team.size > 1:
-            if self._request.config.setting.gradient_compression != "none":
-                parts["compression_error"] = self._compression_error
-            parts["parity"] = self._parity
-        if self._request.config.workload.input == "real":
-            parts["restarts"] = self._restarts
-        return parts
-
-    def _phases(self) -> dict[str, Any]:
-        blocks = phases_of_trial(
-            self._models.measured,
-            self._team,
-            has_plain=self._has_plain,
-            step_s=max(self._step_s.values()),
-            max_seconds=self._request.measure.max_seconds,
-        )
-        return {"phases": blocks}
-
-    def _gradient_timeline(self) -> dict[str, Any]:
-        timeline = gradient_timeline(
-            self._models.measured,
-            self._team,
-            self._request.config.batch_size,
-            step_s=self._step_s["local"],
-            replay_s=self._step_s.get("replay"),
-            max_seconds=self._request.measure.max_seconds,
-        )
-        return {"gradient_timeline": timeline}
-
-    def _matrix_peak(self) -> dict[str, Any]:
-        precision = self._request.config.setting.precision
-        peak = flops.matrix_peak(precision, self._team, self._cache, self._device)
-        return {"matrix_peak_flops_per_s": peak}
-
-    def _compression_error(self) -> dict[str, Any]:
-        self._models.measured.activate()
-        return {"compression_error": compression_error(self._models.measured, self._team)}
-
-    def _parity(self) -> dict[str, Any]:
-        self._models.measured.activate()
-        parity = loss_parity(
-            self._request.config,
-            self._models.workload,
-            self._models.measured,
-            self._team,
-            self._cache,
-            step_s=self._step_s.get("plain"),
-            max_seconds=self._request.measure.max_seconds,
-        )
-        return {"parity": parity}
-
-    def _restarts(self) -> dict[str, Any]:
-        max_seconds = self._request.measure.max_seconds
-        return {"restarts": restarts_of_trial(self._models.measured, self._team, max_seconds)}
 
     def _memory_snapshot(self) -> dict[str, Any]:
         self.files += memory_snapshot(self._models.measured, self._team, self._device)
         return {}
 
-    def _profile(self) -> dict[str, Any]:
-        said, files = traces(
+    def _profile(self, step_s: float) -> dict[str, Any]:
+        ranks, files = traces(
             self._models.measured,
             self._team,
             self._device,
-            step_s=max(self._step_s.values()),
+            step_s=step_s,
             max_seconds=self._request.measure.max_seconds,
         )
         self.files += files
-        return {"profile": said}
+        return {"profile": ranks}

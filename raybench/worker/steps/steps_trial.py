@@ -5,26 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
-from raybench.records.messages import Progress
+from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress, RankResult
+from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.steps import flops
-from raybench.worker.steps.auxiliary import BesideRounds
+from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
 from raybench.worker.steps.meters import Energy
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
-from raybench.worker.strategies.ddp import DDPReport, ddp_report
+from raybench.worker.strategies.ddp import ddp_report
 from raybench.worker.strategies.models import StrategyModels
-from raybench.workloads import Workload
 from raybench.workloads.batch_counts import samples_of, tokens_of
+
+
+@dataclass(frozen=True)
+class StepsRankReport:
+    """What one rank knows of itself when the rounds are done."""
+
+    memory: MemoryPeak
+    utilization: float | None
+    energy: dict[Variant, Energy]
+    num_recompiled: int  # graphs, within the rounds
+    samples: int  # of a micro-batch
+    tokens: float | None
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,9 @@ class _Warm:
     step_s: dict[Variant, float]  # of each variant, on the slowest rank
     num_steps: int  # of what is measured
     memory: MemoryPeak  # of this rank
-    leader_peaks: tuple[int, ...]  # of dp's devices, as torch counts them
-    counted: tuple[int, float | None]  # samples and tokens of a micro-batch of this rank
+    leader_peaks: list[int]  # of dp's devices, as torch counts them
+    samples: int  # of a micro-batch of this rank
+    tokens: float | None
 
 
 class StepsTrial:
@@ -50,12 +63,12 @@ class StepsTrial:
         cache: GroupCache,
         keep: Keep = lambda kept, open_: None,
     ) -> None:
-        """``keep`` is told on the leader, before anything is measured beside the rounds."""
+        """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
         self._models = TrialModels(request.config, team, device, cache, versus=request.versus)
 
-    def run(self, on_progress: OnProgress) -> RankResult:
+    def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
@@ -71,26 +84,19 @@ class StepsTrial:
         loop = self._measure(warm, on_progress)
         on_progress(Progress("collect"))
         reports = self._reports(warm, loop, num_compiled)
-        result = (
-            None
-            if not self._team.leads
-            else steps_result(
-                self._request,
-                loop,
-                reports,
-                Seconds(set_up - began - stepped_alone_s, warmed_up - set_up + stepped_alone_s),
+        result = None
+        if self._team.leads:
+            result = StepsResult(
+                **self._of_rounds(loop),
+                **self._of_ranks(reports, loop.measured, warm.leader_peaks),
+                **self._of_model(),
+                memory_limit_bytes=limits,
+                missing=dict(variants.missing),
+                setup_s=set_up - began - stepped_alone_s,
+                warmup_s=warmed_up - set_up + stepped_alone_s,
                 warmup_steps=warm.num_steps,
-                leader_peaks=warm.leader_peaks,
-                memory_limits=limits,
-                missing=variants.missing,
-                ddp=self._ddp_report(),
-                num_parameters=self._models.measured.num_parameters or None,
-                flops_per_step=self._cache.flops.get(flops.flops_key(self._request.config)),
-                epoch_samples=self._models.epoch_samples,
-                tells_utilization=self._device.tells_utilization,
             )
-        )
-        beside = BesideRounds(
+        auxiliary = AuxiliaryMeasurements(
             self._request,
             self._models,
             self._team,
@@ -99,7 +105,15 @@ class StepsTrial:
             step_s=warm.step_s,
             has_plain="plain" not in variants.missing,
         )
-        return self._with_parts_beside(result, loop, beside)
+        step_times = tuple(loop.step_times)
+
+        def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
+            nonlocal step_times
+            self._keep(Outcome("complete", result=kept, step_times=step_times), open_)
+            step_times = ()  # they may be large, and do not change
+
+        result = auxiliary.added_to(result, keep)
+        return Outcome("complete", result=result, step_times=tuple(loop.step_times), files=auxiliary.files)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
@@ -124,10 +138,14 @@ class StepsTrial:
         step_s |= warm_up(self._team, others, asked, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
-        counted = self._team.agreed(
-            lambda: count(self._request, self._models.workload, self._models.measured)
-        )
-        return _Warm(runs, step_s, num_steps, memory, tuple(peaks[0]), counted)
+        samples, tokens = self._team.agreed(self._count)
+        return _Warm(runs, step_s, num_steps, memory, peaks[0], samples, tokens)
+
+    def _count(self) -> tuple[int, float | None]:
+        """Samples and tokens of a micro-batch of this rank."""
+        workload, batch = self._models.workload, self._models.measured.batches.next()
+        samples = samples_of(workload, batch, self._request.config.batch_size)
+        return samples, tokens_of(workload, batch, samples)
 
     def _refuse_if_nothing_compiled(self, num_compiled: int) -> None:
         # alike on all ranks: they run one program
@@ -155,14 +173,13 @@ class StepsTrial:
 
     def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
-        samples, tokens = warm.counted
         report = StepsRankReport(
             memory=warm.memory,
             utilization=loop.utilization,
             energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
-            samples=samples,
-            tokens=tokens,
+            samples=warm.samples,
+            tokens=warm.tokens,
         )
         reports: list[StepsRankReport] = self._team.gather(report)
         if any(report.num_recompiled for report in reports):
@@ -171,128 +188,60 @@ class StepsTrial:
             )
         return reports
 
-    def _with_parts_beside(
-        self, result: StepsResult | None, loop: LoopResult, beside: BesideRounds
-    ) -> RankResult:
-        """``result`` with what is measured beside the rounds, which the leader hands over first."""
-        step_times = tuple(loop.step_times)
+    def _of_rounds(self, loop: LoopResult) -> dict[str, Any]:
+        """Fields of the result that the rounds brought."""
+        return {
+            "rounds": tuple(loop.rounds),
+            "stopped_by": loop.stopped_by,
+            "measure_s": loop.seconds,
+            "loss": loop.loss,
+            "hosts": loop.hosts,
+            "host_cores": loop.host_cores,
+            "other_programs": loop.other_programs,
+        }
 
-        def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
-            nonlocal step_times
-            self._keep(RankResult("complete", result=kept, step_times=step_times), open_)
-            step_times = ()  # they may be large, and do not change
+    def _of_ranks(
+        self, reports: Sequence[StepsRankReport], measured: Variant, leader_peaks: Sequence[int]
+    ) -> dict[str, Any]:
+        """Fields that the ranks know together; dp's devices have peaks in place of the ranks' own.
 
-        result = beside.added_to(result, keep)
-        return RankResult("complete", result=result, step_times=tuple(loop.step_times), files=beside.files)
+        No tokens where a rank counts none.
+        """
+        config, versus = self._request.config, self._request.versus
+        accumulation = config.setting.gradient_accumulation
+        samples = sum(report.samples for report in reports)
+        tokens = all_known([report.tokens for report in reports])
+        versus_samples = None
+        if versus is not None:
+            larger = config.micro_batch(versus) / config.batch_size
+            versus_samples = samples * larger * versus.gradient_accumulation
+        utilization = tuple(report.utilization for report in reports)
+        return {
+            "samples_per_step": float(samples * accumulation),
+            "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
+            "versus_samples_per_step": versus_samples,
+            "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
+            "device_memory_bytes": all_known([report.memory.device for report in reports]),
+            "device_utilization": utilization if self._device.tells_utilization else None,
+            "energy_joules": energy_of_a_step(reports, measured),
+            "plain_energy_joules": energy_of_a_plain_step(reports),
+        }
 
-    def _ddp_report(self) -> DDPReport | None:
-        wrapped = self._models.measured.wrapped
-        module = None if wrapped is None else wrapped.module
-        return ddp_report(module, self._request.config.setting.gradient_compression)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """How long a trial took until its rounds began."""
-
-    setup: float
-    warmup: float
-
-
-def steps_result(
-    request: StepsRequest,
-    loop: LoopResult,
-    reports: Sequence[StepsRankReport],
-    seconds: Seconds,
-    *,
-    warmup_steps: int,
-    leader_peaks: Sequence[int],
-    memory_limits: tuple[int, ...] | None,
-    missing: dict[Variant, str],
-    ddp: DDPReport | None,
-    num_parameters: int | None,
-    flops_per_step: float | None,
-    epoch_samples: int | None,
-    tells_utilization: bool,
-) -> StepsResult:
-    """What the rounds brought; ``leader_peaks`` are of dp's devices, in place of the ranks' own peaks."""
-    config, counts = request.config, step_counts(request, reports)
-    peaks: Sequence[int | None] = leader_peaks or [report.memory.torch for report in reports]
-    return StepsResult(
-        rounds=tuple(loop.rounds),
-        stopped_by=loop.stopped_by,
-        batch_size=config.batch_size,
-        global_batch_size=config.global_batch_size,
-        samples_per_step=counts.samples,
-        tokens_per_step=counts.tokens,
-        versus_samples_per_step=counts.versus_samples,
-        epoch_samples=epoch_samples,
-        warmup_steps=warmup_steps,
-        setup_s=seconds.setup,
-        warmup_s=seconds.warmup,
-        measure_s=loop.seconds,
-        missing=dict(missing),
-        loss=loop.loss,
-        hosts=loop.hosts,
-        host_cores=loop.host_cores,
-        other_programs=loop.other_programs,
-        flops_per_step=flops_per_step,
-        peak_memory_bytes=all_known(peaks),
-        device_memory_bytes=all_known([report.memory.device for report in reports]),
-        memory_limit_bytes=memory_limits,
-        device_utilization=tuple(report.utilization for report in reports) if tells_utilization else None,
-        energy_joules=energy_of_a_step(reports, loop.measured),
-        plain_energy_joules=energy_of_a_plain_step(reports),
-        bucket_bytes=ddp.bucket_bytes if ddp else (),
-        num_parameters=num_parameters,
-        gradient_bytes=ddp.gradient_bytes if ddp else None,
-        ddp_logger=ddp.logger_times_s if ddp else None,
-    )
-
-
-@dataclass(frozen=True)
-class StepsRankReport:
-    """What one rank knows of itself when the rounds are done."""
-
-    memory: MemoryPeak
-    utilization: float | None
-    energy: dict[Variant, Energy]
-    num_recompiled: int  # graphs, within the rounds
-    samples: int  # of a micro-batch
-    tokens: float | None
-
-
-@dataclass(frozen=True)
-class StepCounts:
-    """Samples and tokens of one optimizer step of all ranks."""
-
-    samples: float
-    tokens: float | None
-    versus_samples: float | None  # with the other setting
-
-
-def count(request: StepsRequest, workload: Workload, models: StrategyModels) -> tuple[int, float | None]:
-    """Samples and tokens of a micro-batch of this rank."""
-    batch = models.batches.next()
-    samples = samples_of(workload, batch, request.config.batch_size)
-    return samples, tokens_of(workload, batch, samples)
-
-
-def step_counts(request: StepsRequest, reports: Sequence[StepsRankReport]) -> StepCounts:
-    """Samples and tokens of a step of all ranks; no tokens where a rank counts none."""
-    config, versus = request.config, request.versus
-    accumulation = config.setting.gradient_accumulation
-    samples = sum(report.samples for report in reports)
-    tokens = [report.tokens for report in reports if report.tokens is not None]
-    versus_samples = None
-    if versus is not None:
-        larger = config.micro_batch(versus) / config.batch_size
-        versus_samples = samples * larger * versus.gradient_accumulation
-    return StepCounts(
-        samples=float(samples * accumulation),
-        tokens=float(sum(tokens) * accumulation) if len(tokens) == len(reports) else None,
-        versus_samples=versus_samples,
-    )
+    def _of_model(self) -> dict[str, Any]:
+        """Fields that are known of model, batch and DDP."""
+        config, models = self._request.config, self._models.measured
+        module = None if models.wrapped is None else models.wrapped.module
+        ddp = ddp_report(module, config.setting.gradient_compression)
+        return {
+            "batch_size": config.batch_size,
+            "global_batch_size": config.global_batch_size,
+            "epoch_samples": self._models.epoch_samples,
+            "num_parameters": models.num_parameters or None,
+            "flops_per_step": self._cache.flops.get(flops.flops_key(config)),
+            "bucket_bytes": ddp.bucket_bytes if ddp else (),
+            "gradient_bytes": ddp.gradient_bytes if ddp else None,
+            "ddp_logger": ddp.logger_times_s if ddp else None,
+        }
 
 
 def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:

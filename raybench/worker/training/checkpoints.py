@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -19,6 +18,7 @@ from torch import nn
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch
+from raybench.records.whole_files import UNFINISHED, replace_directory
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe
@@ -150,7 +150,6 @@ def _is_like(value: Any, parameter: torch.Tensor) -> bool:
 
 STATE = "state.pt"
 _NAME = re.compile(r"epoch-(\d{4,})")
-_UNFINISHED = ".unfinished-"
 
 
 class Checkpoints:
@@ -187,14 +186,14 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_unfinished()
         older = self._epochs()
-        unfinished, place = self._folder / f"{_UNFINISHED}{epoch:04}", self._folder / f"epoch-{epoch:04}"
+        place = self._folder / f"epoch-{epoch:04}"
 
         def write(folder: Path) -> None:
             with (folder / STATE).open("wb") as file:
                 torch.save(state, file)
             self._finish(folder)
 
-        write_whole(place, unfinished, write)
+        replace_directory(place, write)
         for path in older:
             if path != place:
                 shutil.rmtree(path)
@@ -204,7 +203,7 @@ class Checkpoints:
         return sorted(paths, key=lambda path: int(path.name.removeprefix("epoch-")))
 
     def _remove_unfinished(self) -> None:
-        for path in self._folder.glob(f"{_UNFINISHED}*"):
+        for path in self._folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(path)
 
 
@@ -233,33 +232,6 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
         device.set_random_state(state["device"])
 
 
-def write_whole(place: Path, unfinished: Path, write: Callable[[Path], None]) -> None:
-    """``write`` fills ``unfinished``, beside ``place``; it takes its place when all of it is on the disk.
-
-    Raises what ``write`` raises; what was at ``place`` is then still there.
-    """
-    if unfinished.exists():  # of a process that was killed
-        shutil.rmtree(unfinished)
-    unfinished.mkdir(parents=True)
-    write(unfinished)
-    for path in unfinished.rglob("*"):
-        _sync(path)
-    _sync(unfinished)
-    if place.exists():  # of a trial that is being tried again
-        shutil.rmtree(place)
-    unfinished.rename(place)
-    _sync(place.parent)
-
-
-def _sync(path: Path) -> None:
-    """A file is on the disk only when its data are, and its name only when its directory is."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 WEIGHTS = "model.safetensors"
 
 
@@ -279,7 +251,7 @@ def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path
             if models.is_sharded:
                 module = models.copies.with_own_weights()
                 module.load_state_dict(state)
-            write_whole(place, place.with_name(f".unfinished-{place.name}"), lambda new: _write(module, new))
+            replace_directory(place, lambda new: _write(module, new))
         except Exception as error:
             failure = describe(error)
     failures: list[str | None] = team.gather(failure)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import Progress
+from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, Rung, TrainingResult
 from raybench.worker.communicators import Alone, Team
@@ -21,7 +21,7 @@ from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress, RankResult
+from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
@@ -91,16 +91,16 @@ class TrainingTrial:
         memory_limits_of_ranks(team, cache, device)
         return team.agreed(lambda: cls(request, team, device, cache, checkpoints, results, keep))
 
-    def run(self, on_progress: OnProgress) -> RankResult:
+    def run(self, on_progress: OnProgress) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
         began = perf_counter()
         on_progress(Progress("set up"))
         stepper = self._prepare()
         if self._at_work is self._team:
-            return RankResult("complete", result=self._train(stepper, began, on_progress))
+            return Outcome("complete", result=self._train(stepper, began, on_progress))
         return self._leader_trains(stepper, began, on_progress)
 
-    def _leader_trains(self, stepper: Stepper, began: float, on_progress: OnProgress) -> RankResult:
+    def _leader_trains(self, stepper: Stepper, began: float, on_progress: OnProgress) -> Outcome:
         """The others sleep until the leader is through, or has failed: then all of them know why."""
         result, failure = None, None
         if self._team.leads:
@@ -109,7 +109,7 @@ class TrainingTrial:
             except CODE_FAILS as error:
                 failure = error
         self._team.agree(failure)
-        return RankResult("complete", result=result)
+        return Outcome("complete", result=result)
 
     def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
         rates = LearningRates(self._request, stepper.optimizer)
@@ -163,7 +163,7 @@ class TrainingTrial:
         """
         assert self._models is not None
         if self._at_work.leads:
-            self._keep(RankResult("complete", result=result), ("model",))
+            self._keep(Outcome("complete", result=result), ("model",))
         failure = keep_model(stepper, self._models, self._at_work, self._model_place)
         if failure is None:
             return result.model_copy(update={"model": self._model_name})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.worker.training.checkpoints import write_whole
+from raybench.records.whole_files import replace_directory
 
 
 def names(folder: Path) -> list[str]:
@@ -12,17 +12,17 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
-    place, unfinished = tmp_path / "models" / "a", tmp_path / "models" / ".unfinished-a"
-    write_whole(place, unfinished, lambda new: (new / "old").touch())
+    place = tmp_path / "models" / "a"
+    replace_directory(place, lambda new: (new / "old").touch())
 
     def fails(new: Path) -> None:
         (new / "half").touch()
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        write_whole(place, unfinished, fails)
+        replace_directory(place, fails)
     assert names(place) == ["old"]
-    write_whole(place, unfinished, lambda new: (new / "new").touch())
+    replace_directory(place, lambda new: (new / "new").touch())
     assert names(tmp_path) == ["models/a/new"]  # neither the old nor the half one
 
 
@@ -35,5 +35,5 @@ def test_what_is_written_has_another_name_until_it_is_whole(tmp_path):
         (new / "inner").mkdir()
         (new / "inner" / "file").write_text("whole")
 
-    write_whole(place, tmp_path / ".unfinished-a", write)
+    replace_directory(place, write)
     assert (place / "inner" / "file").read_text() == "whole"
