@@ -9,7 +9,7 @@ from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.labels import devices_words
 from raybench.analysis.prediction.measured_scaling import MeasuredScaling
 from raybench.analysis.prediction.tradeoff import LEAST_RETURN, Limited, Outlook, SerialFraction, Way, Worth
-from raybench.report.wording import (
+from raybench.report.format import (
     duration_unit,
     figures,
     plain_interval,

@@ -12,6 +12,7 @@ from raybench.records.collectives import NotMeasured
 from raybench.report import formats
 from raybench.report.answer import Clause
 from raybench.report.failures_words import failures_words
+from raybench.report.format import gigabytes_per_s, size_words, timing
 from raybench.report.measured_on import on_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.collectives import draw_messages, draw_places, messages_plot, places_plot
@@ -27,7 +28,6 @@ from raybench.report.tables.collectives import (
     place_words,
     times_table,
 )
-from raybench.report.wording import gigabytes_per_s, size_words, timing
 from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
 

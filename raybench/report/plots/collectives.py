@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raybench.analysis.collectives.results import SweepResults
+from raybench.report.format import size_words
 from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
@@ -21,7 +22,6 @@ from raybench.report.plots.drawing import (
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
 from raybench.report.tables.collectives import place_words, where_words
-from raybench.report.wording import size_words
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

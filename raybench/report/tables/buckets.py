@@ -8,8 +8,8 @@ from raybench.analysis.labels import knob_words
 from raybench.analysis.model_buckets import Buckets
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.buckets import BucketCap
+from raybench.report.format import mebibytes
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import mebibytes
 
 TITLE = "The gradients and their buckets"
 MOST_SIZES = 6  # runs of equal buckets in a cell

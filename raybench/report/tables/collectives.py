@@ -11,8 +11,7 @@ from raybench.analysis.collectives.messages import LeftOut, Message, SweptPlace
 from raybench.analysis.collectives.results import SweepResults
 from raybench.analysis.labels import devices_words
 from raybench.records.record import TrialRecord
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import (
+from raybench.report.format import (
     figures,
     gigabytes_per_s,
     relative_words,
@@ -21,6 +20,7 @@ from raybench.report.wording import (
     time_unit,
     timing,
 )
+from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective

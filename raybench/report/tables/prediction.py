@@ -9,9 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.prediction.forecast import Expected
 from raybench.analysis.prediction.points import Shape
 from raybench.analysis.prediction.tradeoff import Outlook, Way
-from raybench.report.outlook_words import bring_words
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import (
+from raybench.report.format import (
     duration_unit,
     figures,
     interval,
@@ -20,6 +18,8 @@ from raybench.report.wording import (
     sentence,
     time_unit,
 )
+from raybench.report.outlook_words import bring_words
+from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
 
 PREDICTION_COLUMNS = (

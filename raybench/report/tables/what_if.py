@@ -10,8 +10,8 @@ from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
 from raybench.analysis.whatif.predictions import Predicted, WhatIf
 from raybench.analysis.whatif.study import BucketChoice
+from raybench.report.format import figures, milliseconds, percent, plain_percent, sentence
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, milliseconds, percent, plain_percent, sentence
 from raybench.spec.counted import counted
 
 TITLE = "What if: predicted from one trial"

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis.collectives.results import SweepResults, analyse_sweep
+from raybench.report.format import size_words
 from raybench.report.plots.collectives import messages_plot, places_plot
 from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
 from raybench.report.tables.collectives import left_out_table, links_table, messages_table, times_table
-from raybench.report.wording import size_words
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
