@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.report.wording import (
+from raybench.report.format import (
     aligned,
+    clock,
     duration_words,
+    exact_clock,
     figures,
     interval,
     lasting,
@@ -91,3 +95,36 @@ def test_an_interval_that_ends_far_away_says_so_and_no_number() -> None:
     assert percent(Estimate(0.27, 0.14, 0.9, 4)) == "27% [14, 90]"
     assert relative_words(Estimate(1.0, 0.97, 1.03, 10)) == "±3%"
     assert percent(Estimate(0.001, -0.2, 0.2, 4), sign=True) == "+0% [-20, 20]"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (40, "40 s"),
+        (99.4, "99 s"),
+        (115, "2 min"),
+        (180, "3 min"),
+        (5940, "99 min"),
+        (7500, "2 h 5 min"),
+        (3600 * 25, "25 h 0 min"),
+    ],
+)
+def test_clock(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (40, "40 s"),
+        (120, "2 min"),
+        (170, "2 min 50 s"),
+        (119.7, "2 min"),
+        (7500, "2 h 5 min"),
+        (5400, "90 min"),
+    ],
+)
+def test_what_was_asked_is_said_to_the_second(seconds: float, words: str) -> None:
+    assert exact_clock(seconds) == words

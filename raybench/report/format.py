@@ -1,4 +1,4 @@
-"""Numbers and intervals in words."""
+"""Numbers, intervals, times and sizes as text."""
 
 from __future__ import annotations
 
@@ -320,3 +320,22 @@ def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
         how = "in the same rounds" if knob.is_paired else "by two trials apart"
         each.append(f"{knob.label} ({times(knob.ratio)} {how})")
     return f"not shown to add to that: {', '.join(each)}" if each else ""
+
+
+def clock(seconds: float) -> str:
+    """A span of time as a person says it: 40 s, 3 min, 2 h 5 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def exact_clock(seconds: float) -> str:
+    """A span of time to the second: 40 s, 2 min 50 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60) if minutes >= 100 else (0, minutes)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
