@@ -151,9 +151,8 @@ def _more_trainings_lines(plan: Plan) -> Iterator[str]:
     if spec is None or spec.settings == "default":
         return
     yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
-    if spec.rung_epochs:
-        after = " and ".join(map(str, spec.rung_epochs))
-        yield f"  after epoch {after} the best of {spec.reduction_factor} go on"
+    if plan.study.search.pruner != "none":
+        yield f"  stopped early by Optuna's pruner {plan.study.search.pruner}"
 
 
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
@@ -32,12 +33,9 @@ class Search:
     The first ones are the default, then the default at each other batch size: efficiency against batch is
     what every scaling study is asked for. The others are the sampler's. What was out of memory is told as
     pruned, and larger batches beside it are not tried; what crashed or timed out is told as failed.
-    ``sampler``: another one of Optuna's, to compare (benchmarks/search_methods.py).
     """
 
-    def __init__(
-        self, plan: Plan, journal: Path | None = None, sampler: optuna.samplers.BaseSampler | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
@@ -47,12 +45,21 @@ class Search:
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._unseen, self._study.seed)
-        self._optuna = optuna.create_study(sampler=sampler, directions=directions)
+        self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = None if journal is None else journal_of(plan, directions, journal)
         for parameters in self._space.first_row():
             self._optuna.enqueue_trial(parameters)
+
+    def _sampler(self) -> BaseSampler:
+        name, seed = self._study.search.sampler, self._study.seed
+        if name == "tpe":
+            return TPESampler(seed=seed)
+        if name == "gp":
+            return GPSampler(seed=seed)
+        if name == "random":
+            return RandomSampler(seed=seed)
+        return MainEffectsSampler(self._space, self._is_open, self._unseen, seed)
 
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every other one is known or under way.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from raybench.analysis.labels import late_words, trial_words
-from raybench.plan.halving import waits_for_a_peer, with_rungs
+from raybench.plan.pruning import waits_for_a_peer, with_peers
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.requests import StudyRequest, TrainingRequest
@@ -31,7 +31,7 @@ def train(session: Session) -> None:
             late.append(request)
         else:
             with session.as_far_as_it_fits(trial_words(session.study, request)):
-                asked = with_rungs(session.plan, request, session.records())
+                asked = with_peers(session.plan, request, session.records())
                 session.begin(Trial(asked), done=done, total=len(requests))
             at_once = max(at_once, session.num_under_way)
     session.finish()

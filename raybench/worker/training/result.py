@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, Rung, TrainingResult
+from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.memory import all_known
@@ -47,7 +47,7 @@ def training_result(
     *,
     setup_s: float,
     resumed_after: int,
-    stopped_by: Rung | None,
+    stopped_by: Pruned | None,
     peak_learning_rate: float,
     missing: dict[str, str],
 ) -> TrainingResult:

@@ -12,7 +12,7 @@ import torch
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, Rung, TrainingResult
+from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Alone, Team
 from raybench.worker.devices.base import Device, MemoryPeak
@@ -149,10 +149,13 @@ class TrainingTrial:
             return result.model_copy(update={"missing": missing})
         return self._with_model(result, stepper)
 
-    def _stopped_by(self, epochs: Sequence[Epoch]) -> Rung | None:
+    def _stopped_by(self, epochs: Sequence[Epoch]) -> Pruned | None:
         """The same on every rank, as the epochs are."""
-        reached = epochs[-1:]
-        return next((rung for rung in self._request.rungs for epoch in reached if rung.stops(epoch)), None)
+        if self._request.pruner == "none":
+            return None
+        from raybench.plan.pruning import pruned_after  # brings Optuna: other trials do without
+
+        return pruned_after(self._request, epochs)
 
     def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
         """``result`` with where the trained model is; ``missing`` says why there is none.
