@@ -10,11 +10,11 @@ from rich.console import Console
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
 from raybench.commands.display import clock_words, exact_words
-from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
-from raybench.run.verify import MOST_WITHOUT_BUDGET
+from raybench.run.stages import MOST_WITHOUT_BUDGET
+from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec

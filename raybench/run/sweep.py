@@ -15,8 +15,8 @@ from raybench.plan.sweep import SweepPlan
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.asking import FittingGroup, outcome_of
-from raybench.run.session import Store
+from raybench.run.in_flight import FittingGroup, outcome_of
+from raybench.run.ledger import Store
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 

@@ -7,9 +7,11 @@ from raybench.analysis import analyse
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
 from raybench.machine.resources import Resources
-from raybench.plan.left_out import left_out_words
-from raybench.plan.pruning import pruned_after, with_peers
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import NoteKind
+from raybench.plan.pruning import pruned_after
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import with_peers
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
@@ -84,7 +86,7 @@ def test_of_settings_that_learn_alike_the_fastest_is_trained_and_the_worse_are_s
     assert stopped.stopped_by.compared >= 2
     said = [outcome_words(record, None) for record, _ in executed.watcher.done if record.training]
     assert sum("; stopped early (successive_halving)" in words for words in said) == 2
-    assert left_out_words(plan.study, store.records) == []
+    assert left_out(plan.study, store.records) == []
 
 
 def test_the_fastest_of_those_that_learn_alike():
@@ -234,7 +236,7 @@ def test_side_by_side_too_what_learns_too_little_is_stopped():
     lasted = epochs_of(store)
     assert lasted[16] == lasted[32] == 10
     assert lasted[64] == 1
-    assert any("3 trainings ran side by side" in note for note in executed.notes)
+    assert (NoteKind.SIDE_BY_SIDE, 3) in [(note.kind, note.number) for note in executed.notes]
 
 
 def test_where_the_default_fails_the_first_of_the_others_is_what_they_are_compared_with():
