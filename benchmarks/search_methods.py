@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis import choice
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan

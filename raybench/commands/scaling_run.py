@@ -28,8 +28,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.launch.runner import TrialRunner
-from raybench.machine.comparing import unlike_nodes
-from raybench.machine.environment import of_nodes
+from raybench.machine.environment import of_nodes, unlike_nodes
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord

@@ -12,7 +12,7 @@ from pathlib import Path
 from raybench.errors import RequestError
 from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
 

@@ -10,7 +10,7 @@ from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.same_buckets import known_buckets
 from raybench.errors import RequestError
-from raybench.machine.resources import DeviceKind, Resources
+from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from raybench.analysis.labels import devices_words
 from raybench.errors import RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import powers_of_two, refuse_far_too_many
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep

@@ -15,7 +15,7 @@ import pytest
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.spec.load import resolve
 from raybench.spec.workloads import FactorySpec
 from raybench.workloads import check, own_code

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import TrainingRequest

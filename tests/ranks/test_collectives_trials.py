@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from raybench.analysis.collectives.link import LinkKey, link
 from raybench.analysis.collectives.messages import bus_factor, messages
-from raybench.machine import memory
-from raybench.machine.cores import allowed_cores
+from raybench.machine import host
+from raybench.machine.host import allowed_cores
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -112,7 +112,7 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
     elif name == "unsupported":
         patch.setattr(operations, "_reduce_scatter", unsupported)
     elif name == "memory":
-        patch.setattr(memory, "available_memory_bytes", lambda: 256 * MIB)
+        patch.setattr(host, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
         patch.setattr(operations, "_reduce_scatter", fails)
     return CPU

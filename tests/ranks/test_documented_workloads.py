@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import StudyRequest

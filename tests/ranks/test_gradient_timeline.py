@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from raybench.analysis.whatif.buckets import assign
 from raybench.analysis.whatif.shared_cores import shared_cores, step_alone_s
-from raybench.machine.cores import allowed_cores
+from raybench.machine.host import allowed_cores
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting

@@ -12,7 +12,7 @@ from raybench.analysis.diagnosis import study as diagnosing
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.verifications import Verification, Verified
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

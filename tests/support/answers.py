@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from raybench.errors import LONGEST_LINE, RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec.load import resolve
 from raybench.spec.toml import to_toml

@@ -10,10 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from raybench.spec import describe
+from raybench.spec import validation
 from raybench.spec.load import studies
 
-FIELDS = tuple(row.name for row in describe.fields())
+FIELDS = tuple(row.name for row in validation.fields())
 TABLES = tuple(dict.fromkeys(name.partition(".")[0] for name in FIELDS if "." in name))
 # Each was found by trying, and each once ended in a traceback, a hang or a file left behind.
 INTEGERS = (0, -1, 1, 2, 7, 1000, 2**31, 2 * 10**9, 2**53 + 1, 2**63 - 1, 2**63, 10**21, -(10**21), 16**3000)

@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 
 from raybench.analysis.estimates.stopping import LEAST_MEASURED
 from raybench.machine.core_time import busy_core_seconds
-from raybench.machine.cores import allowed_cores
+from raybench.machine.host import allowed_cores
 from raybench.records.collectives import MessageBlock, MessageRound
 from raybench.records.measurements import StopReason
 from raybench.worker.collectives.cases import Case

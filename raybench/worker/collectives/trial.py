@@ -7,8 +7,7 @@ from time import perf_counter
 import torch.distributed as dist
 
 from raybench.errors import InvalidTrialError
-from raybench.machine.cores import allowed_cores
-from raybench.machine.host import host_id, numbered
+from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Progress
 from raybench.records.requests import CollectivesRequest

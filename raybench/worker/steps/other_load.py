@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.machine import core_time
-from raybench.machine.cores import allowed_cores
-from raybench.machine.host import host_id, numbered
+from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.worker.communicators import Team
 
 LARGEST = 5  # programs that are named

@@ -14,7 +14,7 @@ from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
 from raybench.analysis.whatif.buckets import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan, searched_or_grid

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from raybench import study
 from raybench.errors import RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records import measured_csv
 from raybench.spec.load import resolve

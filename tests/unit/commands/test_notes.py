@@ -3,7 +3,7 @@
 import pytest
 
 from raybench.commands.notes import left_out_words, note_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from tests.unit.studies import study

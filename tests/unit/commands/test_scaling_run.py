@@ -17,7 +17,7 @@ from raybench.commands.results import as_it_began
 from raybench.commands.scaling_request import Options
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory

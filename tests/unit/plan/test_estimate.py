@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.run.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate

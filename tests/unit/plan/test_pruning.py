@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from raybench.analysis import analyse
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import NoteKind
 from raybench.plan.pruning import pruned_after

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.estimates.repeated import MOST_AGAIN
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan

@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan

@@ -14,7 +14,7 @@ from raybench.commands.exit_codes import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
 from raybench.errors import Interrupted, RequestError
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raybench.machine.environment import capture
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests

@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import Verdict
 from raybench.errors import Interrupted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo

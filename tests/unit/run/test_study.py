@@ -10,7 +10,7 @@ from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan

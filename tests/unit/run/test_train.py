@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.labels import trial_words
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.errors import GroupLostError
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo

@@ -23,7 +23,7 @@ from raybench.analysis.results import StudyResults
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
