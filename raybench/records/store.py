@@ -65,7 +65,7 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
-MADE_OF = "made of "  # first words of the header of a study that is kept here
+_MADE_OF = "made of "  # first words of the header of a study that is kept here
 PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
 
 Asked = Study | Sweep  # what a results directory answers
@@ -221,14 +221,14 @@ def foreign(path: Path) -> str | None:
 
 def kept_header(typed: Path | None) -> str:
     """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
-    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
+    return f"# {_MADE_OF}{typed}\n\n" if typed is not None else ""
 
 
 def made_of(study_file: Path) -> Path:
     """The file that was typed: of a study that a results directory keeps the one that it was made of."""
     is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
     first = next(iter(header(study_file)), "") if is_kept else ""
-    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else real_path(study_file)
+    return Path(first.removeprefix(_MADE_OF)) if first.startswith(_MADE_OF) else real_path(study_file)
 
 
 __all__ = ["CHECKPOINTS", "MODELS", "OPTUNA_JOURNAL", "TRACES", "Asked", "ResultsDirectory", "cannot"]
