@@ -11,7 +11,7 @@ from raybench.analysis.labels import setting_words
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import ProbeRequest, StudyRequest
 from raybench.run.time_budget import TimeBudget
@@ -110,11 +110,8 @@ class InFlight:
     def aside(self, request: StudyRequest) -> Outcome:
         """How a trial ends that is of no record, while none is in flight. Raises as ``begin``."""
         assert not self._begun
-
-        def run() -> Outcome:
-            return self._runner.wait([self._runner.submit(self._budget.bounded(request), _unheard)]).outcome()
-
-        return outcome_of(lambda: self._start_group(request), run)
+        self.begin(Trial(request), "", lambda progress: None, 0.0)
+        return self.next_ended()[1]
 
     def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
@@ -206,10 +203,6 @@ class InFlight:
         if placement == "spread" and world_size > 1:
             return self._plan.group_size
         return world_size if isinstance(placement, str) else max(placement) + 1
-
-
-def _unheard(progress: Progress) -> None:
-    """Of a trial aside nothing is told."""
 
 
 def _variables(request: StudyRequest) -> _Variables:

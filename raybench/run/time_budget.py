@@ -67,13 +67,21 @@ SET_UP_S = 0.5  # at least, of a trial: its models, its first steps
 class _Seen:
     """How long a trial of steps took."""
 
-    role: StepsRole
-    alone: bool  # on one device
-    settings: tuple[Setting, ...]
+    request: StepsRequest
     seconds: float
     beside_s: float  # of these: not of its rounds
     is_first: bool  # of its worker group: what is kept or compiled for all of them it has made
     least_rounds_s: float  # its rounds can hardly be shorter
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it ran on one device."""
+        return self.request.config.world_size == 1
+
+    def beside_share(self, most_s: float) -> float:
+        """Of its time what is not of its rounds, had that been ``most_s`` at most."""
+        longer_s = max(self.beside_s - most_s, 0.0)
+        return (self.beside_s - longer_s) / (self.seconds - longer_s)
 
 
 @dataclass
@@ -136,14 +144,14 @@ class TimeBudget:
         was_cut = steps.stopped_by == "max_seconds"
         seconds = wall_time_s + (max_seconds - request.measure.max_seconds if was_cut else 0.0)
         beside_s = max(wall_time_s - steps.measure_s, 0.0)
-        alone, rounds = request.config.world_size == 1, len(steps.rounds)
+        rounds = len(steps.rounds)
         in_haste = rounds < request.measure.min_rounds  # steps are long, blocks as short as they get
         least_s = LEAST_MEASURED * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
         if request.role == "search" and "local" in request.variants:
             seconds, beside_s = seconds / COST_OF_PREDICTING, beside_s / COST_OF_PREDICTING
         is_first = group not in self._groups
         self._groups.add(group)
-        self._seen.append(_Seen(request.role, alone, request.settings, seconds, beside_s, is_first, least_s))
+        self._seen.append(_Seen(request, seconds, beside_s, is_first, least_s))
 
     def cost(
         self, role: StepsRole, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
@@ -153,20 +161,23 @@ class TimeBudget:
         What its settings took in the search, times what a trial of its kind takes of that. ``max_seconds``:
         after which the rounds of any trial end; taken where nothing was seen.
         """
-        alone = world_size == 1
-        alike = [seen for seen in self._seen if seen.role == role and seen.alone == alone]
-        searched_s = self._searched(settings)
+        alone, searched_s = world_size == 1, self._searched(settings)
+        alike = self._like(role, alone=alone)
         if searched_s is None:
-            seen_s = alike or [seen for seen in self._seen if seen.role == "scaling" and not seen.alone]
-            if not seen_s:
-                return max_seconds * (ALONE if alone else 1.0)
-            mean_s = fmean(seen.seconds for seen in seen_s)
-            return mean_s if alike else mean_s * (ALONE if alone else 1.0)
+            if alike:
+                return fmean(seen.seconds for seen in alike)
+            curve = self._like("scaling", alone=False)
+            most_s = fmean(seen.seconds for seen in curve) if curve else max_seconds
+            return most_s * (ALONE if alone else 1.0)
         if not alike:
             return searched_s * (ALONE if alone else COST_IN_SEARCHES[role])
         if role == "search":
             return searched_s
-        return searched_s * fmean(seen.seconds / (self._searched(seen.settings) or 1.0) for seen in alike)
+        times = [seen.seconds / (self._searched(seen.request.settings) or 1.0) for seen in alike]
+        return searched_s * fmean(times)
+
+    def _like(self, role: StepsRole, *, alone: bool) -> list[_Seen]:
+        return [each for each in self._seen if each.request.role == role and each.is_alone == alone]
 
     def fit(
         self, request: StepsRequest, expected_s: float, steps_s: float, fixed_s: float = 0.0
@@ -210,7 +221,7 @@ class TimeBudget:
         if not self._seen:
             return 1 - ROUNDS_SHARE
         most_s = max((seen.beside_s for seen in self._seen if not seen.is_first), default=math.inf)
-        return fmean(min(_beside_share(seen, most_s), MOST_BESIDE) for seen in self._seen)
+        return fmean(min(seen.beside_share(most_s), MOST_BESIDE) for seen in self._seen)
 
     def _least_share(self, request: StepsRequest, expected_s: float) -> float:
         """Of the time that it is expected to take, without which a trial says nothing."""
@@ -221,15 +232,16 @@ class TimeBudget:
 
     def _least_rounds_s(self, request: StepsRequest) -> float:
         """As the last trial of the same settings showed; a slow setting says nothing of a fast one."""
-        alone, settings = request.config.world_size == 1, set(request.settings)
-        alike = (seen for seen in reversed(self._seen) if seen.alone == alone)
-        same = (seen.least_rounds_s for seen in alike if settings.intersection(seen.settings))
-        return next(same, LEAST_ROUNDS_S)
+        is_alone, settings = request.config.world_size == 1, set(request.settings)
+        for seen in reversed(self._seen):
+            if seen.is_alone == is_alone and settings.intersection(seen.request.settings):
+                return seen.least_rounds_s
+        return LEAST_ROUNDS_S
 
     def _searched(self, settings: Sequence[Setting]) -> float | None:
         """Mean seconds of the search's trials of ``settings``, or of all of them; None without any."""
-        every = [seen for seen in self._seen if seen.role == "search"]
-        own = [seen for seen in every if seen.settings[0] in settings]
+        every = [seen for seen in self._seen if seen.request.role == "search"]
+        own = [seen for seen in every if seen.request.config.setting in settings]
         return fmean(seen.seconds for seen in own or every) if every else None
 
     def training_cost(self, request: TrainingRequest, known: Sequence[TrialRecord]) -> float:
@@ -530,9 +542,3 @@ def _bounds(request: StepsRequest) -> tuple[float, float]:
     if measure.steps is not None:  # as long as so many steps take
         return SET_UP_S, measure.timeout_seconds
     return SET_UP_S + rounds_s, measure.max_seconds / ROUNDS_SHARE
-
-
-def _beside_share(seen: _Seen, most_s: float) -> float:
-    """Of the trial's time, what is not of its rounds, had it been ``most_s`` at most."""
-    longer_s = max(seen.beside_s - most_s, 0.0)
-    return (seen.beside_s - longer_s) / (seen.seconds - longer_s)
