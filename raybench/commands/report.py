@@ -15,14 +15,13 @@ from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_above_0, parse_path
 from raybench.commands.paths import shown_path
-from raybench.commands.swept_links import swept_links
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.records.store import ResultsDirectory
 
@@ -87,6 +86,8 @@ def report(
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
+            from raybench.commands.predict_run import swept_links
+
             records = store.latest().values()
             links = swept_links(
                 communication,
@@ -196,8 +197,8 @@ def _of_study(
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
-    from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.analysis.results import with_left_out
+    from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.left_out import left_out
     from raybench.report import print_summary, write_report
@@ -223,8 +224,8 @@ def _of_study(
 
 
 def _of_sweep(store: ResultsDirectory) -> _Report:
-    from raybench.analysis.collectives.results import analyse_sweep
-    from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
+    from raybench.analysis.collectives import analyse_sweep
+    from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     return _Report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.collectives.messages import messages
+from raybench.analysis.collectives import messages
 from raybench.analysis.loss_parity import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest

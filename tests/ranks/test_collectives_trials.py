@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from raybench.analysis.collectives.link import LinkKey, link
-from raybench.analysis.collectives.messages import bus_factor, messages
+from raybench.analysis.collectives import LinkKey, bus_factor, link, messages
 from raybench.machine import host
 from raybench.machine.host import allowed_cores
 from raybench.records.collectives import CollectivesResult

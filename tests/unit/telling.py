@@ -9,15 +9,15 @@ from typing import Any
 from rich.console import Console
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives.results import analyse_sweep
+from raybench.analysis.collectives import analyse_sweep
 from raybench.commands.import_report import report_file
 from raybench.machine.environment import capture
 from raybench.records.record import TrialRecord
 from raybench.records.store import Asked, ResultsDirectory
 from raybench.report.answer import answer_of
+from raybench.report.communication import print_sweep, sweep_answer
 from raybench.report.contents import make_tables
 from raybench.report.formats import summary_csv
-from raybench.report.sweep import print_sweep, sweep_answer
 from tests.support.planted import FakeLearning
 from tests.unit.studies import trained_study
 from tests.unit.sweeps import KIB, planned, swept

@@ -31,8 +31,8 @@ from raybench.records.epochs_csv import COLUMNS
 from raybench.records.measured_csv import OPTIONAL, REQUIRED
 from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialResult
 from raybench.records.store import ResultsDirectory
-from raybench.report.sweep import write_sweep_report
-from raybench.report.tables.prediction import PREDICTION_COLUMNS
+from raybench.report.communication import write_sweep_report
+from raybench.report.prediction import PREDICTION_COLUMNS
 from raybench.spec import validation
 from raybench.spec.validation import RESERVED_VARIABLES
 from raybench.workloads import protocol

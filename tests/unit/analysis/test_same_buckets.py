@@ -12,7 +12,7 @@ from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
-from raybench.analysis.whatif.buckets import BucketCap, assign, bucket_limits
+from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
 from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
@@ -20,8 +20,8 @@ from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.report.tables.buckets import model_buckets_table, sizes_words
 from raybench.report.tables.configurations import configurations_table
+from raybench.report.tables.what_if import model_buckets_table, sizes_words
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build
