@@ -17,8 +17,8 @@ from raybench.plan.resolve import powers_of_two, refuse_far_too_many
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.asking import FittingGroup, outcome_of
-from raybench.run.session import Store
+from raybench.run.in_flight import FittingGroup, outcome_of
+from raybench.run.ledger import Store
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep

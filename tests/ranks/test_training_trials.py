@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Rung, TrainingResult
+from raybench.records.trainings import TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
@@ -57,9 +57,8 @@ def request_for(
 
 def stopped_after(epoch: int, request: TrainingRequest) -> TrainingRequest:
     """It learns enough for the first epochs, and not enough for this one."""
-    enough = [Rung(epoch=number, compared=3, least_accuracy=0.0) for number in range(1, epoch)]
-    rungs = (*enough, Rung(epoch=epoch, compared=3, least_accuracy=1.0))
-    return request.model_copy(update={"rungs": rungs})
+    peer = tuple((number, 0.0 if number < epoch else 1.0) for number in range(1, epoch + 1))
+    return request.model_copy(update={"pruner": "median", "peers": (peer, peer)})
 
 
 class StopError(Exception):
@@ -324,7 +323,7 @@ def test_a_kept_model_is_the_one_that_was_trained(ranks, folder, name):
 def test_a_model_is_kept_where_it_was_asked_for(ranks, folder):
     kept = {path.name for path in (folder / "whole" / "models").iterdir()}
     assert kept == {
-        request.trial_id for request in ASKED.values() if request.training.save_model and not request.rungs
+        request.trial_id for request in ASKED.values() if request.training.save_model and not request.peers
     }
     assert trained(ranks, "random").model is None
 
@@ -343,7 +342,7 @@ def test_what_learns_too_little_is_stopped_on_every_rank(ranks, name, whole, epo
     result = trained(ranks, name)
     assert len(result.epochs) == epochs
     assert losses(result) == losses(trained(ranks, whole))[:epochs]
-    assert result.stopped_by == ASKED[name].rungs[-1]
+    assert (result.stopped_by.epoch, result.stopped_by.compared) == (epochs, 3)
     assert trained(ranks, whole).stopped_by is None
     assert result.model is None
     if ASKED[name].training.save_model:

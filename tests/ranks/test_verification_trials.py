@@ -18,7 +18,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.report.tables.verification import verification_lines
-from raybench.run import verify as verifying
+from raybench.run import stages as verifying
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed

@@ -25,7 +25,7 @@ from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
-from raybench.plan.journal import SHOWN
+from raybench.plan.search import SHOWN
 from raybench.records import collectives, measurements, requests, store, trainings
 from raybench.records.epochs_csv import COLUMNS
 from raybench.records.measured_csv import OPTIONAL, REQUIRED

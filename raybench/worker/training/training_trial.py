@@ -15,7 +15,7 @@ import torch.distributed as dist
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, Rung, TrainingResult
+from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
@@ -151,10 +151,13 @@ class TrainingTrial:
             return result.model_copy(update={"missing": missing})
         return self._with_model(result, stepper)
 
-    def _stopped_by(self, epochs: Sequence[Epoch]) -> Rung | None:
+    def _stopped_by(self, epochs: Sequence[Epoch]) -> Pruned | None:
         """The same on every rank, as the epochs are."""
-        reached = epochs[-1:]
-        return next((rung for rung in self._request.rungs for epoch in reached if rung.stops(epoch)), None)
+        if self._request.pruner == "none":
+            return None
+        from raybench.plan.pruning import pruned_after  # brings Optuna: other trials do without
+
+        return pruned_after(self._request, epochs)
 
     def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
         """``result`` with where the trained model is; ``missing`` says why there is none.
@@ -321,7 +324,7 @@ def training_result(
     *,
     setup_s: float,
     resumed_after: int,
-    stopped_by: Rung | None,
+    stopped_by: Pruned | None,
     peak_learning_rate: float,
     missing: dict[str, str],
 ) -> TrainingResult:

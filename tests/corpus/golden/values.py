@@ -24,8 +24,9 @@ from raybench.analysis.simulate.sources import devices_of_node
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
+from raybench.commands.notes import left_out_words
 from raybench.errors import RequestError
-from raybench.plan.left_out import left_out_words
+from raybench.plan.left_out import left_out
 from raybench.records.store import ResultsDirectory
 from raybench.report.prediction import prediction_rows
 
@@ -60,8 +61,8 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
 def _of_study(store: ResultsDirectory) -> Sections:
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     results = analyse(study, records, devices_of_node(environment, study), Around(environment=environment))
-    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, left_out, "")
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    results = with_left_out(results, [left_out_words(study, each) for each in notes], "")
     return {
         "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
         "findings": _keyed(map(_finding, results.findings)),

@@ -18,10 +18,10 @@ from raybench.commands.scaling_request import Options
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
-from raybench.plan.estimate import FINISH_S, START_S, estimate
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
+from raybench.run.time_budget import FINISH_S, START_S, estimate
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study

@@ -16,7 +16,7 @@ from raybench.launch.joining import core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.travel import runtime_environment
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
-from raybench.run.asking import outcome_of
+from raybench.run.in_flight import outcome_of
 from raybench.spec.workloads import FactorySpec, MLPSpec
 
 

@@ -11,7 +11,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo
 from raybench.records.requests import TrialRequest
-from raybench.run.asking import MAX_LOST_STARTS
+from raybench.run.in_flight import MAX_LOST_STARTS
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: what a training must reach, and which settings are trained at all."""
+"""Optuna's pruners: which trainings are stopped early, and which settings are trained at all."""
 
 import pytest
 from pydantic import ValidationError
@@ -7,22 +7,24 @@ from raybench.analysis import analyse
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
 from raybench.machine.host import Resources
-from raybench.plan.halving import with_rungs
-from raybench.plan.left_out import left_out_words
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import NoteKind
+from raybench.plan.pruning import pruned_after
 from raybench.plan.resolve import make_plan
+from raybench.plan.training import with_peers
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
+from raybench.records.trainings import Epoch
 from raybench.report.answer import answer_of
 from raybench.report.code.section import use_it
 from raybench.report.parity_words import changed_words
 from raybench.report.tables.training import changes_table, training_table
-from raybench.spec.training import TrainingSpec
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study
 
-ASHA = {"epochs": 10, "settings": "measured", "early_stopping": "asha"}
+MEASURED = {"epochs": 10, "settings": "measured"}
 KNOBS = {"batch_size": [16, 32, 64, 128], "bucket_cap_mb": [25, 1]}
 
 
@@ -35,11 +37,13 @@ class ByBatch(FakeLearning):
         return self.ACCURACIES[config.setting.batch_size]
 
 
-def planned(training: dict[str, object] = ASHA, **given: object) -> Plan:
+def planned(
+    training: dict[str, object] = MEASURED, pruner: str = "successive_halving", **given: object
+) -> Plan:
     tables = {
         "workload": {"name": "vision", "input": "real"},
         "knobs": KNOBS,
-        "search": {"method": "grid"},
+        "search": {"method": "grid", "pruner": pruner},
         "training": training,
         "measure": {"half_width": 0.02},
     } | given
@@ -55,27 +59,16 @@ def fake() -> FakeRunner:
 
 
 @pytest.mark.parametrize(
-    ("fields", "rungs"),
-    [
-        ({}, (1, 3, 9)),
-        ({"epochs": 9}, (1, 3)),
-        ({"grace_epochs": 2, "reduction_factor": 2}, (2, 4, 8)),
-        ({"evaluate_every": 2}, (2, 4)),
-        ({"evaluate_every": 10}, ()),
-        ({"early_stopping": "none"}, ()),
-    ],
+    "training", [None, {"settings": "default"}], ids=["nothing is trained", "only the default"]
 )
-def test_rungs_are_epochs_with_an_evaluation_before_the_last(fields, rungs):
-    assert TrainingSpec(**ASHA | fields).rung_epochs == rungs
-
-
-def test_early_stopping_needs_settings_that_may_be_stopped():
-    with pytest.raises(ValidationError, match="needs settings"):
-        study(workload={"name": "vision", "input": "real"}, training={"early_stopping": "asha"})
+def test_a_pruner_needs_settings_that_may_be_stopped(training):
+    given = {} if training is None else {"training": training}
+    with pytest.raises(ValidationError, match=r"search\.pruner: needs training\.settings"):
+        study(workload={"name": "vision", "input": "real"}, search={"pruner": "median"}, **given)
 
 
 def test_of_settings_that_learn_alike_the_fastest_is_trained_and_the_worse_are_stopped():
-    """Batch 64 learns too little after one epoch; batch 128 is within the tolerance of none but the third."""
+    """Batch 64 learns too little after one epoch."""
     plan = planned()
     executed, store, _ = run(plan, fake())
     of_batch = {
@@ -89,11 +82,11 @@ def test_of_settings_that_learn_alike_the_fastest_is_trained_and_the_worse_are_s
     stopped = of_batch[64, 2]
     assert stopped is not None
     assert stopped.stopped_by is not None
-    assert stopped.stopped_by.epoch == 1
-    assert stopped.epochs[-1].test_accuracy < stopped.stopped_by.least_accuracy
+    assert (stopped.stopped_by.epoch, stopped.stopped_by.pruner) == (1, "successive_halving")
+    assert stopped.stopped_by.compared >= 2
     said = [outcome_words(record, None) for record, _ in executed.watcher.done if record.training]
-    assert sum("; stopped: going on needed a test accuracy of" in words for words in said) == 2
-    assert left_out_words(plan.study, store.records) == []
+    assert sum("; stopped early (successive_halving)" in words for words in said) == 2
+    assert left_out(plan.study, store.records) == []
 
 
 def test_the_fastest_of_those_that_learn_alike():
@@ -116,7 +109,7 @@ def test_the_fastest_of_those_that_learn_alike():
 
 
 def test_a_stopped_setting_gets_no_further_seed_and_nothing_is_trained_twice():
-    plan, runner = planned(ASHA | {"seeds": 2}), fake()
+    plan, runner = planned(MEASURED | {"seeds": 2}), fake()
     _, store, _ = run(plan, runner)
     seeds = [each.config.seed for each in trained(store) if each.config.setting.batch_size == 64]
     assert seeds == [0]
@@ -126,13 +119,41 @@ def test_a_stopped_setting_gets_no_further_seed_and_nothing_is_trained_twice():
     assert len(runner.requests) == asked
 
 
-def test_the_id_does_not_know_of_the_rungs():
+def test_the_id_does_not_know_of_the_pruner():
     plan = planned()
     _, store, _ = run(plan, fake())
     (asked,) = [each.request for each in trained(store) if each.config.setting.batch_size == 64]
     assert isinstance(asked, TrainingRequest)
-    assert asked.rungs
-    assert asked.trial_id == asked.model_copy(update={"rungs": ()}).trial_id
+    assert asked.peers
+    assert asked.trial_id == asked.model_copy(update={"pruner": "none", "peers": ()}).trial_id
+
+
+@pytest.mark.parametrize("pruner", ["median", "successive_halving", "hyperband"])
+def test_each_pruner_stops_a_training_below_all_others(pruner):
+    plan = planned(pruner=pruner)
+    _, store, _ = run(plan, fake())
+    (asked,) = [each.request for each in trained(store) if each.config.setting.batch_size == 64]
+    worst = next(each.training for each in trained(store) if each.config.setting.batch_size == 64).epochs[:1]
+    better = tuple((epoch, 0.9) for epoch in range(1, 11))
+    peers = (better,) * 12  # hyperband compares within one of three brackets
+    compared = asked.model_copy(update={"pruner": pruner, "peers": peers})
+    stops = [number for number in range(1, 10) if pruned_after(compared, _as_if(worst[0], number))]
+    assert stops
+    stopped = pruned_after(compared, _as_if(worst[0], stops[0]))
+    assert (stopped.epoch, stopped.pruner, stopped.compared) == (stops[0], pruner, 13)
+    assert pruned_after(compared, _as_if(worst[0], 10)) is None  # it has trained all epochs
+    assert pruned_after(compared.model_copy(update={"peers": ()}), _as_if(worst[0], 9)) is None
+
+
+def _as_if(epoch: Epoch, number: int) -> list[Epoch]:
+    """As many epochs, all with the same accuracy."""
+    return [epoch.model_copy(update={"epoch": each}) for each in range(1, number + 1)]
+
+
+def test_without_a_pruner_all_epochs_are_trained():
+    _, store, _ = run(planned(pruner="none"), fake())
+    assert {len(each.training.epochs) for each in trained(store)} == {10}
+    assert {each.request.peers for each in trained(store)} == {()}
 
 
 def test_what_was_stopped_is_compared_after_equally_many_epochs():
@@ -151,7 +172,7 @@ def test_what_was_stopped_is_compared_after_equally_many_epochs():
     assert {row[column] for row in training_table(results).rows} == {"10", "1, stopped"}
     table = changes_table(results)
     assert table.title == "Training with other settings"
-    assert any("after epoch 1, for want of a test accuracy of" in cell for row in table.rows for cell in row)
+    assert any("after epoch 1, against" in cell for row in table.rows for cell in row)
     assert "2 of them stopped early" in answer_of(results)
 
 
@@ -170,7 +191,7 @@ def test_code_to_paste_says_what_its_setting_learned():
 def test_the_plan_says_what_it_will_train():
     lines = list(plan_lines(planned()))
     assert "training: of the other settings that learn alike the fastest, at world size 2" in lines
-    assert "  after epoch 1 and 3 and 9 the best of 3 go on" in lines
+    assert "  stopped early by Optuna's pruner successive_halving" in lines
 
 
 def test_without_accuracy_the_loss_decides():
@@ -194,9 +215,9 @@ def test_without_accuracy_the_loss_decides():
         for record in store.records
     ]
     request = next(each.request for each in trained(store) if each.config.setting.batch_size == 128)
-    asked = with_rungs(plan, request, [each for each in blind if each.trial_id != request.trial_id])
-    assert [rung.epoch for rung in asked.rungs] == [1, 3, 9]
-    assert all(rung.most_loss is not None and rung.least_accuracy is None for rung in asked.rungs)
+    asked = with_peers(plan, request, blind)
+    assert asked.peers
+    assert all(score < 0 for curve in asked.peers for _, score in curve)
 
 
 def epochs_of(store: MemoryStore) -> dict[int, int]:
@@ -215,7 +236,7 @@ def test_side_by_side_too_what_learns_too_little_is_stopped():
     lasted = epochs_of(store)
     assert lasted[16] == lasted[32] == 10
     assert lasted[64] == 1
-    assert any("3 trainings ran side by side" in note for note in executed.notes)
+    assert (NoteKind.SIDE_BY_SIDE, 3) in [(note.kind, note.number) for note in executed.notes]
 
 
 def test_where_the_default_fails_the_first_of_the_others_is_what_they_are_compared_with():
