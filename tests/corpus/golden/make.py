@@ -23,6 +23,8 @@ from tests.corpus.make import STUDIES, unpack
 
 HERE = Path(__file__).parent
 RELATIVE, ABSOLUTE = 1e-9, 1e-12  # what rounding may do
+TABLES = ("summary.csv", "communication.csv", "predict", "costs")  # every row has the same columns
+COLUMNS = "columns"  # the key of their names
 
 
 def names() -> list[str]:
@@ -39,8 +41,17 @@ def found(name: str) -> Sections:
 
 def expected(name: str) -> Sections:
     """What it found when the values were made."""
-    values: Sections = json.loads(_file(name).read_text())
-    return values
+    stored = json.loads(_file(name).read_text())
+    return {
+        section: {
+            key: {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+            if columns
+            else row
+            for key, row in rows.items()
+        }
+        for section, rows in stored.items()
+        for columns in [rows.pop(COLUMNS, None)]
+    }
 
 
 def differences(name: str) -> list[str]:
@@ -77,12 +88,21 @@ def _file(name: str) -> Path:
 
 
 def _write(name: str) -> None:
-    """A row a line, so that a difference is one in git too."""
+    """A row a line, so that a difference is one in git too; tables without the names in every row."""
     sections = []
     for section, rows in found(name).items():
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items())
-        sections.append(f"{json.dumps(section)}: {{\n{lines}\n}}")
+        lines: dict[str, Any] = dict(rows)
+        if section in TABLES:
+            columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+            cells = {key: [row.get(column) for column in columns] for key, row in rows.items()}
+            lines = {COLUMNS: columns} | cells
+        text = ",\n".join(f"  {_json(key)}: {_json(line)}" for key, line in lines.items())
+        sections.append(f"{_json(section)}: {{\n{text}\n}}")
     _file(name).write_text("{\n" + ",\n".join(sections) + "\n}\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def main() -> int:
