@@ -56,7 +56,14 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     rows = [each.row() for each in results.messages]
     keys = ("collective", "world_size", "placement", "message_bytes")
-    return {"communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows)}
+    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line", "by_cores")
+    return {
+        "communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows),
+        "links": _keyed(
+            (f"{each.collective} {each.place.world_size}", {name: getattr(each, name) for name in names})
+            for each in results.links
+        ),
+    }
 
 
 def _of_study(store: ResultsDirectory) -> Sections:
