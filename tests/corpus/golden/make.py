@@ -72,6 +72,8 @@ def _differences(place: str, one: Any, other: Any) -> Iterator[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
     numbers = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (one, other))
     if numbers and not any(math.isnan(each) for each in (one, other)):
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)

@@ -196,6 +196,13 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         search={"method": "optuna", "trials": 2},
         measure=MEASURE | {"starts": 2},
     ),
+    "process_knobs_once": lambda to: measure(
+        to,
+        _runner(27, costs=_by_variable),
+        knobs={"batch_size": [64]},
+        environment={"FAST": ["0", "1"]},
+        search={"method": "optuna", "trials": 2},
+    ),
     "failures": lambda to: measure(
         to,
         _runner(6, fail=_fails, memory_limit_bytes=int(1.3 * GIB)),
