@@ -56,17 +56,18 @@ def expected(name: str) -> Sections:
 
 def differences(name: str) -> list[str]:
     """Where the two differ: directory, section, row, column, expected, got."""
-    return list(_differences(name, expected(name), found(name)))
+    return list(compared(name, expected(name), found(name)))
 
 
-def _differences(place: str, one: Any, other: Any) -> Iterator[str]:
+def compared(place: str, one: Any, other: Any) -> Iterator[str]:
+    """A line for each value of ``one``, as expected, that ``other`` has not."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys()):
             if key not in one or key not in other:
                 got = "missing" if key not in other else f"new: {_short(other[key])}"
                 yield f"{place} / {key}: {got}" + (f", expected {_short(one[key])}" if key in one else "")
             else:
-                yield from _differences(f"{place} / {key}", one[key], other[key])
+                yield from compared(f"{place} / {key}", one[key], other[key])
     elif not _same(one, other):
         yield f"{place}: expected {_short(one)}, got {_short(other)}"
 

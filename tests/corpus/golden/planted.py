@@ -64,7 +64,8 @@ class Parity(FakeRunner):
         outcome = super().run(request, on_progress)
         if not isinstance(outcome.result, StepsResult) or request.config.world_size == 1:
             return outcome
-        off = 0.2 if request.config.setting.strategy == "fsdp" else 0.0
+        config: Any = request.config
+        off = 0.2 if config.setting.strategy == "fsdp" else 0.0
         parity = LossParity(
             samples_per_step=64,
             losses=(2.0, 1.5 + off, 1.0),
@@ -133,7 +134,8 @@ def swept(to: Path, runner: FakeRunner, **fields: Any) -> None:
 
 
 def _fails(request: TrialRequest) -> tuple[State, str] | None:
-    setting: Any = request.config.setting
+    config: Any = request.config
+    setting = config.setting
     if request.config.world_size > 1 and setting.bucket_cap_mb == 1:
         return "crashed", "RuntimeError: planted"
     if request.config.world_size > 1 and setting.bucket_cap_mb == 25:
