@@ -16,8 +16,7 @@ from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.report import write_and_print
-from raybench.commands.results import as_it_began, open_results
-from raybench.commands.scaling_request import needs_of, places_named
+from raybench.commands.request import as_it_began, needs_of, open_results, places_named
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner

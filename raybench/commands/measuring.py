@@ -10,11 +10,9 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from raybench.commands.console import is_read, own_output, say, say_to_copy
+from raybench.commands.console import is_read, own_output, say, say_to_copy, shown_path
 from raybench.commands.display import NOT_READ, Display
-from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
-from raybench.commands.last_words import last_words
-from raybench.commands.paths import shown_path
+from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.report import resume_command
 from raybench.errors import (
     GroupLostError,
@@ -114,7 +112,7 @@ def _say_elsewhere(*lines: str) -> None:
 
 def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:
     path = shown_path(store.path)
-    return last_words(
+    return exit_watcher(
         "raybench was ended from outside: killed, by a person or for lack of memory, or by Ray's core, whose "
         f"raylet died. What was measured is kept in {path}; what Ray said is in its ray.log",
         goes_on_by,

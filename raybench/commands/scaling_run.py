@@ -14,15 +14,21 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import DONE
-from raybench.commands.gauges import StudyGauges
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
 from raybench.commands.notes import note_words
+from raybench.commands.process import DONE
 from raybench.commands.progress import StudyProgress
 from raybench.commands.report import write_and_print
-from raybench.commands.results import DEFAULT_FOLDER, as_it_began, open_results
-from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
-from raybench.commands.watchers import Watchers
+from raybench.commands.request import (
+    DEFAULT_FOLDER,
+    Options,
+    as_it_began,
+    needs_of,
+    open_results,
+    places_named,
+    request_of,
+)
+from raybench.commands.watchers import StudyGauges, Watchers
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics

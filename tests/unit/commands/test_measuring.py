@@ -12,7 +12,7 @@ from rich.console import Console
 
 from raybench.commands import measuring
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import CANNOT_WRITE, INTERRUPTED
+from raybench.commands.process import CANNOT_WRITE, INTERRUPTED
 from raybench.commands.report import write_and_print
 from raybench.errors import Interrupted
 from raybench.machine.environment import capture

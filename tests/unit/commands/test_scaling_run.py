@@ -13,8 +13,7 @@ from rich.console import Console
 from raybench.commands import scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
-from raybench.commands.results import as_it_began
-from raybench.commands.scaling_request import Options
+from raybench.commands.request import Options, as_it_began
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources

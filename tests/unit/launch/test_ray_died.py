@@ -10,7 +10,7 @@ import pytest
 from raybench.commands.measuring import run_and_end
 from raybench.errors import Interrupted, RayDiedError, StoreError
 from raybench.launch import signals
-from raybench.launch.ray_alive import CALLS_RAY, end_callers
+from raybench.launch.liveness import CALLS_RAY, end_callers
 from raybench.launch.worker_group import WorkerGroup
 from tests.support.planted import FakeRunner
 
