@@ -1,24 +1,37 @@
-"""What ``scaling`` was asked: the study with its overrides, the cluster, the results directory."""
+"""What was typed of a study: its file and overrides, the cluster, and the results directory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from raybench.commands.own_code import search_folders
-from raybench.errors import RequestError
+from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
-from raybench.machine.host import WorkerNeeds
+from raybench.machine.environment import Environment
+from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.record import State
-from raybench.records.store import ResultsDirectory, made_of
+from raybench.records.store import Asked, ResultsDirectory, made_of
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.typed import real_path
 from raybench.spec.workloads import FactorySpec
+
+
+def search_folders(study_file: Path) -> None:
+    """Put the folder of the study's file and the current one before all others on the import path.
+
+    ``python -m`` has the current one there by itself, an installed ``raybench`` the folder of programs: so
+    both find the same. What is found on this path travels to other nodes, and workers here are told it.
+    """
+    folders = dict.fromkeys([str(made_of(study_file).parent), str(Path.cwd())])
+    sys.path[:] = [*folders, *(path for path in sys.path if path not in folders)]
 
 
 @dataclass(frozen=True)
@@ -100,3 +113,45 @@ def places_named(asked: Study | Sweep) -> int:
         world_sizes = asked.scaling.world_sizes
         named = [max(ranks) + 1 for ranks in asked.scaling.placement if not isinstance(ranks, str)]
     return max([1, *(() if world_sizes == "all" else world_sizes), *named])
+
+
+DEFAULT_FOLDER = Path("results")
+
+
+def as_it_began(output: Path | None, resources: Resources, tell: Callable[[str], None]) -> Resources:
+    """What there was when the study or sweep in ``output`` began, where nodes of it are missing now.
+
+    It is planned as it was: what does not fit on the nodes that are left is named when its turn comes. Of the
+    missing nodes it is known that each had a place.
+    """
+    assert output is not None
+    with ResultsDirectory.open_readonly(output) as store:
+        num_nodes = len(store.environment().every_node)
+        named = places_named(store.sweep() if store.is_sweep else store.study())
+    missing = num_nodes - resources.num_nodes
+    if missing <= 0 or resources.num_devices < 1:
+        return resources
+    tell(f"goes on with {resources.num_nodes} of {num_nodes} nodes: what does not fit on them is left out")
+    num_devices = max(resources.num_devices + missing, named)
+    return replace(resources, num_devices=num_devices, num_nodes=num_nodes)
+
+
+def open_results(
+    asked: Asked, output: Path | None, now: Environment, *, resume: bool, made_of: Path | None = None
+) -> ResultsDirectory:
+    """For ``asked`` on the machine as it is ``now``; ``made_of``: the file that was typed.
+
+    Raises ``StoreError`` where it cannot be used.
+    """
+    if resume:
+        assert output is not None
+        store = ResultsDirectory.resume(output)
+        try:
+            store.check_same(asked, now)
+            store.write_asked(asked, made_of)
+        except StoreError:
+            store.close()
+            raise
+        return store
+    output = output or DEFAULT_FOLDER / f"{asked.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return ResultsDirectory.create(output, asked, now, made_of)

@@ -11,8 +11,8 @@ from tests.processes.starting import Ready, program
 
 BEGIN = """
 import os, signal, sys
-from raybench.commands.last_words import last_words
-with last_words("To go on: this", "the report: \\u00e9"):
+from raybench.commands.process import exit_watcher
+with exit_watcher("To go on: this", "the report: \\u00e9"):
     print("begins", flush=True)
 """
 ENDS = {
@@ -27,7 +27,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_last_words_are_those_of_the_killed(name: str, bare: Ready) -> None:
+def test_exit_watcher_lines_are_those_of_the_killed(name: str, bare: Ready) -> None:
     end, told = ENDS[name]
     lines = bare.run(f"{BEGIN}{end}\n").stdout.splitlines()
     assert lines == ["begins", *(["To go on: this", "the report: é"] if told else [])]

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from raybench.errors import RayDiedError
-from raybench.launch import ray_alive, signals
+from raybench.launch import liveness, signals
 
 LIMIT_S = 30.0  # of a thread that ends at once
 
 
 def looked(answers: list[bool], monkeypatch: pytest.MonkeyPatch) -> int:
     """Of how many of these answers of a head, 2 s apart, the watch has asked."""
-    now, asked, watch = [1000.0], list[bool](), ray_alive.RayAlive()
+    now, asked, watch = [1000.0], list[bool](), liveness.RayAlive()
 
     def answer(host: str, port: int) -> bool:
         assert (host, port) == ("10.0.0.1", 6379)
@@ -25,9 +25,9 @@ def looked(answers: list[bool], monkeypatch: pytest.MonkeyPatch) -> int:
             watch.stop()
         return asked[-1]
 
-    monkeypatch.setattr(ray_alive, "LOOK_AT_HEAD_S", 0.0)
-    monkeypatch.setattr(ray_alive, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(ray_alive, "_answers", answer)
+    monkeypatch.setattr(liveness, "LOOK_AT_HEAD_S", 0.0)
+    monkeypatch.setattr(liveness, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(liveness, "_answers", answer)
     before = set(threading.enumerate())
     watch.watch_head("10.0.0.1:6379")
     for thread in set(threading.enumerate()) - before:

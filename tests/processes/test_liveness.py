@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from raybench.errors import RayDiedError
-from raybench.launch import ray_alive, signals
+from raybench.launch import liveness, signals
 from tests.processes.starting import LIMIT_S
 from tests.support.planted.faults import until
 
@@ -33,7 +33,7 @@ def raylet(folder: Path) -> Iterator[psutil.Popen]:
 
 def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path) -> None:
     with raylet(tmp_path) as child:
-        watch = ray_alive.RayAlive()
+        watch = liveness.RayAlive()
         watch.watch_children()
         signals.check()
         child.kill()  # it stays a zombie: nobody asks how it ended
@@ -46,7 +46,7 @@ def test_a_death_is_raised_once_where_it_is_safe(tmp_path: Path) -> None:
 
 def test_what_is_ended_on_purpose_is_no_death(tmp_path: Path) -> None:
     with raylet(tmp_path) as child:
-        watch = ray_alive.RayAlive()
+        watch = liveness.RayAlive()
         watch.watch_children()
         watch.stop()
         watch.stop()

@@ -1,12 +1,4 @@
-"""Does that of Ray live without which nothing goes on?
-
-Of a local cluster the raylet and the GCS, which are children of this process; of a cluster that was joined
-the GCS of its head, by its port. Ray's core ends the driver where they are gone, in silence, from C++
-(``_Exit``): with the first call that needs the object store, which dies with its raylet; or when the GCS has
-told it of a node that is gone, 12 to 15 s after that; or a minute after it has lost the head. Until then what
-was measured can be kept, the report written, and told what happened. So the death of a child is waited for,
-not looked for, and the run is ended before any further call: with the GCS, who would tell the core.
-"""
+"""Whether the processes that a study needs still live: workers, Ray's own, and the head that was joined."""
 
 from __future__ import annotations
 
@@ -15,11 +7,47 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from time import monotonic
 
 import psutil
 
 from raybench.launch import signals
+
+DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
+LOOK_AGAIN_S = 1.0
+
+
+class Deaths:
+    """Which of the processes, by rank, are there, of those that can be seen from this one's container."""
+
+    def __init__(self, pids: Mapping[int, int]) -> None:
+        self._pids = {rank: pid for rank, pid in pids.items() if not _is_gone(pid)}
+        self._gone_since = dict[int, float]()
+        self._looked = monotonic()
+
+    def alive(self) -> list[int]:
+        """The ranks whose processes are there."""
+        return [rank for rank, pid in self._pids.items() if not _is_gone(pid)]
+
+    def unnoticed(self) -> int | None:
+        """The rank that is gone for so long that Ray will not say so any more."""
+        now = monotonic()
+        if now - self._looked >= LOOK_AGAIN_S:
+            self._looked, alive = now, self.alive()
+            for rank in self._pids:
+                if rank not in alive:
+                    self._gone_since.setdefault(rank, now)
+        late = (rank for rank, since in self._gone_since.items() if now - since >= DEATH_NOTICE_S)
+        return next(late, None)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
 
 CALLS_RAY = ("raybench-fit", "raybench-tune")  # threads in which Ray Train and Ray Tune run
 NEEDED = ("raylet", "gcs_server")  # children of the process that starts a local cluster
