@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raybench.machine.host import Resources
 import numpy as np
+from raybench.machine.resources import Resources
+
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.errors import Interrupted
 from raybench.launch.runner import OnProgress
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.measurements import LossParity, StepsResult
 from raybench.records.messages import GroupInfo, Member, Outcome
