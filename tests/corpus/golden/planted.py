@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from raybench.machine.resources import Resources
 
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.errors import Interrupted
