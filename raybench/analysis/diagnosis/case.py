@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Kind, Severity
-from raybench.analysis.diagnosis.measured_batches import MeasuredBatches
 from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.estimates.over_starts import of_any_start
 from raybench.analysis.estimates.phases import phase_times
@@ -66,6 +65,16 @@ class Replay(Timed):
 
 
 @dataclass(frozen=True)
+class MeasuredBatch:
+    """What a trial has, of those that are alike but for the batch."""
+
+    samples: int  # of one device's pass
+    knob: int
+    efficiency: float
+    samples_per_s: float
+
+
+@dataclass(frozen=True)
 class Beside:
     """What the trials of a study at one world size and placement say of each other, worked out once.
 
@@ -75,7 +84,9 @@ class Beside:
 
     alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
-    batches: Mapping[Hashable, MeasuredBatches] = field(default_factory=dict)  # alike in all but these
+    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(
+        default_factory=dict
+    )  # alike in all but these
     records: tuple[TrialRecord, ...] = ()  # all of them
     elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 
@@ -85,14 +96,16 @@ class Beside:
         records = tuple(records)
         alone: dict[Hashable, dict[int, Timed]] = {}
         replays: dict[Hashable, dict[int, Replay]] = {}
-        batches: dict[Hashable, MeasuredBatches] = {}
+        batches: dict[Hashable, list[MeasuredBatch]] = {}
         for record in records:
             if record.steps is None or record.request.kind != "steps":
                 continue
             asked = record.request.variants
-            batches.setdefault(_of_batches(record.config), MeasuredBatches()).include(
-                record, scaling_of(record)
-            )
+            found = scaling_of(record)
+            if found.efficiency is not None:
+                knob, rate = int(record.config.setting.batch_size), found.throughput_samples_per_s.value
+                measured = MeasuredBatch(record.config.batch_size, knob, found.efficiency.value, rate)
+                batches.setdefault(_of_batches(record.config), []).append(measured)
             of_batches = alone.setdefault(_but_for_batch(record.config), {})
             own = record.config.batch_size * record.config.setting.gradient_accumulation
             variants: tuple[tuple[Variant, int], ...] = (
@@ -198,9 +211,10 @@ class Case:
         return self.beside.replays.get(_sent(self.config, self.steps), ())
 
     @property
-    def batches(self) -> MeasuredBatches:
-        """Trials that differ from it in the batch alone, itself among them."""
-        return self.beside.batches.get(_of_batches(self.config), MeasuredBatches())
+    def larger_batches(self) -> list[MeasuredBatch]:
+        """Trials that differ from it in the batch alone, which is larger."""
+        every = self.beside.batches.get(_of_batches(self.config), ())
+        return [each for each in every if each.samples > self.config.batch_size]
 
     def bucket_caps(self) -> set[BucketCap]:
         """The sizes of buckets that were measured, whatever else those settings have."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.rivals import Rivals
 from raybench.analysis.estimates.efficiency import Scaling, Status
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate
@@ -21,9 +20,6 @@ from raybench.analysis.same_setting import between_starts, change_key, one_of_ea
 from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
-
-MANY = 300  # settings, that are all compared with all
-FEW = 40  # of more than those, at either end, that are
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,12 @@ class _Pairs:
 
     results: MeasuredStudy
     in_same_rounds: InSameRounds
-    number: int  # of the settings
+    settings: list[TrialRecord]  # one trial each, the most efficient first
+
+    @property
+    def number(self) -> int:
+        """How many pairs there are: intervals hold for all of them at once."""
+        return len(self.settings) * (len(self.settings) - 1) // 2
 
 
 def compared(results: MeasuredStudy) -> list[TrialRecord]:
@@ -95,30 +96,10 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
 def better_settings(
     results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
 ) -> dict[str, tuple[Change, ...]]:
-    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
-
-    Every pair of many settings would take hours: of more than ``MANY`` the headline, the most and the least
-    efficient are compared with all others, and the rest are not.
-    """
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first."""
     distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
-    advised, number = distinct, len(distinct)
-    if number > MANY:
-        headline = [record for record in distinct if record is results.headline]
-        advised = [*headline, *distinct[:FEW], *distinct[-FEW:]]
-    pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), number)
-    rivals = Rivals(results, distinct, number * (number - 1) // 2, pairs.in_same_rounds)
-    found = dict.fromkeys((record.trial_id for record in distinct), tuple[Change, ...]())
-    return found | {each.trial_id: _better(pairs, each, rivals) for each in advised}
-
-
-def not_compared_words(number: int) -> str:
-    """What is to be said where of so many settings not all were compared with all; else empty."""
-    if number <= MANY:
-        return ""
-    return (
-        f"What is better was looked for among all {number:,} settings for the headline, the {FEW} most and "
-        f"the {FEW} least efficient; the other settings were not compared with each other."
-    )
+    pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), distinct)
+    return {record.trial_id: _better(pairs, record) for record in distinct}
 
 
 def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
@@ -152,26 +133,27 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
-def _better(pairs: _Pairs, record: TrialRecord, rivals: Rivals) -> tuple[Change, ...]:
+def _better(pairs: _Pairs, record: TrialRecord) -> tuple[Change, ...]:
     """The settings that are better, as so many were compared in pairs; of each set of knobs the best."""
-    changes = ((_change(pairs, record, other) for other in group) for group in rivals.ahead_of(record))
-    found = [next(filter(None, group), None) for group in changes]
+    least = 1 + pairs.results.study.search.minimum_gain
+    own = _efficiency_of(pairs.results, record)
     nearest: dict[frozenset[str], Change] = {}
-    for each in sorted(filter(None, found), key=lambda change: -change.efficiency_ratio.value):
-        nearest.setdefault(frozenset(each.changes), each)
+    for other in pairs.settings:
+        if _efficiency_of(pairs.results, other) < least * own:
+            break  # they are in order
+        found = _change(pairs, record, other)
+        if found is not None:
+            nearest.setdefault(frozenset(found.changes), found)
     return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
 
 
 def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | None:
     """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
-    results, number = pairs.results, pairs.number
+    results = pairs.results
     mine, theirs = results.scaling(record), results.scaling(other)
     if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
         return None
-    least = 1 + results.study.search.minimum_gain
-    if theirs.efficiency.value < least * mine.efficiency.value:
-        return None
-    num_pairs = number * (number - 1) // 2
+    num_pairs, number = pairs.number, len(pairs.settings)
     apart = between_starts(other, record)
     ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
     if ratio.low <= 1:

@@ -93,8 +93,7 @@ class BatchTooSmall(PartOfStep):
 
     def next_step(self) -> NextStep:
         """How much larger, ``advice`` says, but where larger ones were measured and brought nothing."""
-        larger, _, _ = self.case.batches.larger_than(self.case.config.batch_size)
-        if larger.size:
+        if self.case.larger_batches:
             return NextStep(
                 "no larger batch that was measured is surely better: fewer and larger kernels (compile), or "
                 "a larger batch than those"

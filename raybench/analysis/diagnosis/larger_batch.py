@@ -65,15 +65,13 @@ def larger_batch(case: Case) -> LargerBatch | None:
 
 def _is_measured_around(case: Case, chosen: LargerBatch) -> bool:
     """Whether the batch lies between measured ones, which say more of it than bounds do."""
-    batch_sizes, _, _ = case.batches.larger_than(case.config.batch_size)
-    return bool((batch_sizes >= chosen.batch_size).any())
+    return any(each.knob >= chosen.batch_size for each in case.larger_batches)
 
 
 def _is_contradicted(case: Case, now: Estimate) -> bool:
     """Whether a larger batch that was measured brings nothing, in efficiency or in samples/s."""
-    _, efficiencies, rates = case.batches.larger_than(case.config.batch_size)
-    is_slower = rates <= case.scaling.throughput_samples_per_s.value
-    return bool((is_slower | (efficiencies < now.value * (1 + LEAST_GAIN))).any())
+    rate, least = case.scaling.throughput_samples_per_s.value, now.value * (1 + LEAST_GAIN)
+    return any(each.samples_per_s <= rate or each.efficiency < least for each in case.larger_batches)
 
 
 def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:

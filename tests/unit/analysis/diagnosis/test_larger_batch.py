@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -137,32 +136,3 @@ def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
     case = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
     assert larger_batch(case) is not None
     assert larger_batch(replace(case, beside=Beside.of([small, large]))) is None
-
-
-def test_many_trials_beside_it_are_not_estimated_again_one_by_one() -> None:
-    """A study of n trials asks n times: each asking takes as many calls beside few trials as beside many."""
-    spec = study(knobs={"batch_size": [16, 32, 64]}, measure={"half_width": 0.02})
-    records = grid(spec, [4], FakeRunner(HARDWARE[0].costs, STEADY, seed=3))[0]
-    known = {record.trial_id: scaling(record) for record in records}
-    first = records[0]
-    assert first.steps is not None
-
-    def calls(times: int) -> int:
-        beside = Beside.of(records * times, lambda record: known[record.trial_id])
-        assert first.steps is not None
-        case = Case(first, first.steps, known[first.trial_id], waterfall(first), beside)
-        number = 0
-
-        def count(frame: object, event: str, argument: object) -> None:
-            nonlocal number
-            number += event == "call"
-
-        sys.setprofile(count)
-        try:
-            assert larger_batch(case) is not None
-        finally:
-            sys.setprofile(None)
-        return number
-
-    calls(1)  # what is worked out once
-    assert calls(1) == calls(50)

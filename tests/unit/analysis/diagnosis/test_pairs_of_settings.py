@@ -7,8 +7,7 @@ import random
 from typing import Any
 
 from raybench.analysis.diagnosis import configurations
-from raybench.analysis.diagnosis.configurations import better_settings, compared, not_compared_words
-from raybench.analysis.diagnosis.rivals import Rivals
+from raybench.analysis.diagnosis.configurations import better_settings, compared
 from raybench.analysis.estimates.efficiency import Gain, Verdict
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import measured_study
@@ -33,15 +32,16 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
     draw = random.Random(3)
     records = [each.model_copy(update={"group": draw.choice([1, 1, 2])}) for each in records]
     results = measured_study(SPEC, records)
-    found, number = better_settings(results), len(settings)
+    found, every = better_settings(results), compared(results)
     assert sum(map(len, found.values())) > 100
-    pairs = configurations._Pairs(results, InSameRounds(results.buckets), number)
+    pairs = configurations._Pairs(results, InSameRounds(results.buckets), every)
     for record in compared(results):
         others = [other for other in records if other.trial_id != record.trial_id]
-        every = [configurations._change(pairs, record, other) for other in others]
+        changes = [configurations._change(pairs, record, other) for other in others]
+        least = 1 + SPEC.search.minimum_gain
         best: dict[frozenset[str], float] = {}
-        for change in every:
-            if change is not None:
+        for change in changes:
+            if change is not None and change.efficiency_ratio.value >= least:
                 names = frozenset(change.changes)
                 best[names] = max(best.get(names, 0.0), change.efficiency_ratio.value)
         told = {frozenset(each.changes): each.efficiency_ratio.value for each in found[record.trial_id]}
@@ -59,14 +59,9 @@ def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_
     results = measured_study(spec, records)
     slow, fast = sorted(compared(results), key=lambda each: -each.config.setting.bucket_cap_mb)
     gain = Estimate(0.4, 0.3, 0.5, 10)
-    apart = Rivals(results, [slow, fast], 1, InSameRounds(results.buckets))
+    apart = better_settings(results, InSameRounds(results.buckets))
     request = fast.request.model_copy(update={"versus": slow.config.setting})
     paired = [(fast.model_copy(update={"request": request}), Gain(gain, Verdict.BETTER))]
-    together = Rivals(results, [slow, fast], 1, InSameRounds(results.buckets, paired))
-    assert apart.ahead_of(slow) == []
-    assert together.ahead_of(slow) == [[fast]]
-
-
-def test_what_was_not_compared_is_said() -> None:
-    assert not not_compared_words(configurations.MANY)
-    assert "301" in not_compared_words(301)
+    together = better_settings(results, InSameRounds(results.buckets, paired))
+    assert apart[slow.trial_id] == ()
+    assert [each.trial_id for each in together[slow.trial_id]] == [fast.trial_id]
