@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.format import EXPLORATORY, count, percent, times
