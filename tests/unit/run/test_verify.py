@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raybench.analysis.findings import diagnose as diagnosing
 from rich.console import Console
 
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import gain_of
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
