@@ -12,10 +12,8 @@ import typer
 
 from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
-from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_above_0, parse_path
 from raybench.commands.paths import shown_path
-from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -66,7 +64,6 @@ def report(
     ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
-    one_blas_thread()
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
@@ -81,7 +78,7 @@ def report(
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
-    with not_collected(), ResultsDirectory.open_readonly(directory) as store:
+    with ResultsDirectory.open_readonly(directory) as store:
         if prices and store.is_sweep:
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}

@@ -8,10 +8,12 @@ from __future__ import annotations
 from array import array
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.many import Floats
 from raybench.records.record import TrialRecord
+
+Floats = NDArray[np.float64]
 
 
 class MeasuredBatches:

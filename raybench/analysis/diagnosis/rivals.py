@@ -7,13 +7,13 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.many import Floats
 from raybench.analysis.estimates.simultaneous import degrees_of, widening
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.speaking import InSameRounds
 from raybench.records.record import TrialRecord
 
+Floats = NDArray[np.float64]
 BORDER = 1e-9  # of a logarithm: what is so close to a limit is looked at
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.diagnosis.advice import advised
-from raybench.analysis.diagnosis.case import Around, Beside, Case, OfTrial
+from raybench.analysis.diagnosis.case import Around, Beside, Case
 from raybench.analysis.diagnosis.configurations import (
     Change,
     DiagnosedConfiguration,
@@ -16,7 +16,6 @@ from raybench.analysis.diagnosis.configurations import (
 )
 from raybench.analysis.diagnosis.findings import Finding, ranked
 from raybench.analysis.diagnosis.kinds import OF_COMPARED, OF_STUDY
-from raybench.analysis.diagnosis.screening import without_findings
 from raybench.analysis.diagnosis.stability import diagnose, doubts
 from raybench.analysis.diagnosis.verifications import in_same_rounds
 from raybench.analysis.diagnosis.which import diagnosed
@@ -55,11 +54,7 @@ def diagnose_study(
     better = better_settings(results, shared)
     beside = _beside(results)
     looked_at = diagnosed(results)
-    nothing = without_findings(looked_at)
-    of_trial = {
-        record.trial_id: _of_trial(results, record, better, beside, around, nothing.get(record.trial_id, ()))
-        for record in looked_at
-    }
+    of_trial = {record.trial_id: _of_trial(results, record, better, beside, around) for record in looked_at}
     whole = WholeStudy(results, around, confirmed, apart, loaded, shared)
     for finding in _of_kinds(whole, OF_COMPARED):
         if finding.trial_id in of_trial:
@@ -79,7 +74,6 @@ def _of_trial(
     better: Mapping[str, tuple[Change, ...]],
     beside: Mapping[_Where, Beside],
     around: Around,
-    nothing: Sequence[type[OfTrial]],
 ) -> tuple[Finding, ...]:
     if record.steps is None:
         return ()
@@ -95,7 +89,6 @@ def _of_trial(
         results.waterfalls[record.trial_id],
         beside.get(_where(record), Beside()),
         around,
-        dict.fromkeys(nothing),
     )
     return ranked(advised(case, diagnose(case), better.get(record.trial_id, ())))
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse, attribution
+from raybench.analysis import analyse
 from raybench.analysis.diagnosis import which
-from raybench.machine.environment import capture
 from raybench.records.record import TrialRecord
-from raybench.records.store import ResultsDirectory
 from raybench.report.contents import make_tables
 from raybench.report.tables import trials
 from raybench.spec import Setting, Study
@@ -62,29 +59,6 @@ def check_growth(few: int, many: int) -> None:
     assert other < 1.4 * (many / few) * one  # a study that compared all pairs would take 9 times as much
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("large") / "results"
-    spec, records = suggestions(FEW)
-    with ResultsDirectory.create(path, spec, capture()) as store:
-        assert store
-    with (path / "trials.jsonl").open("a") as file:
-        file.writelines(record.to_line() + "\n" for record in records)
-    return path
-
-
-def test_packed_rounds_say_the_same(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ResultsDirectory.open_readonly(large) as store:
-        plain, spec = store.records(), store.study()
-    monkeypatch.setattr(store, "PACKED_FROM_BYTES", 0)
-    with ResultsDirectory.open_readonly(large) as store:
-        packed = store.records()
-    assert plain == packed
-    assert packed[3].steps is not None
-    assert not isinstance(packed[3].steps.rounds, tuple)
-    assert analyse(spec, packed[:50]).scalings == analyse(spec, plain[:50]).scalings
-
-
 def test_documents_hold_the_first_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "MOST_TRIALS", 20)
     spec, records = suggestions(50)
@@ -106,17 +80,3 @@ def test_of_very_many_the_most_and_the_least_efficient_are_diagnosed(monkeypatch
     assert [each for each in some.findings if each.trial_id] == of_all
     assert some.diagnosis == every.diagnosis
     assert "the 5 most and the 5 least efficient" in which.not_diagnosed_words(50)
-
-
-def test_of_very_many_effects_the_largest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, records = suggestions(50)
-    every = analyse(spec, records).attribution
-    monkeypatch.setattr(attribution, "MANY", 40)
-    monkeypatch.setattr(attribution, "MOST_TOGETHER", 10)
-    some = analyse(spec, records).attribution
-    assert every is not None
-    assert some is not None
-    assert some.singles == every.singles
-    ratios = [each.efficiency_ratio for each in every.together[:10]]  # of some trials the rounds are the same
-    assert [each.efficiency_ratio for each in some.together] == ratios
-    assert some.num_left_out == len(every.together) - 10
