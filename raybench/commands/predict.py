@@ -9,6 +9,7 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.options import parse_above_0, parse_path, parse_whole
+from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
 
 MOST_DEVICES = 10**6
@@ -94,6 +95,7 @@ def predict(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False,
 ) -> None:
     """Step times, efficiency and cost on numbers of devices that were not measured, with intervals."""
+    one_blas_thread()
     from raybench.commands.console import make_console
     from raybench.commands.predict_run import PredictOptions, parse_changes, run_predict, run_what_if
 
