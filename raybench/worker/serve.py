@@ -24,7 +24,7 @@ from raybench.worker.devices.device import Device
 from raybench.worker.failures import first_cause
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 from raybench.worker.watchdog import Watchdog
 
 TRAVELLED = "runtime_resources"  # below it Ray unpacks a runtime environment

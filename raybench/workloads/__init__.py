@@ -14,8 +14,8 @@ from raybench.spec.workloads import (
     VisionSpec,
     WorkloadSpec,
 )
-from raybench.workloads.own_code import fails_in_words
 from raybench.workloads.protocol import Workload, dataset_of
+from raybench.workloads.user_code import fails_in_words
 
 __all__ = ["Workload", "build", "check", "num_samples"]
 

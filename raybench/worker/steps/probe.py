@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.records.measurements import ProbeResult
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import ProbeRequest
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import OnProgress
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import WarmUp, measured_run, warm_up
 from raybench.worker.strategies.models import StrategyModels

@@ -73,7 +73,7 @@ class Replay:
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
 MAX_SHARE, MOST_SHARE = 0.10, 0.20  # of the trial's time; for the least turns no more than the second
 LEAST_TURNS, MOST_TURNS = 4, 10  # the first is thrown away
-BESIDE_SHARE = 0.8  # of the transfers, that steps are to last: they should not outlast them
+OVERLAP_SHARE = 0.8  # of the transfers, that steps are to last: they should not outlast them
 MOST_SENDS = 50  # of all buckets in a turn: where a step lasts longer, transfers hardly matter to it
 MOST_STEPS = 20
 CALLED_BACK_S = 1.0  # after a transfer has ended, at the latest
@@ -109,8 +109,8 @@ def contention(
     replay = _own_replay(models, team)
     if replay is None or replay_s is None or models.twin is None:
         return None
-    sends = max(1, math.ceil(step_s / (BESIDE_SHARE * replay_s)))
-    steps = max(1, min(MOST_STEPS, math.floor(BESIDE_SHARE * sends * replay_s / step_s)))
+    sends = max(1, math.ceil(step_s / (OVERLAP_SHARE * replay_s)))
+    steps = max(1, min(MOST_STEPS, math.floor(OVERLAP_SHARE * sends * replay_s / step_s)))
     turn_s = steps * step_s + sends * replay_s + max(steps * step_s, sends * replay_s)
     turns = max(LEAST_TURNS, min(MOST_TURNS, math.floor(MAX_SHARE * max_seconds / turn_s)))
     if sends > MOST_SENDS or turns * turn_s > MOST_SHARE * max_seconds:

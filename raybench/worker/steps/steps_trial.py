@@ -9,13 +9,12 @@ from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
 from raybench.worker.steps.meters import Energy

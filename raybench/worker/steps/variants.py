@@ -243,7 +243,7 @@ class Variants:
     def _bare_variants(self) -> list[VariantRun]:
         """Those of the bare model: plain, base and crowd, as far as they are asked for and fit."""
         asked, runs = self._request.variants, list[VariantRun]()
-        if {"plain", "base", "crowd"}.isdisjoint(asked) or "plain" in self.missing or not self._fits_beside():
+        if {"plain", "base", "crowd"}.isdisjoint(asked) or "plain" in self.missing or not self._bare_fits():
             if "base" in asked:
                 self.missing["base"] = self.missing["plain"]
             return runs
@@ -256,7 +256,7 @@ class Variants:
             runs.append(bare_run("crowd", self._models, self._models.bare, independent=True))
         return runs
 
-    def _fits_beside(self) -> bool:
+    def _bare_fits(self) -> bool:
         """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team
@@ -21,7 +21,6 @@ from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
