@@ -249,7 +249,7 @@ class SampleOrder(Sampler[int]):
             yield from islice(self._shuffled, self._samples_of_epoch)
 
 
-PLAIN = (str, bytes, int, float, bool)
+SCALARS = (str, bytes, int, float, bool)
 
 
 class HalfBatches:
@@ -293,7 +293,7 @@ def _first_half(batch: Any, size: int) -> Any:
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
         return type(batch)(*(_first_half(value, size) for value in batch))
     if isinstance(batch, list | tuple):
-        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, PLAIN) for each in batch)):
+        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, SCALARS) for each in batch)):
             return batch[: size // 2]  # a list of samples, as they are counted
         return type(batch)(_first_half(value, size) for value in batch)
     return batch

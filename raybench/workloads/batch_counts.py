@@ -56,7 +56,7 @@ def samples_of(workload: Workload, batch: Any, asked: int, source: str = "the ba
     most = max(_sizes(batch, asked) | {asked})
     if not 1 <= told <= most:
         rule = f"from 1 to {most}, which the batch holds"
-        raise InvalidBatchError(f"samples(batch): {rule} (received {_shown(told)})")
+        raise InvalidBatchError(f"samples(batch): {rule} (received {told!r:.60})")
     return told
 
 
@@ -78,7 +78,7 @@ def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
     most = factor * _elements(batch) or math.inf
     if not 0 < told <= most:
         rule = f"at most {most:,}, what the batch has room for" if told > 0 else "above 0"
-        raise InvalidBatchError(f"{name}: {rule} (received {_shown(told)} for {samples} samples)")
+        raise InvalidBatchError(f"{name}: {rule} (received {told!r:.60} for {samples} samples)")
     return told
 
 
@@ -93,7 +93,7 @@ def correct_of(told: Any) -> torch.Tensor:
     is_whole = isinstance(told, torch.Tensor) and told.numel() == 1 and not told.dtype.is_floating_point
     if not is_whole or told.dtype.is_complex:
         is_tensor = isinstance(told, torch.Tensor)
-        what = f"a tensor of {told.dtype}, shape {tuple(told.shape)}" if is_tensor else _shown(told)
+        what = f"a tensor of {told.dtype}, shape {tuple(told.shape)}" if is_tensor else f"{told!r:.60}"
         rule = "the number of correct predictions, one whole number"
         raise InvalidBatchError(f"metric(output, batch): {rule} (received {what})")
     number: torch.Tensor = told.detach().reshape(()).long()
@@ -154,7 +154,7 @@ def _elements(batch: Any) -> int:
 def _whole(told: Any, name: str) -> int:
     number = _number(told, name)
     if number != int(number):
-        raise InvalidBatchError(f"{name}: a whole number (received {_shown(told)})")
+        raise InvalidBatchError(f"{name}: a whole number (received {told!r:.60})")
     return int(number)
 
 
@@ -163,12 +163,5 @@ def _number(told: Any, name: str) -> float:
     if isinstance(told, np.generic) or (isinstance(told, torch.Tensor) and told.numel() == 1):
         told = told.item()
     if isinstance(told, bool) or not isinstance(told, int | float) or not abs(told) < 2**63:
-        raise InvalidBatchError(f"{name}: a number (received {_shown(told)})")
+        raise InvalidBatchError(f"{name}: a number (received {told!r:.60})")
     return told
-
-
-def _shown(told: Any) -> str:
-    try:
-        return repr(told)[:60]
-    except Exception:
-        return f"a {type(told).__name__}"

@@ -254,19 +254,5 @@ def device_ids(team: Team, device: Device) -> list[int]:
     return [index for _, index, _ in places if index is not None]
 
 
-def joined(batches: list[Any]) -> Any:
-    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
-    first = batches[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(batches)
-    if isinstance(first, dict):
-        return {key: joined([batch[key] for batch in batches]) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
-        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
-    if isinstance(first, list | tuple):
-        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
-    return first
-
-
 def _is_device(index: int, uuid: str) -> bool:
     return index < torch.cuda.device_count() and gpu_uuid(index) == uuid
