@@ -37,7 +37,7 @@ def run_trial(
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
-    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` is told of
+    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` gets
     rounds or epochs when they are done. All three are used on the team's leader.
     """
     team = communicators.team(ranks, request.timeout_s)
@@ -72,7 +72,7 @@ class RunnableTrial(Protocol):
 def run_and_release(
     make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
 ) -> Outcome:
-    """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
+    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
 
     The team's groups are used before anything is made: what they take is not to be missing later.
     """

@@ -97,7 +97,7 @@ class MessageRounds:
         self._random, self._stopwatch = random.Random(order), device.stopwatch()
 
     def run(self, num_rounds: int, max_seconds: float) -> MeasuredRounds:
-        """So many rounds, or what the time allows; the leader's clock counts, so that all stop alike."""
+        """``num_rounds``, or what the time allows; the leader's clock counts, so that all stop together."""
         began, rounds, number = perf_counter(), list[MessageRound](), 0
         while True:
             number, at_s = number + 1, perf_counter() - began

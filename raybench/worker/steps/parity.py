@@ -39,7 +39,7 @@ def loss_parity(
     step_s: float | None,
     max_seconds: float,
 ) -> LossParity:
-    """Train anew, on all ranks under the strategy and on the leader alone.
+    """Train from scratch, on all ranks under the strategy and on the leader alone.
 
     ``step_s`` is the step of one device at its own batch, None where the model does not fit on one;
     ``max_seconds`` the trial's time. The weights are those of a new model afterwards. A collective call:
@@ -205,7 +205,7 @@ _SEEDS = 2**31 - 1
 class SeededPieces:
     """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
 
-    So augmentation and dropout draw the same for a piece, whoever takes it. ``together``: one micro-batch
+    So augmentation and dropout draw the same for a piece on any rank. ``together``: one micro-batch
     of all ranks at once, as dp takes them.
     """
 

@@ -43,7 +43,7 @@ class ProbeTrial:
         on_progress(Progress("set up"))
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
-        limits = memory_limits_of_ranks(self._team, self._cache, self._device, anew=True)
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device, again=True)
         self._models.set_up(lambda models: models.bare.step())
         models = self._models.measured
         fixed = self._fixed_memory(models)
@@ -72,7 +72,7 @@ class ProbeTrial:
     def _fixed_memory(self, models: StrategyModels) -> int | None:
         """What a step takes whatever its batch: what the first one left, gradients and buckets.
 
-        Asked only of devices on which a batch that does not fit must not be tried.
+        Only on devices on which a batch that does not fit must not be tried.
         """
         memory = self._device.available_memory() if self._device.overcommits else None
         if memory is None:

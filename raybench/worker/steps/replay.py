@@ -21,7 +21,7 @@ from raybench.worker.strategies.models import StrategyModels
 
 @dataclass(frozen=True)
 class _ReplayBucket:
-    """What a communication hook asks of DDP's bucket, without DDP."""
+    """The interface of DDP's bucket that a communication hook uses, without DDP."""
 
     _buffer: torch.Tensor
     _index: int
@@ -38,7 +38,7 @@ class _ReplayBucket:
 
 
 class Replay:
-    """The all-reduces of a step, as DDP would send them, with no compute beside them."""
+    """The all-reduces of a step, as DDP would send them, with no compute alongside."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ DIGITS = 6  # of a time in s
 def communication_cores(models: StrategyModels, team: Team, replay_s: float | None) -> float | None:
     """What the all-reduces take of this rank's cores while nothing else runs; None where there are none.
 
-    Who computes meanwhile has to share its core with them. A collective call.
+    A rank that computes at the same time shares its core with them. A collective call.
     """
     replay = _own_replay(models, team)
     if replay is None or replay_s is None:
@@ -103,8 +103,8 @@ def contention(
 ) -> Contention | None:
     """Turns of: the twin's steps, transfers without steps, both at once. A collective call.
 
-    ``step_s`` and ``replay_s`` are what each takes alone, alike on every rank. None on GPUs, where the
-    transfers are too short for a step beside them, and where the trial is too short for turns.
+    ``step_s`` and ``replay_s`` are what each takes alone, equal on every rank. None on GPUs, where the
+    transfers are too short for a step alongside, and where the trial is too short for turns.
     """
     replay = _own_replay(models, team)
     if replay is None or replay_s is None or models.twin is None:
@@ -166,7 +166,7 @@ def _one_turn(step: Callable[[], None], replay: Replay, team: Team, steps: int, 
 
 
 def _sent(replay: Replay, sends: int) -> torch.futures.Future[Any]:
-    """All buckets, so many times; done when the last of them is back."""
+    """All buckets, ``sends`` times; done when the last of them is back."""
     return torch.futures.collect_all([future for _ in range(sends) for future in replay.begin()])
 
 

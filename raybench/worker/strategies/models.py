@@ -2,7 +2,7 @@
 
 Under DDP the bare model and the twin without transfers share the parameters' storage with the wrapped one,
 and the optimizer's state with it, so that a variant costs the memory of its gradients only. FSDP's
-parameters are sharded tensors of their own: there the bare model is a copy, made when it is asked for and
+parameters are sharded tensors of their own: there the bare model is a copy, made when it is needed and
 dropped while the sharded one is made, so that the latter's peak of memory can be read without it.
 """
 
@@ -86,7 +86,7 @@ class StrategyModels:
         return Stepper(self.bare.module, self.bare.optimizer, self.workload, batches, self.setting, device)
 
     def drop_bare(self) -> None:
-        """Give back the memory of the bare model, which is made anew when it is asked for."""
+        """Give back the memory of the bare model, which is made again when it is needed."""
         self._bare = None
 
     def whole_copy(self) -> nn.Module:

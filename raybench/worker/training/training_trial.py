@@ -278,7 +278,7 @@ class TrainingTrial:
         self._peaks.append(self._device.memory_peak())
         self._driven_peaks.append(self._device.peaks_of(self._driven))
         epoch = self._with_noise(epoch, stepper)
-        # what raybench looks at beside is not the training's, and the next epoch must not pay for it
+        # what raybench looks at in addition is not the training's, and the next epoch must not pay for it
         self._device.reset_peak(self._driven, at_once=True)
         return epoch
 
