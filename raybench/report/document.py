@@ -13,6 +13,7 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.contents import draw_all, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
+from raybench.report.finding_texts import evidence
 from raybench.report.format import exploratory_once
 from raybench.report.measured_on import measured_words
 from raybench.report.method import method_words
@@ -48,6 +49,7 @@ def write_report(
         no_findings=no_findings_words(results),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
+        evidence=evidence,
         trials=without_constant(tables.trials),
         method=method_words(results),
         use=use_it(results, environment),

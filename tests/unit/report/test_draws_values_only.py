@@ -19,6 +19,7 @@ WORDS = {  # functions that give words to a value
     "knob_words",
     "label",
     "load_words",
+    "trial_words",
     "in_words",
     "changes_words",
     "model_name",
@@ -28,6 +29,18 @@ FURTHER = {
     "amdahl_speedup",  # the law itself: the curve between the points
     "asked_half_width",  # what a request asked
     "verification_of",  # a look-up: what trying a change has shown
+    # look-ups in the trial that a finding is about, for its words
+    "busy_share",
+    "communication_bounds",
+    "cores_decide",
+    "num_nodes",
+    "place_of",
+    "programs_of",
+    "replayed",
+    "stoppable",
+    "taken_by_others",
+    "times_before",
+    "varies",
 }
 
 METHODS = {  # of values
