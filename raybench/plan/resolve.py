@@ -11,7 +11,7 @@ from raybench.machine.host import Resources
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.counted import counted
-from raybench.spec.study import Study
+from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.typed import home_path, real_path
 
 MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
@@ -40,7 +40,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         )
     _refuse_too_large(plan)
     _refuse_idle_placements(plan)
-    _refuse_too_many(plan, resources)
+    refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
     _refuse_uneven_batches(plan)
     _refuse_no_room(plan)
     _refuse_faults(plan)
@@ -176,24 +176,18 @@ def _refuse_idle_placements(plan: Plan) -> None:
             )
 
 
-def _refuse_too_many(plan: Plan, resources: Resources) -> None:
-    wanted, devices = plan.group_size, resources.num_devices
+def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, field: str) -> None:
+    """Raise ``RequestError`` for more workers than there are devices, or than can be started."""
+    devices = resources.num_devices
     if wanted <= devices:
         return
     if resources.device == "cuda":
+        raise RequestError(f"{field}: at most {devices}, the GPUs that there are (received {wanted})")
+    if not asked.oversubscribe:
         raise RequestError(
-            f"scaling.world_sizes: at most {devices}, the GPUs that there are (received {wanted})"
+            f"{field}: at most {devices}, with {asked.cpus_per_worker} cores for each worker, unless "
+            f"--oversubscribe (received {wanted})"
         )
-    if not plan.study.resources.oversubscribe:
-        raise RequestError(
-            f"scaling.world_sizes: at most {devices}, with {plan.study.resources.cpus_per_worker} cores for "
-            f"each worker, unless --oversubscribe (received {wanted})"
-        )
-    refuse_far_too_many(wanted, devices, "scaling.world_sizes")
-
-
-def refuse_far_too_many(wanted: int, devices: int, field: str) -> None:
-    """Raise ``RequestError`` for more workers than can be started, though more than cores were asked for."""
     most = MOST_ON_A_DEVICE * devices
     if wanted > most:
         raise RequestError(

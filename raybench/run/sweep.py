@@ -13,7 +13,7 @@ from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
-from raybench.plan.resolve import powers_of_two, refuse_far_too_many
+from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
@@ -99,28 +99,13 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
             )
     else:
         sizes = sweep.world_sizes
-    _refuse_too_many(sweep, sizes, resources)
+    refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),
     }
     placements = sweep.placement if resources.num_nodes > 1 else sweep.placement[:1]
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
-
-
-def _refuse_too_many(sweep: Sweep, sizes: tuple[int, ...], resources: Resources) -> None:
-    if max(sizes) <= resources.num_devices:
-        return
-    if resources.device == "cuda":
-        raise RequestError(
-            f"--world-sizes: at most {resources.num_devices}, the GPUs that there are (received {max(sizes)})"
-        )
-    if not sweep.resources.oversubscribe:
-        raise RequestError(
-            f"--world-sizes: at most {resources.num_devices}, with {sweep.resources.cpus_per_worker} cores "
-            f"for each worker, unless --oversubscribe (received {max(sizes)})"
-        )
-    refuse_far_too_many(max(sizes), resources.num_devices, "--world-sizes")
 
 
 def _there(resources: Resources) -> str:
