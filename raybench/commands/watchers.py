@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raybench.analysis.estimates.efficiency import Scaling
+from raybench.plan.notes import RepeatReason, Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -15,10 +18,10 @@ class Watchers:
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers
 
-    def stage(self, text: str) -> None:
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
         """What the study is at."""
         for each in self._watchers:
-            each.stage(text)
+            each.stage(stage, number, why)
 
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0

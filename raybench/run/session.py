@@ -15,7 +15,7 @@ from raybench.analysis.labels import trial_words
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
@@ -35,7 +35,7 @@ class Watcher(Protocol):
     (0: it ran already).
     """
 
-    def stage(self, text: str) -> None: ...
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None: ...
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
@@ -87,6 +87,10 @@ class Session:
         """Begin a stage, or begin it again: what it said before does not count any more."""
         self._stage = stage
         self._said[stage] = []
+
+    def announce(self, number: int = 1, why: Sequence[RepeatReason] = ()) -> None:
+        """Tell the watcher that the stage measures ``number`` of what it is about."""
+        self.watcher.stage(self._stage, number, why)
 
     def note(self, kind: NoteKind, **fields: Any) -> None:
         """Say something of the stage."""

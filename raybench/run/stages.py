@@ -15,22 +15,18 @@ from raybench.analysis.diagnosis.verifications import Proposal, is_paired, propo
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
-from raybench.analysis.labels import devices_words
 from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.uneven_load import under_load
-from raybench.plan.notes import NoteKind, Stage
+from raybench.plan.notes import NoteKind, RepeatReason, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.run.session import Session
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those furthest apart
-UNDER_LOAD = "other programs took cores from it alone"
-DISAGREE = "measurements of the same setting disagree"
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
 
 
@@ -42,8 +38,7 @@ def find_largest_batches(session: Session) -> None:
     session.enter(Stage.LARGEST_BATCH)
     plan = session.ledger.plan
     combinations = plan.combinations()
-    each = f", for each of {len(combinations)} combinations" if len(combinations) > 1 else ""
-    session.watcher.stage(f"Finding the largest batch that fits on {devices_words(plan.target)}{each}")
+    session.announce(len(combinations))
     late = [combination for combination in combinations if not _find_largest_batch(session, combination)]
     if late:
         session.note(NoteKind.NOT_REACHED, combinations=tuple(late))
@@ -92,9 +87,7 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
         return
     ledger = session.ledger
     _note_without_profile(session, [trial.request for trial in trials])
-    sizes, starts = ", ".join(map(str, ledger.plan.world_sizes)), session.study.measure.starts
-    anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    session.watcher.stage(f"Measuring {counted(len(trials), 'trial')} at world sizes {sizes}{anew}")
+    session.announce(len(trials))
     # each once, beforehand: whoever asks for one reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     same, not_begun = list[tuple[StudyRequest, StudyRequest]](), list[StudyRequest]()
@@ -164,7 +157,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             continue
         in_time = session.forecast.fit_one(request)
         if in_time is not None:
-            session.watcher.stage("Confirming the best suggestion against the default, interleaved")
+            session.announce()
             with session.as_far_as_it_fits():
                 session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
         if in_time is None or ledger.cut_of([request]):
@@ -191,7 +184,7 @@ def take_apart_worst(session: Session) -> None:
     in_time = session.forecast.fit_one(request)
     if not session.ledger.is_open(request) or in_time is None:
         return
-    session.watcher.stage("Taking the least efficient suggestion apart")
+    session.announce()
     with session.as_far_as_it_fits():
         session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
 
@@ -234,14 +227,14 @@ def repeat(session: Session) -> bool:
         requests = disturbed | _of_curve(session, _that_disagree(base, loaded))
         if not requests:
             break
-        number, why = counted(len(requests), "trial"), [UNDER_LOAD] if disturbed else []
-        why += [DISAGREE] if len(requests) > len(disturbed) else []
+        why = [RepeatReason.UNDER_LOAD] if disturbed else []
+        why += [RepeatReason.DISAGREE] if len(requests) > len(disturbed) else []
         for done, (request, record) in enumerate(requests.values()):
             in_time = session.forecast.fit_one(request)
             if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
             if done == 0:
-                session.watcher.stage(f"Measuring {number} again: {'; '.join(why)}")
+                session.announce(len(requests), why)
             with session.as_far_as_it_fits(requests=(request,)):
                 session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
@@ -297,7 +290,7 @@ def train(session: Session) -> None:
     ledger, plan = session.ledger, session.ledger.plan
     requests = training_requests(plan, ledger.records())
     if any(map(ledger.is_open, requests)):
-        session.watcher.stage(f"Training {counted(len(requests), 'trial')} to the last epoch")
+        session.announce(len(requests))
     late, at_once = list[StudyRequest](), 0
     for done, request in enumerate(requests):
         if not ledger.is_open(request):
@@ -333,8 +326,7 @@ def verify(session: Session) -> None:
     session.enter(Stage.VERIFICATION)
     asked = [one for one in _verifications(session) if session.ledger.is_open(one[1])]
     if asked:
-        number = counted(len(asked), "change")
-        session.watcher.stage(f"Verifying {number} that the diagnosis proposes, interleaved")
+        session.announce(len(asked))
     late, default = list[dict[str, KnobValue]](), session.ledger.plan.default().environment
     for done, (proposal, request) in enumerate(asked):
         # a new worker group costs its start, which cannot be cut short
