@@ -9,10 +9,10 @@ from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
-from raybench.commands.display import clock_words, exact_words
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
+from raybench.report.format import clock, exact_clock
 from raybench.run.stages import MOST_WITHOUT_BUDGET
 from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.spec.counted import counted
@@ -72,7 +72,7 @@ def plan_lines(
 
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
-    words = f"time budget: {exact_words(budget_s)}"
+    words = f"time budget: {exact_clock(budget_s)}"
     least_s, most_s = found.beside_trials_s
     if budget_s < most_s:
         starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
@@ -113,8 +113,8 @@ def _time_words(plan: Plan, found: TimeEstimate) -> str:
     missing = ["the trainings"] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
-    least = f"estimated time: {clock_words(found.least_s)}"
-    to = " at least" if fixed else f" to {clock_words(found.most_s)}"
+    least = f"estimated time: {clock(found.least_s)}"
+    to = " at least" if fixed else f" to {clock(found.most_s)}"
     return f"{least}{to}, for about {counted(found.num_trials, 'trial')} of {most}, {_starts(found)}{without}"
 
 

@@ -9,14 +9,14 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.simulate.what_if import bucket_choice
-from raybench.commands.display import Display, clock_words
+from raybench.commands.display import Display
 from raybench.commands.notes import stage_words
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
+from raybench.report.format import clock, factor, percent
 from raybench.report.tables.what_if import choice_words
-from raybench.report.wording import factor, percent
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
@@ -69,7 +69,7 @@ class StudyProgress:
         if (seconds := progress.fields.get("epoch_s")) is not None:
             told.append(f"{seconds:.3g} s")
         if left_s := progress.fields.get("left_s", 0.0):
-            told.append(f"about {clock_words(left_s)} left")
+            told.append(f"about {clock(left_s)} left")
         if self._training is not None:
             if not self._has_epochs:
                 self._display.line(f"  {self._training}:")

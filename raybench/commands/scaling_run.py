@@ -12,7 +12,7 @@ from rich.console import Console
 
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
-from raybench.commands.display import Display, exact_words
+from raybench.commands.display import Display
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
@@ -33,6 +33,7 @@ from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
+from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.study import run_study
 from raybench.run.time_budget import FINISH_S, TimeBudget
@@ -179,11 +180,11 @@ def _measure(
 
 def spent_words(asked_s: float, took_s: float, starting_s: float) -> str:
     """That the time budget is spent, and by how much it was overrun; ``starting_s``: to start workers."""
-    budget = exact_words(asked_s)
+    budget = exact_clock(asked_s)
     if round(took_s) <= round(asked_s):
         return f"the time budget of {budget} is spent"
-    why = f", {exact_words(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
-    return f"took {exact_words(took_s)} of the time budget of {budget}{why}"
+    why = f", {exact_clock(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
+    return f"took {exact_clock(took_s)} of the time budget of {budget}{why}"
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:
@@ -232,7 +233,7 @@ def _what_starts(plan: Plan, options: Options) -> str:
     else:
         what = counted(plan.group_size, f"{kind} worker")
     budget_s = plan.study.time_budget_seconds
-    budget = "" if budget_s is None else f", time budget {exact_words(budget_s)}"
+    budget = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
     return f"raybench {plan.study.name}: starting Ray and {what} on {backend}{budget}"
 
 

@@ -61,7 +61,7 @@ class TrialRecord(Frozen):
     group: Whole = 0  # counts the worker groups of the study from 1, those of resumed sessions too
     started_at: str  # ISO 8601, UTC
     wall_time_s: Duration
-    notes: tuple[str, ...] = ()  # what the trial changed for its whole process, and was put back
+    notes: tuple[str, ...] = ()  # nothing writes them any more
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     result: TrialResult | None = None
 

@@ -12,7 +12,7 @@ from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
-from raybench.report.wording import restart_words, share
+from raybench.report.format import restart_words, share
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 

@@ -6,7 +6,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.trained_group import TrainedGroup
 from raybench.analysis.training import Comparison, Parity
-from raybench.report.wording import over_few, seeds_words, times_over_seeds
+from raybench.report.format import over_few, seeds_words, times_over_seeds
 
 
 def parity_words(comparison: Comparison) -> str:

@@ -18,11 +18,11 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.worker.cache import GroupCache
-from raybench.worker.collectives import operations, rounds
+from raybench.worker.collectives import collectives_trial, operations
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
 from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import CPU, serve_trial
 from tests.support.planted import to_record
@@ -101,10 +101,10 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
 
     if name == "planted":
         patch.setattr(dist, "all_reduce", slow)
-        patch.setattr(rounds, "process_time", lambda: PLANTED_SHARE * device.now_s)
-        patch.setattr(rounds, "perf_counter", lambda: device.now_s)
+        patch.setattr(collectives_trial, "process_time", lambda: PLANTED_SHARE * device.now_s)
+        patch.setattr(collectives_trial, "perf_counter", lambda: device.now_s)
         host_cores = PLANTED_HOST * len(allowed_cores())
-        patch.setattr(rounds, "busy_core_seconds", lambda: host_cores * device.now_s)
+        patch.setattr(collectives_trial, "busy_core_seconds", lambda: host_cores * device.now_s)
         return device
     if name == "wrong":
         patch.setattr(operations, "_all_gather", wrong)

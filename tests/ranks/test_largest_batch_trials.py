@@ -14,8 +14,8 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, serve_trial
 

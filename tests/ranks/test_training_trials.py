@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import load_model
 from torch.utils.data import default_collate
 
+from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
-from raybench.worker.training.parts import shuffled
+from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trials import run_trial
 from tests.ranks.driving import DrivingDevice, driven_on_cores
 from tests.ranks.ranks import Ranks
@@ -91,7 +91,7 @@ ASKED: dict[str, TrainingRequest] = {
 }
 
 
-def rank_trains(folder: Path) -> dict[str, RankResult | None]:
+def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     """Every trial of ``ASKED``, and one that is broken off after two epochs and gone on with."""
     communicators = Communicators("gloo")
     results = {}
@@ -105,7 +105,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         place: Path | None,
         on_progress: Any = lambda progress: None,
         limits: tuple[int, int] | None = None,
-    ) -> RankResult | None:
+    ) -> Outcome | None:
         request, cache = ASKED[name], GroupCache()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
         ranks = BOTH[: request.config.world_size]
@@ -164,14 +164,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(pair: Ranks, folder: Path) -> list[dict[str, RankResult | None]]:
+def ranks(pair: Ranks, folder: Path) -> list[dict[str, Outcome | None]]:
     results = pair.call(rank_trains, folder)
     left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
     assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
     return results
 
 
-def trained(ranks: list[dict[str, RankResult | None]], name: str) -> TrainingResult:
+def trained(ranks: list[dict[str, Outcome | None]], name: str) -> TrainingResult:
     result = ranks[0][name]
     assert result is not None
     assert (result.state, result.reason) == ("complete", None)
@@ -239,7 +239,7 @@ def test_the_leader_drives_every_device_as_one_large_one(ranks):
     assert len(driven.device_utilization) == 2
     assert driven.weights_difference is None
     assert "the leader holds the weights" in driven.missing["weights_difference"]
-    assert ranks[1]["driven"] == RankResult("complete")
+    assert ranks[1]["driven"] == Outcome("complete")
 
 
 def test_without_gpus_nobody_drives_several_devices(ranks):
@@ -420,7 +420,7 @@ def test_samples_do_not_depend_on_who_reads_them(ranks):
 
 def test_only_the_ranks_of_the_trial_take_part(ranks):
     assert ranks[1]["alone"] is None
-    assert ranks[1]["together"] == RankResult("complete")
+    assert ranks[1]["together"] == Outcome("complete")
 
 
 def test_noise_is_measured_with_the_ranks_gradients(ranks):

@@ -19,8 +19,8 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.report.tables.verification import verification_lines
 from raybench.run import stages as verifying
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial

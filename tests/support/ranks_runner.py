@@ -159,9 +159,9 @@ def _serve(
     import ray.train
 
     from raybench.worker import serve
-    from raybench.worker.cache import GroupCache
     from raybench.worker.communicators import Communicators
-    from raybench.worker.devices.opening import open_device
+    from raybench.worker.devices import open_device
+    from raybench.worker.group_cache import GroupCache
 
     os.environ.clear()
     os.environ.update(variables)

@@ -10,9 +10,9 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
+from raybench.report.format import MEBIBYTE, figures, interval, over_few, times_over_seeds
 from raybench.report.parity_words import points_words
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import MEBIBYTE, figures, interval, over_few, times_over_seeds
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity
 from raybench.machine import host
 from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
 
 
 class CPUDevice:

@@ -19,7 +19,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.messages import GroupInfo, Progress
 from raybench.records.record import TrialRecord
-from raybench.report.wording import percent
+from raybench.report.format import percent
 from raybench.run.session import Session
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
