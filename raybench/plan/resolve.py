@@ -14,7 +14,7 @@ from raybench.spec.counted import counted
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.typed import home_path, real_path
 
-MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
+MOST_TRIALS = 5_000  # of a study: seven hours at 5 s each; a report reads all of them
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
 MOST_MEMORY_COMBINATIONS = 500  # each is probed some ten times
 
@@ -143,6 +143,8 @@ def _refuse_too_large(plan: Plan) -> None:
             f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
             f"that change memory (received {_shown(knobs.num_memory_combinations)})"
         )
+    if study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
+        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {_shown(study.search.trials)})")
     settings, instead = 1, ""
     if study.search.method == "grid":
         settings = knobs.num_combinations * math.prod(map(len, variables.values()))
