@@ -147,7 +147,7 @@ class MainEffectsSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
-        return dict(distributions(self._space))
+        return distributions(self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -259,6 +259,6 @@ class _Known:
         return math.log(value) if isinstance(value, int) else 0.0  # "max" where no batch fits
 
 
-def distributions(space: SearchSpace) -> dict[str, CategoricalDistribution]:
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """The space as Optuna knows it: every knob a choice among its values."""
     return {name: CategoricalDistribution(list(values)) for name, values in space.values.items()}

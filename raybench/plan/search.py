@@ -92,10 +92,7 @@ class Search:
             if key in self._asked:
                 self._asked[key].append(trial)  # told with the one that is in flight
                 continue
-            too_large = self._space.does_not_fit(parameters, self._known.values())
-            if too_large is not None:
-                trial.set_user_attr("state", "oom")
-                trial.set_user_attr("reason", too_large)
+            if not self._space.may_fit(parameters, self._known.values()):
                 self._optuna.tell(trial, state=TrialState.PRUNED)
                 continue
             suggestion = self._space.suggestion(trial.number, parameters)
@@ -129,11 +126,14 @@ class Search:
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         for name, value in attributes(record).items():
             trial.set_user_attr(name, value)
+        self._optuna.tell(trial, **self._outcome(record))
+
+    def _outcome(self, record: TrialRecord) -> dict[str, Any]:
+        """State and values of a trial; what was out of memory is told as pruned."""
         values = choice.objective_values(self._study, record)
         if values is not None:
-            self._optuna.tell(trial, values)
-        else:
-            self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
+            return {"state": TrialState.COMPLETE, "values": values}
+        return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}
 
     def _write_down(self, number: int) -> None:
         """A trial that was measured into the journal, in one write."""
@@ -155,35 +155,24 @@ class Search:
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is neither known nor in flight, and may fit."""
-        return (
-            (key := self._space.key(parameters)) not in self._known
-            and key not in self._asked
-            and self._space.does_not_fit(parameters, self._known.values()) is None
-        )
+        key = self._space.key(parameters)
+        is_new = key not in self._known and key not in self._asked
+        return is_new and self._space.may_fit(parameters, self._known.values())
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
-        """Tell Optuna what an earlier run found out, in its order."""
+        """Tell Optuna what an earlier run found out, in its order: records of a search."""
         for record in records:
-            if record.request.kind != "steps" or record.request.role != "search":
-                continue
             parameters = self._space.parameters(self._plan.suggestion_of(record))
             self._known[self._space.key(parameters)] = record
             self._learn(record)
-            self._optuna.add_trial(self._frozen(parameters, record))
+            trial = optuna.trial.create_trial(
+                params=self._space.categories(parameters),
+                distributions=distributions(self._space),
+                user_attrs=attributes(record),
+                **self._outcome(record),
+            )
+            self._optuna.add_trial(trial)
             self._write_down(-1)
-
-    def _frozen(self, parameters: Parameters, record: TrialRecord) -> optuna.trial.FrozenTrial:
-        values = choice.objective_values(self._study, record)
-        state = (
-            TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
-        )
-        return optuna.trial.create_trial(
-            params=self._space.categories(parameters),
-            distributions=dict(distributions(self._space)),
-            values=values,
-            state=state,
-            user_attrs=attributes(record),
-        )
 
 
 def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> optuna.Study:
