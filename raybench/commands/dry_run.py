@@ -73,7 +73,7 @@ def plan_lines(
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
     words = f"time budget: {exact_clock(budget_s)}"
-    least_s, most_s = found.beside_trials_s
+    least_s, most_s = found.outside_trials_s
     if budget_s < most_s:
         starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
         is_none = "does not cover" if budget_s <= least_s else "may not even cover"

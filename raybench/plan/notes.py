@@ -1,4 +1,4 @@
-"""What a run has to say beside its records: values, of which ``commands.notes`` makes sentences."""
+"""What a run reports in addition to its records: values, of which ``commands.notes`` makes sentences."""
 
 from __future__ import annotations
 

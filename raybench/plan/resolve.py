@@ -94,7 +94,7 @@ def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], 
 
 
 def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
-    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for.
+    """Ascending. Strategy ``single`` alone has one device, and is refused where more are requested.
 
     Of "all", those over which every global batch can be divided; where none of several is, all of them.
     """
@@ -169,7 +169,7 @@ def _shown(number: int) -> str:
 
 
 def _refuse_idle_placements(plan: Plan) -> None:
-    """Ranks that stand for no world size here; with listed sizes the study itself refuses them."""
+    """Ranks that are not one of the world sizes here; with listed sizes the study itself refuses them."""
     for placement in plan.study.scaling.placement:
         if not isinstance(placement, str) and len(placement) not in plan.world_sizes:
             raise RequestError(

@@ -1,4 +1,4 @@
-"""The settings among which a search chooses: its parameters, and what a point of them stands for."""
+"""The settings among which a search chooses: its parameters, and the suggestion of a point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SearchSpace:
     """Every knob and variable with more than one value; the first of each list is the default's."""
 
     def __init__(self, plan: Plan, known: Iterable[TrialRecord] = ()) -> None:
-        """``known``: trials of the study that tell which bucket sizes are the same."""
+        """``known``: trials of the study, which show what bucket sizes are equal."""
         self._plan, self._study = plan, plan.study
         self._default_strategy = plan.default().setting.strategy
         self._buckets = known_buckets(plan.study, known)
@@ -42,7 +42,7 @@ class SearchSpace:
         return explored
 
     def learn(self, record: TrialRecord) -> bool:
-        """Look at a trial; whether it told more of which bucket sizes are the same, so that keys change."""
+        """Look at a trial; whether it showed that more bucket sizes are equal, so that keys change."""
         return self._buckets.learn(record)
 
     def first_row(self) -> list[Parameters]:
@@ -59,7 +59,7 @@ class SearchSpace:
     def points_that_fit(self, known: Sequence[TrialRecord]) -> Iterator[Parameters]:
         """Every combination that may fit, lazily.
 
-        What takes the same memory is asked about once: all that a batch is too large for is passed over
+        What takes the same memory is checked once: all that a batch is too large for is passed over
         together, as it may be a million combinations.
         """
         memory = [name for name in self.values if name == "batch_size" or name in Setting.MEMORY_KNOBS]
@@ -72,7 +72,7 @@ class SearchSpace:
                     yield {**block, **dict(zip(others, values, strict=True))}
 
     def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
-        """What a point stands for; it must be one that fits."""
+        """The suggestion of a point; it must be one that fits."""
         variables = {
             name.removeprefix(ENVIRONMENT_PREFIX): str(value)
             for name, value in parameters.items()

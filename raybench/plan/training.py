@@ -36,9 +36,9 @@ def training_requests(plan: Plan, records: Sequence[TrialRecord] = ()) -> list[T
 
 
 def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
-    """Of the settings measured at the target that learn alike the fastest.
+    """The fastest of the settings measured at the target that learn equally.
 
-    None that learns as one of ``trained``, and none that was stopped: it gets no further seed.
+    Not one that learns as one of ``trained``, nor one that was stopped: it gets no further seed.
     """
     known = {each.setting.learning_key(plan.target) for each in trained}
     known |= {

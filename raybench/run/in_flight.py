@@ -37,7 +37,7 @@ class Begun:
     def was_cut(self, outcome: Outcome) -> bool:
         """Whether the time budget has ended it, before its own time-out would have.
 
-        Where one rank ends first, others may tell of a broken connection in the same moment.
+        Where one rank ends first, others may report a broken connection in the same moment.
         """
         timeout_s = self.submitted.request.timeout_s
         in_time = outcome.wall_time_s < timeout_s - RANKS_APART_S
@@ -53,14 +53,14 @@ class InFlight:
         self._begun: list[Begun] = []
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
         self._served: dict[_Variables, StudyRequest] = {}  # the last in each environment that had workers
-        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and how it is told
+        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and what is recorded
 
     def __len__(self) -> int:
         return len(self._begun)
 
     @property
     def requests(self) -> list[StudyRequest]:
-        """What was asked of the trials in flight."""
+        """The requests of the trials in flight."""
         return [each.trial.request for each in self._begun]
 
     def capacity(self, request: StudyRequest) -> int:
@@ -69,7 +69,7 @@ class InFlight:
         return self._runner.capacity(request.kind, config.world_size, spread=config.placement == "spread")
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside these: the largest decides how many there may be."""
+        """Whether ``request`` may begin alongside these: the largest decides how many there may be."""
         asked = [request, *self.requests]
         return len(asked) <= min(self.capacity(each) for each in asked)
 
@@ -116,15 +116,13 @@ class InFlight:
     def start_cost_s(self, request: StudyRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
         served = next(reversed(self._start_of.values()), None)
-        asked = _start_asked(request)
-        return self._budget.start_s if served is not None and asked not in (None, served) else 0.0
+        start = _start_of_curve(request)
+        return self._budget.start_s if served is not None and start not in (None, served) else 0.0
 
     def _submit(self, begun: Begun) -> None:
         request, on_progress = begun.trial.request, begun.submitted.on_progress
-        asked = [request.config.setting]
-        if request.kind == "steps" and request.versus is not None:
-            asked.append(request.versus)
-        fault = next(filter(None, (setting.fault(self._plan.device) for setting in asked)), None)
+        settings = request.settings if request.kind == "steps" else (request.config.setting,)
+        fault = next(filter(None, (setting.fault(self._plan.device) for setting in settings)), None)
         if fault is not None:
             begun.submitted.ended = Outcome("invalid", 0.0, fault)
             return
@@ -183,21 +181,21 @@ class InFlight:
         self._on_group(self._plan.group_size, None)
         group = self._group.start(environment, least)
         is_new = group.number not in self._start_of
-        served, asked = self._start_of.setdefault(group.number, None), _start_asked(request)
-        if served is not None and asked is not None and served != asked:
+        served, start = self._start_of.setdefault(group.number, None), _start_of_curve(request)
+        if served is not None and start is not None and served != start:
             group, is_new = self._group.start(environment, least, anew=True), True
         number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
         if is_new:
             self._budget.started(start_s)
         if group.members:  # else every trial has its own, which are not there yet
             self._on_group(len(group.members), start_s if is_new else 0.0)
-        if asked is not None:
-            self._start_of[number] = asked
+        if start is not None:
+            self._start_of[number] = start
 
     def _least_size(self, request: StudyRequest) -> int:
         """The workers of the smallest group that can serve ``request``: with every rank that it names.
 
-        Few that are spread stand on the nodes of all: on fewer nodes it would be another trial.
+        Few that are spread use the nodes of all: on fewer nodes it would be another trial.
         """
         placement, world_size = request.config.placement, request.config.world_size
         if placement == "spread" and world_size > 1:
@@ -209,7 +207,7 @@ def _variables(request: StudyRequest) -> _Variables:
     return frozenset(request.config.environment.items())
 
 
-def _start_asked(request: StudyRequest) -> int | None:
+def _start_of_curve(request: StudyRequest) -> int | None:
     """In which start of the workers a trial of the curve is to be; None: any serves."""
     return request.start if request.kind == "steps" and request.role == "scaling" else None
 
@@ -256,13 +254,13 @@ class FittingGroup:
 
 # --- fail fast
 
-_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, as a rank tells what it raised
+_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, in a rank's words of what it raised
 MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What is stepped alone: a setting, in one environment of the processes."""
+    """A setting to step on one device, in one environment of the processes."""
 
     setting: Setting
     environment: dict[str, str]
@@ -273,7 +271,7 @@ def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest
 
     Empty too where a few looks cannot hold every other value, or where no worker group starts for one.
     """
-    key, told = _cause(record.state, record.reason, record.frames), []
+    key, failed = _cause(record.state, record.reason, record.frames), []
     knobs = [*_other_values(plan, record.config.setting)] or ["batch_size"]
     several = len(plan.environments()) > 1
     for look in _looks(plan, record):
@@ -283,12 +281,12 @@ def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest
             return ""
         if _cause(outcome.state, outcome.reason, outcome.frames) != key:
             return ""
-        told.append(setting_words(look.setting, knobs, look.environment if several else None))
-    return "; ".join(told)
+        failed.append(setting_words(look.setting, knobs, look.environment if several else None))
+    return "; ".join(failed)
 
 
 def _cause(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
-    """The same for two failures of one bug: of one type at one line, as what is said depends on the shapes.
+    """The same for two failures of one bug: of one type at one line, as the message depends on the shapes.
 
     Without a line, ``failure_key``.
     """

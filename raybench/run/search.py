@@ -12,8 +12,8 @@ from raybench.run.session import Session
 def search(session: Session) -> bool:
     """All suggestions that the study asks for, earlier ones included; whether there was time for them.
 
-    Several are in flight at once where the runner has room for them. The next is then asked for before these
-    are told: the search knows of them, so that none is measured twice, but not yet what they bring.
+    Several are in flight at once where the runner has room for them. The next is then suggested before these
+    have ended: the search knows of them, so that none is measured twice, but not yet what they bring.
     """
     ledger, plan, trials = session.ledger, session.ledger.plan, session.study.search.trials
     optimizer = Search(plan, session.journal)

@@ -1,4 +1,4 @@
-"""One run of a plan: the way from a trial to its record on disk, and what there is to say beside it."""
+"""One run of a plan: the way from a trial to its record on disk, and notes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from raybench.spec.study import Study
 
 
 class Watcher(Protocol):
-    """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
+    """What follows a run: ``commands.progress.StudyProgress``, or nothing.
 
-    ``trial``: it begins, ``beside`` so many in flight; of one that finds no workers nothing more is told.
+    ``trial``: it begins with ``beside`` others in flight; of one that finds no workers nothing more follows.
     ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
     a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
     (0: it ran already).
@@ -61,7 +61,7 @@ class Session:
     retry: InitVar[frozenset[State]] = frozenset()  # trials that ended so are measured again
     journal: Path | None = None  # of the search, for optuna-dashboard
     verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
-    around: Around = field(default_factory=Around)  # what the diagnosis knows beside the trials
+    around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
     has_measured: bool = False  # whether any record is of this session
     _stage: Stage = Stage.LARGEST_BATCH
     _said: dict[Stage, list[Note]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def notes(self) -> list[Note]:
-        """What there is to say beside the records, each once, but for what was left out."""
+        """What there is to say, each once, but for what was left out."""
         said = [each for stage in Stage for each in self._said.get(stage, []) if each.kind not in LEFT_OUT]
         every = [*said, *self._from_trials]
         return [each for place, each in enumerate(every) if each not in every[:place]]
@@ -124,7 +124,7 @@ class Session:
         return self.next_ended()
 
     def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
-        """Begin an open trial beside those in flight, for ``next_ended``. Raises as ``measure``."""
+        """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
         request = trial.request
         signals.check()
         self.ledger.begin(request)
@@ -173,7 +173,7 @@ class Session:
     def _end_if_all_fail(self, record: TrialRecord) -> None:
         """Raise ``AllFailError`` where nothing has completed and all other settings fail as the first crash.
 
-        Once nothing is in flight: what began beside it may complete yet; no more begins until it is known.
+        Once nothing is in flight: what began with it may complete yet; no more begins until it is known.
         """
         if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
             return
@@ -197,7 +197,7 @@ class Session:
     # --- several in flight, and nodes that are gone
 
     @contextmanager
-    def as_far_as_it_fits(self, **of: Any) -> Iterator[None]:
+    def leaving_out_what_has_no_room(self, **of: Any) -> Iterator[None]:
         """Inside, trials that do not fit on the nodes any more are left out; ``of``: fields of the note."""
         try:
             yield
@@ -215,7 +215,7 @@ class Session:
                 self.note(NoteKind.NO_ROOM, reason=str(lost), requests=(request,))
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside the trials in flight; see ``_end_if_all_fail``."""
+        """Whether ``request`` may begin alongside the trials in flight; see ``_end_if_all_fail``."""
         is_in_doubt = self._first_crash is not None and bool(self.in_flight)
         return not is_in_doubt and self.in_flight.has_room(request)
 
@@ -234,7 +234,7 @@ class Session:
         self.wait_while(bool)
 
     def _progress(self, request: StudyRequest) -> OnProgress:
-        """Where the trial reports what it does; beside others only its epochs, which then name it."""
+        """Where the trial reports what it does; alongside others only its epochs, which then name it."""
 
         def report(progress: Progress) -> None:
             if len(self.in_flight) <= 1:

@@ -26,11 +26,11 @@ from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.run.session import Session
 from raybench.spec.knobs import KnobValue, Setting
 
-MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those furthest apart
+MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those that differ most
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
 
 
-# --- the largest batch: before all others, where ``batch_size = "max"`` is asked for
+# --- the largest batch: before all others, where ``batch_size = "max"`` is requested
 
 
 def find_largest_batches(session: Session) -> None:
@@ -88,7 +88,7 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
     ledger = session.ledger
     _note_without_profile(session, [trial.request for trial in trials])
     session.announce(len(trials))
-    # each once, beforehand: whoever asks for one reads all records
+    # each once, beforehand: a question reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     same, not_begun = list[tuple[StudyRequest, StudyRequest]](), list[StudyRequest]()
     for place, (done, trial) in enumerate(still):
@@ -103,26 +103,26 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
         if request is None:
             not_begun = rest
             break
-        with session.as_far_as_it_fits(requests=(request,)):
+        with session.leaving_out_what_has_no_room(requests=(request,)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
-    asked = [trial.request for _, trial in still]
-    cut = ledger.cut_of(asked)
-    late = [each for each in asked if each in cut or each in not_begun]
+    wanted = [trial.request for _, trial in still]
+    cut = ledger.cut_of(wanted)
+    late = [each for each in wanted if each in cut or each in not_begun]
     if late:
         session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(trials))
     _note_the_same(session, same)
 
 
 def _note_the_same(session: Session, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
-    """Say which trials were not measured, as others, which stand second, are the same thing."""
+    """Note which trials were not measured, as the second of the pair has equal buckets."""
     found = Counter(tuple(each.config.setting.bucket_cap_mb for each in pair) for pair in pairs)
     for values, number in found.items():
         session.note(NoteKind.SAME_BUCKETS, values=values, number=number)
 
 
 def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
-    """Say which of ``requests`` were measured before a profile was asked for."""
+    """Note which of ``requests`` were measured before a profile was requested."""
     for request in requests:
         if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
             continue
@@ -158,7 +158,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         in_time = session.forecast.fit_one(request)
         if in_time is not None:
             session.announce()
-            with session.as_far_as_it_fits():
+            with session.leaving_out_what_has_no_room():
                 session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
         if in_time is None or ledger.cut_of([request]):
             session.note(NoteKind.NOT_REACHED)
@@ -185,7 +185,7 @@ def take_apart_worst(session: Session) -> None:
     if not session.ledger.is_open(request) or in_time is None:
         return
     session.announce()
-    with session.as_far_as_it_fits():
+    with session.leaving_out_what_has_no_room():
         session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
 
 
@@ -198,8 +198,8 @@ def _worst(session: Session) -> TrialRecord | None:
     worst = min(efficiencies, key=lambda each: each[0])[1]
     if worst.config.setting.strategy != "ddp":  # the others have no further variants
         return None
-    apart = (each for each in session.ledger.records() if each.steps and each.request.role == "scaling")
-    return None if any(each.config == worst.config for each in apart) else worst
+    curves = (each for each in session.ledger.records() if each.steps and each.request.role == "scaling")
+    return None if any(each.config == worst.config for each in curves) else worst
 
 
 # --- trials that are repeated: what disagrees, or others disturbed
@@ -210,11 +210,10 @@ _Requests = dict[str, tuple[StepsRequest, TrialRecord]]  # each once, and the re
 def repeat(session: Session) -> bool:
     """Trials of the curve that others disturbed, or of whose setting measurements disagree; whether any was.
 
-    Until nothing disturbs it more than the rest, and another measurement bears the one that speaks for the
-    setting out. The last one speaks, so none gets less time than the one before it. Not where the curve is
+    Until none was disturbed more than the rest, and another measurement agrees with the reported one. The
+    last one is reported, so none gets less time than the one before it. Not where the curve is
     measured in several starts, as what these differ by is in its intervals, nor with more workers than cores.
-    It answers no question of the study by itself, so it is not named where there is no time for it: the
-    report names what disagrees.
+    It is not named where there is no time for it: the report names what disagrees.
     """
     session.enter(Stage.REPEAT)
     if session.study.measure.starts > 1 or session.ledger.plan.oversubscribed:
@@ -235,18 +234,18 @@ def repeat(session: Session) -> bool:
                 return measured
             if done == 0:
                 session.announce(len(requests), why)
-            with session.as_far_as_it_fits(requests=(request,)):
+            with session.leaving_out_what_has_no_room(requests=(request,)):
                 session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
     return measured
 
 
 def _that_disagree(base: MeasuredStudy, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Of settings whose measurements do, but for those that ``loaded`` trials speak for: these come first."""
+    """Of settings whose measurements do; not those whose reported trial is ``loaded``: they come first."""
     # what wide intervals leave open is left open by as many rounds more
-    apart = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
-    apart = [each for each in apart if each.speaks.record not in loaded]
-    return [record for each in apart[:MOST_AT_ONCE] if (record := _to_repeat(each))]
+    open_ = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
+    open_ = [each for each in open_ if each.speaks.record not in loaded]
+    return [record for each in open_[:MOST_AT_ONCE] if (record := _to_repeat(each))]
 
 
 def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
@@ -255,17 +254,17 @@ def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
     for record in records:
         if record.request.role != "scaling" or times_before(record) >= MOST_AGAIN:
             continue
-        request = session.ledger.plan.again(record, times_before(record) + 1)
+        request = session.ledger.plan.repeated(record, times_before(record) + 1)
         if session.ledger.is_open(request):
             found.setdefault(request.trial_id, (request, record))
     return dict(itertools.islice(found.items(), MOST_AT_ONCE))
 
 
-def _to_repeat(apart: Disagreement) -> TrialRecord | None:
+def _to_repeat(found: Disagreement) -> TrialRecord | None:
     """The trial of the curve that was measured again least often: of one device its own before the others."""
-    readings: Sequence[TrialRecord] = [each.record for each in (apart.speaks, *apart.others)]
-    speaks = apart.speaks.record
-    own = [each for each in readings if each is speaks or each.config == apart.config]
+    readings: Sequence[TrialRecord] = [each.record for each in (found.speaks, *found.others)]
+    reported = found.speaks.record
+    own = [each for each in readings if each is reported or each.config == found.config]
     curve = [each for each in own if each.request.role == "scaling"]
     last = [each for each in curve if not any(_is_later(other, each) for other in curve)]
     return min(last, key=lambda each: (times_before(each), each.config.world_size), default=None)
@@ -302,7 +301,7 @@ def train(session: Session) -> None:
         if not session.budget.has(session.forecast.cost_of(request)):
             late.append(request)
             continue
-        with session.as_far_as_it_fits(requests=(request,)):
+        with session.leaving_out_what_has_no_room(requests=(request,)):
             asked = with_peers(plan, request, ledger.records())
             session.begin(Trial(asked), done=done, total=len(requests))
         at_once = max(at_once, len(session.in_flight))
@@ -333,7 +332,7 @@ def verify(session: Session) -> None:
         start_s = session.budget.start_s if request.config.environment != default else 0.0
         in_time = session.forecast.fit([request], fixed_s=start_s)
         if in_time is not None:
-            with session.as_far_as_it_fits(changes=(proposal.change,)):
+            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
                 session.measure(Trial(in_time), done=done, total=len(asked))
         if in_time is None or session.ledger.cut_of([request]):
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
