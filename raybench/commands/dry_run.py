@@ -45,7 +45,7 @@ def plan_lines(
     if known:
         yield f"goes on: {counted(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
-    yield from left_out_words(plan)
+    yield from sizes_left_out(plan)
     if study.knobs.has_max:
         yield _largest_batch_words(plan)
     yield from (_search_lines if study.search.method == "optuna" else _grid_lines)(plan, known)
@@ -123,7 +123,7 @@ def _starts(found: TimeEstimate) -> str:
     return f"{groups} of the workers and the report"
 
 
-def left_out_words(plan: Plan) -> list[str]:
+def sizes_left_out(plan: Plan) -> list[str]:
     """A line where "all" world sizes leave some out."""
     if not plan.left_out:
         return []

@@ -11,19 +11,19 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (11325, 132),
-    "commands": (2441, 30),
-    "launch": (2175, 24),
+    "analysis": (10910, 106),
+    "commands": (2482, 21),
+    "launch": (2143, 18),
     "machine": (1085, 8),
-    "plan": (1394, 15),
-    "records": (1587, 14),
-    "report": (6269, 78),
-    "run": (1178, 16),
-    "spec": (1491, 13),
-    "worker": (5360, 78),
-    "workloads": (1703, 25),
+    "plan": (1116, 10),
+    "records": (1596, 14),
+    "report": (6264, 72),
+    "run": (1365, 9),
+    "spec": (1479, 13),
+    "worker": (4973, 45),
+    "workloads": (1623, 16),
 }
-ALONE = 95  # modules below 120 lines with one importer
+ALONE = 53  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 
