@@ -9,7 +9,7 @@ from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import throughput
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, StudyRequest, TrainingRequest
+from raybench.records.requests import Configuration, TrainingRequest, TrialRequest
 from raybench.records.trainings import learning_curve
 from raybench.spec.training import TrainingSpec
 
@@ -105,7 +105,7 @@ def waits_for_a_peer(
     plan: Plan,
     request: TrainingRequest,
     records: Callable[[], Iterable[TrialRecord]],
-    in_flight: Iterable[StudyRequest],
+    in_flight: Iterable[TrialRequest],
 ) -> bool:
     """Whether nothing has ended that ``request`` may be compared with, but a training in flight will."""
     if not _may_be_pruned(plan, request):

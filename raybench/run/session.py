@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import StudyRequest, TrialRequest
 from raybench.run.in_flight import InFlight, fails_elsewhere
 from raybench.run.ledger import Ledger, Store
 from raybench.run.time_budget import Forecast, TimeBudget
@@ -130,17 +129,22 @@ class Session:
         self.ledger.begin(request)
         left_s = self.forecast.left_s(request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=len(self.in_flight))
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.in_flight.begin(trial, started, self._progress(request), self.forecast.cost_of(request))
+        self.in_flight.begin(
+            request,
+            self._progress(request),
+            suggestion=trial.suggestion,
+            expected_s=self.forecast.cost_of(request),
+        )
 
     def next_ended(self) -> TrialRecord:
         """The record of the trial in flight that ends first, on disk as for ``measure``. Raises as it."""
         ended, outcome = self.in_flight.next_ended()
-        request, trial = ended.trial.request, ended.trial
+        request = ended.request
+        assert request.kind != "collectives"
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(
-            request, study=self.study.name, suggestion=trial.suggestion, started_at=ended.started_at
+            request, study=self.study.name, suggestion=ended.suggestion, started_at=ended.started_at
         )
         if ended.was_cut(outcome):
             return self._not_reached_in_time(record)
@@ -187,7 +191,7 @@ class Session:
         if self.in_flight:
             return
         self._looked_at_others, self._first_crash = True, None
-        elsewhere = fails_elsewhere(self.ledger.plan, crash, self.in_flight.aside)
+        elsewhere = fails_elsewhere(self.ledger.plan, crash, self.in_flight.run)
         if elsewhere:
             reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
             self.ledger.add(crash.model_copy(update={"reason": reason}), ())
@@ -224,7 +228,7 @@ class Session:
         while not self.has_room(request):
             self._hear()
 
-    def wait_while(self, waits: Callable[[Sequence[StudyRequest]], bool]) -> None:
+    def wait_while(self, waits: Callable[[Sequence[TrialRequest]], bool]) -> None:
         """Wait for trials in flight while ``waits`` says so of them. Raises as ``measure``."""
         while waits(self.in_flight.requests):
             self._hear()

@@ -21,7 +21,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
-from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
+from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest, TrialRequest
 from raybench.run.ledger import Ledger
 from raybench.spec.knobs import Setting
 
@@ -265,7 +265,7 @@ class TimeBudget:
         epochs, samples = request.training.epochs, self.epoch_samples
         return min(epochs_time(each, epochs * samples, epochs).value for each in stepped)
 
-    def bounded(self, request: StudyRequest, expected_s: float = 0.0) -> StudyRequest:
+    def bounded(self, request: TrialRequest, expected_s: float = 0.0) -> TrialRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.
 
         What is left, and a grace: what the trial is expected to take, its rounds at least, and a start of its
@@ -281,7 +281,7 @@ class TimeBudget:
         if timeout_s >= request.timeout_s:
             return request
         shorter: dict[str, object] = {"timeout_seconds": float(timeout_s)}
-        if request.kind == "steps":
+        if request.kind in ("steps", "collectives"):
             shorter = {"measure": request.measure.model_copy(update=shorter)}
         elif request.kind == "training":
             shorter = {"training": request.training.model_copy(update=shorter)}
