@@ -11,9 +11,9 @@ from typing import Self
 
 import numpy as np
 
-from raybench.analysis.estimates.device_spread import device_spreads
 from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
+from raybench.analysis.estimates.trends import device_spread
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
 from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, ms
 from raybench.records.measurements import StepsResult
@@ -94,14 +94,14 @@ class UnevenDevices(OfTrial):
 def _spread(measurement: StepsResult) -> Spread | None:
     """By the plain blocks, each on one device alone."""
     blocks = [block for each in measurement.rounds if (block := each.block("plain")) is not None]
-    logs = np.log([[block.step_time_s[0] for block in blocks]])
-    found = device_spreads(logs, [block.ranks[0] for block in blocks])
+    logs = np.log([block.step_time_s[0] for block in blocks])
+    found = device_spread(logs, [block.ranks[0] for block in blocks])
     if found is None:
         return None
-    apart, half = float(found.apart[0]), float(found.half[0])
+    apart, half = found.apart, found.half
     ends = [math.expm1(each) for each in (apart, apart - half, apart + half)]
     by = Estimate(ends[0], ends[1], ends[2], len(blocks))
-    return Spread(int(found.slow[0]), int(found.fast[0]), by, len(blocks))
+    return Spread(found.slow, found.fast, by, len(blocks))
 
 
 def _alone_words(record: TrialRecord, spread: Spread) -> str:

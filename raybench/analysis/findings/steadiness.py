@@ -183,7 +183,7 @@ class Drift(OfTrial):
         measured = np.isfinite(values)
         at_s = np.array([each.at_s for each in case.steps.rounds])[measured]
         logs, over_s = np.log(values[measured]), float(at_s[-1] - at_s[0])
-        significance = float(mann_kendall(logs))
+        significance = mann_kendall(logs)
         change = math.expm1(theil_sen(at_s, logs) * over_s)
         if significance >= DRIFT_SIGNIFICANCE or abs(change) < DRIFT_LEAST:
             return None

@@ -1,23 +1,60 @@
-"""How a trial of any kind ends on one rank, and how one is run so that it ends without leaving anything."""
+"""One trial on one rank, of whichever kind: made, run, and ended so that nothing of it is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.record import State
-from raybench.worker.communicators import Team
+from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
+from raybench.worker.collectives.collectives_trial import CollectivesTrial
+from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
-from raybench.workloads.own_code import frames_of
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.probe import ProbeTrial
+from raybench.worker.steps.steps_trial import StepsTrial
+from raybench.worker.training.checkpoints import Checkpoints
+from raybench.worker.training.training_trial import TrainingTrial
+from raybench.workloads.user_code import frames_of
 
-OnProgress = Callable[[Progress], None]
 
+def run_trial(
+    request: TrialRequest,
+    ranks: tuple[int, ...],
+    communicators: Communicators,
+    device: Device,
+    cache: GroupCache,
+    on_progress: OnProgress,
+    *,
+    checkpoints: Checkpoints | None = None,
+    results: Path | None = None,
+    keep: Keep = lambda kept, open_: None,
+) -> Outcome | None:
+    """Called on every rank of the group; None on ranks that do not take part.
 
-# what a trial brings whose rounds or epochs are done, and what is still to come
-Keep = Callable[[Outcome, tuple[str, ...]], None]
+    ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
+    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` gets
+    rounds or epochs when they are done. All three are used on the team's leader.
+    """
+    team = communicators.team(ranks, request.timeout_s)
+    if team is None:
+        return None
+
+    def make() -> RunnableTrial:
+        if isinstance(request, StepsRequest):
+            return StepsTrial(request, team, device, cache, keep)
+        if isinstance(request, ProbeRequest):
+            return ProbeTrial(request, team, device, cache)
+        if isinstance(request, CollectivesRequest):
+            return CollectivesTrial(request, team, device)
+        places = (checkpoints, results) if team.leads else (None, None)
+        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
+
+    return run_and_release(make, team, device, on_progress)
 
 
 class RunnableTrial(Protocol):
@@ -35,7 +72,7 @@ class RunnableTrial(Protocol):
 def run_and_release(
     make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
 ) -> Outcome:
-    """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
+    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
 
     The team's groups are used before anything is made: what they take is not to be missing later.
     """

@@ -38,8 +38,8 @@ def fails_in_words(what: str, more: str = "") -> Iterator[None]:
         raise
     except CODE_FAILS as error:
         text, line = text_of(error), line_of(error)
-        told = (f": {text}" if text else "") + (f" ({line})" if line else "")
-        raise RequestError(f"{what} raised {type(error).__name__}{told}{more}") from error
+        reported = (f": {text}" if text else "") + (f" ({line})" if line else "")
+        raise RequestError(f"{what} raised {type(error).__name__}{reported}{more}") from error
     finally:
         late.cancel()
 
