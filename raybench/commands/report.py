@@ -201,7 +201,7 @@ def _of_study(
     from raybench.plan.left_out import left_out_words
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
-    from raybench.report.code.section import hint
+    from raybench.report.code import hint
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})

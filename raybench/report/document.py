@@ -11,7 +11,7 @@ from raybench.analysis.diagnosis.which import not_diagnosed_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.answer import answer_box, answer_of
-from raybench.report.code.section import use_it
+from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
 from raybench.report.format import exploratory_once

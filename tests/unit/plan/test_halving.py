@@ -14,7 +14,7 @@ from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.report.answer import answer_of
-from raybench.report.code.section import use_it
+from raybench.report.code import use_it
 from raybench.report.parity_words import changed_words
 from raybench.report.tables.training import changes_table, training_table
 from raybench.spec.training import TrainingSpec

@@ -32,7 +32,7 @@ from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report import write_report
 from raybench.report.answer import answer_box
-from raybench.report.code.section import hint, use_it
+from raybench.report.code import hint, use_it
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import advice_of, verification_lines, verification_table
 from raybench.report.terminal import print_summary

@@ -1,10 +1,11 @@
-"""The code of a report: it compiles, its arguments exist, and every knob is in it or said not to be."""
+"""The code of a report: it compiles, every knob is in it, and its arguments exist in each framework."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,16 +18,26 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from raybench.analysis import analyse
-from raybench.analysis.recommendation import Framework, Recommendation, told
+from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.memory import KEPT_BY_MALLOC
 from raybench.report import write_report
-from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
-from raybench.report.code.starting import start_words, variables_snippet
-from raybench.report.code.torch_parts import Parts
+from raybench.report.code import (
+    ARGUMENTS,
+    FRAMEWORKS,
+    arguments_table,
+    hint,
+    loop_snippet,
+    set_knobs,
+    start_words,
+    torch_version,
+    use_it,
+    variables_snippet,
+)
+from raybench.report.tables.base import NONE
 from raybench.spec import Setting
 from raybench.spec.workloads import VisionSpec
-from tests.unit.studies import grid, searched, study
+from tests.unit.studies import config, grid, searched, study
 
 VERSION = torch_version({"packages": {"torch": torch.__version__}})
 SPEC = study(knobs={"batch_size": 64})
@@ -70,13 +81,17 @@ def recommended(setting: Setting, device: str, world_size: int = 2, nodes: int =
         config=config,
         nodes=nodes,
         threads=(setting.num_threads or 1) if device == "cpu" else None,
-        told={framework: told(config, framework) for framework in Framework},
     )
 
 
-def text(setting: Setting, framework: Framework, device: str = "cuda", **more: int) -> str:
-    use = recommended(setting, device, **more)
-    return SNIPPETS[framework](Parts(use, framework, VERSION)).text
+def text(setting: Setting, device: str = "cuda", **more: int) -> str:
+    return loop_snippet(recommended(setting, device, **more), VERSION).text
+
+
+def arguments(setting: Setting, device: str = "cuda", **more: int) -> dict[str, tuple[str, ...]]:
+    """The table's rows by the knob's name."""
+    table = arguments_table(recommended(setting, device, **more))
+    return {row[0].split(" = ")[0]: row[1:] for row in table.rows}
 
 
 def settings() -> Iterator[Setting]:
@@ -90,74 +105,122 @@ def settings() -> Iterator[Setting]:
     yield BASE.model_copy(update={"static_graph": True, "gradient_accumulation": 4, "bucket_cap_mb": 25.0})
 
 
-@pytest.mark.parametrize("framework", list(Framework))
 @pytest.mark.parametrize("knob", list(Setting.model_fields))
-def test_every_knob_is_in_the_code_or_said_to_have_no_argument(framework: Framework, knob: str) -> None:
+def test_every_knob_is_in_the_loop_and_has_a_row(knob: str) -> None:
     # the loader's knobs differ only where it has processes, the reshard of FSDP only there
     base = {"persistent_workers": {"workers": 2}, "fsdp_reshard": {"strategy": "fsdp"}}.get(knob, {})
     device = "cpu" if knob == "num_threads" else "cuda"
     before = BASE.model_copy(update=base)
     after = before.model_copy(update={knob: OTHER[knob]})
-    lines = [set(text(each, framework, device).splitlines()) for each in (before, after)]
-    changed = lines[0] ^ lines[1]
-    assert changed, f"{framework} does not know {knob}"
+    assert set(text(before, device).splitlines()) != set(text(after, device).splitlines())
+    assert arguments(before, device).get(knob) != arguments(after, device).get(knob)
 
 
-@pytest.mark.parametrize("framework", list(Framework))
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_it_is_python_that_fits_on_a_page(framework: Framework, device: str) -> None:
+def test_it_is_python_that_fits_on_a_page(device: str) -> None:
     for setting in settings():
         for size in (1, 2):
-            code = text(setting, framework, device, world_size=size)
+            code = text(setting, device, world_size=size)
             ast.parse(code)
             assert [line for line in code.splitlines() if len(line) > 105] == []
+            imports = [line.split("import ")[1] for line in code.splitlines() if "import " in line]
+            for name in ", ".join(imports).split(", "):
+                assert code.count(name.split(" as ")[-1]) > 1, name
 
 
-def calls(code: str, name: str) -> Iterator[set[str]]:
-    """The named arguments of each call of ``name``."""
+def known_calls() -> dict[str, set[str]]:
+    """The arguments of what the code and the table call, as installed."""
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+    from lightning import Trainer
+    from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+    from ray.train import ScalingConfig
+    from ray.train.torch import prepare_model
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from transformers import TrainingArguments
+
+    made = (
+        *(DistributedDataParallel, DataLoader, Trainer, DDPStrategy, ModelParallelStrategy, Accelerator),
+        *(DistributedDataParallelKwargs, FullyShardedDataParallelPlugin, TrainingArguments, ScalingConfig),
+        *(prepare_model, fully_shard),
+    )
+    assert FSDPModule.set_requires_gradient_sync
+    known = {each.__name__: set(inspect.signature(each).parameters) for each in made}
+    known["DDPStrategy"] |= known["DistributedDataParallel"]  # which it passes on
+    return known
+
+
+def calls(code: str) -> Iterator[tuple[str, set[str]]]:
+    """Each call by its name, with its named arguments."""
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
-            yield {keyword.arg for keyword in node.keywords if keyword.arg}
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), {keyword.arg for keyword in node.keywords if keyword.arg}
 
 
 def test_arguments_exist_in_the_installed_versions() -> None:
-    from transformers import TrainingArguments
-
-    known = {
-        "TrainingArguments": {field.name for field in dataclasses.fields(TrainingArguments)},
-        "DistributedDataParallel": set(inspect.signature(DistributedDataParallel).parameters),
-        "DataLoader": set(inspect.signature(DataLoader).parameters),
-    }
-    seen = dict.fromkeys(known, 0)
-    for framework in Framework:
-        for setting in settings():
-            for name, arguments in known.items():
-                for given in calls(text(setting, framework), name):
-                    assert given <= arguments
-                    seen[name] += 1
-    assert all(seen.values())
+    known, seen = known_calls(), set[str]()
+    cells = [cell.replace("VALUE", "1") for row in ARGUMENTS.values() for cell in row]
+    for code in [*cells, *(text(setting) for setting in settings())]:
+        for name, given in calls(code):
+            if name in known:
+                assert given <= known[name], code
+                seen.add(name)
+    assert seen == set(known)
+    assert all(len(row) == len(FRAMEWORKS) for row in ARGUMENTS.values())
+    for row in ARGUMENTS.values():  # Ray Train's are passed on to DistributedDataParallel
+        for passed in re.findall(r"parallel_strategy_kwargs=\{'(\w+)'", row[0]):
+            assert passed in known["DistributedDataParallel"]
 
 
 def test_the_older_name_of_buffers_where_torch_is_older() -> None:
-    setting = BASE.model_copy(update={"broadcast_buffers": False})
-    use = recommended(setting, "cuda")
+    use = recommended(BASE.model_copy(update={"broadcast_buffers": False}), "cuda")
     names: dict[tuple[int, ...], str] = {(2, 13): "broadcast_buffers", (2, 14): "forward_sync_buffers"}
     for version, name in (names | {(): "broadcast_buffers"}).items():
-        code = SNIPPETS[Framework.TORCH](Parts(use, Framework.TORCH, version)).text
-        assert f"{name}=False" in code
+        assert f"{name}=False" in loop_snippet(use, version).text
 
 
 def test_default_buckets_leave_the_argument_out() -> None:
-    assert all("bucket_cap_mb" not in text(BASE, framework) for framework in Framework)
+    assert "bucket_cap_mb" not in text(BASE)
+    assert "bucket_cap_mb" not in arguments(BASE)
 
 
-@pytest.mark.parametrize("framework", [Framework.LIGHTNING, Framework.ACCELERATE, Framework.TRANSFORMERS])
-def test_static_graph_is_left_out_where_a_framework_would_fail_with_it(framework: Framework) -> None:
+def test_what_a_framework_fails_with_is_no_argument_of_it() -> None:
     both = BASE.model_copy(update={"static_graph": True, "gradient_accumulation": 4})
     alone = BASE.model_copy(update={"static_graph": True})
-    assert "static_graph=True" not in text(both, framework)
-    assert "# static_graph: not with accumulation" in text(both, framework)
-    assert "static_graph=True" in text(alone, framework)
+    half = BASE.model_copy(update={"precision": "fp16"})
+    assert arguments(both)["static_graph"][1:] == (NONE,) * 3
+    assert NONE not in arguments(alone)["static_graph"]
+    assert arguments(half, "cpu")["precision"][1:] == (NONE,) * 3
+    assert NONE not in arguments(half, "cuda")["precision"]
+
+
+def test_what_transformers_does_on_its_own_has_to_be_said_there_alone() -> None:
+    rows = arguments(BASE.model_copy(update={"workers": 2, "pin_memory": False}))
+    for knob in ("find_unused_parameters", "pin_memory"):
+        assert rows[knob][:3] == ("",) * 3
+        assert rows[knob][3].endswith("=False)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"setting": Setting()}, {}),
+        ({"setting": Setting(), "device": "cuda"}, {"precision": "fp32"}),  # torch's own has TF32
+        ({"setting": Setting(precision="default"), "device": "cuda"}, {}),
+        ({"setting": Setting(bucket_cap_mb=25)}, {"bucket_cap_mb": 25}),  # which is not the default
+        ({"setting": Setting(bucket_cap_mb=25), "world_size": 1}, {}),
+        ({"setting": Setting(strategy="fsdp", precision="bf16")}, {"precision": "bf16"}),
+        ({"setting": Setting(workers=2)}, {}),  # without a loader
+        (
+            {"setting": Setting(workers=2), "workload": {"name": "vision", "input": "real"}},
+            {"workers": 2, "persistent_workers": True},
+        ),
+    ],
+)
+def test_knobs_that_have_an_effect_and_are_not_the_default_are_set(
+    fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert set_knobs(config(**fields)) == expected
 
 
 def test_processes_are_started_with_the_variables_of_the_study() -> None:
@@ -185,28 +248,8 @@ def test_nodes_that_have_not_equally_many_devices_are_started_together() -> None
     assert start_words(use).startswith("torchrun --nnodes=2 --nproc-per-node=N --rdzv-backend=c10d")
     told = "# N: the number of devices on this node, 3 on all 2 nodes together."
     assert told in variables_snippet(use).text
-    for framework in (Framework.TORCH, Framework.ACCELERATE, Framework.TRANSFORMERS):
-        assert told in text(BASE, framework, world_size=3, nodes=2)
-        assert told not in text(BASE, framework, world_size=4, nodes=2)
-    lightning = text(BASE, Framework.LIGHTNING, world_size=3, nodes=2)
-    assert "# 3 devices on 2 nodes: Lightning wants equally many" in lightning
-
-
-@pytest.mark.parametrize("framework", [Framework.LIGHTNING, Framework.ACCELERATE, Framework.TRANSFORMERS])
-def test_fp16_on_cpus_is_refused_where_a_framework_has_none(framework: Framework) -> None:
-    half = BASE.model_copy(update={"precision": "fp16"})
-    code = text(half, framework, "cpu")
-    assert code.startswith(f"# {framework} has no fp16 on CPUs")
-    assert "import" not in code
-    assert "import" in text(half, framework, "cuda")
-    assert "torch.float16" in text(half, Framework.TORCH, "cpu")
-
-
-def test_the_call_in_a_comment_is_that_of_the_function() -> None:
-    for strategy, argument in (("ddp", ""), ("fsdp", "block_class")):
-        code = text(BASE.model_copy(update={"strategy": strategy}), Framework.TRANSFORMERS)
-        assert f"args=make_arguments({argument})," in code
-        assert f"def make_arguments({argument}):" in code
+    assert told in text(BASE, world_size=3, nodes=2)
+    assert told not in text(BASE, world_size=4, nodes=2)
 
 
 def test_the_section_says_why_and_what_else_changes() -> None:
@@ -231,8 +274,9 @@ def test_both_documents_end_with_it(tmp_path: Path) -> None:
     page = (tmp_path / "report" / "report.html").read_text()
     last = markdown[markdown.rindex("\n## ") :]
     assert last.startswith("\n## Use it")
-    assert last.count("```python") == len(Framework)
-    assert last.rstrip().endswith("torchrun --nproc-per-node=2 train.py\n```")
+    assert last.count("```python") == 1
+    assert "torchrun --nproc-per-node=2 train.py\n```" in last
     assert page.rindex("<h2>") == page.index("<h2>Use it")
     use_it = page[page.index("<h2>Use it") :]
-    assert use_it.count("<details") == len(Framework) + 1
+    assert use_it.count("<details") == 2
+    assert "num_workers=2" in use_it
