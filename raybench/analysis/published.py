@@ -5,7 +5,8 @@
 ``batch_size`` (per device) and ``epoch``, empty where it says none; ``quantity``; ``of``, what a speed-up is
 the ratio of, or a phase's name; ``unit``; ``value`` as printed, the time of day's notation in s; ``within``,
 half of what the print leaves open, empty: half of the last digit; ``bound``, low or high, of a range;
-``origin``, see ``Origin``; ``note``. ``studies/published/sources.csv`` has a row for each write-up.
+``origin``, see ``Origin``; ``note``. ``studies/published/sources.csv`` has a row for each write-up;
+docs/published.md says where they contradict themselves.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ class Figure:
     within: float  # half of what the print leaves open, in ``unit``
     bound: str
     origin: Origin
-    dated: bool  # whether the write-up says when it was made
     note: str
 
     @property
@@ -95,51 +95,15 @@ def published_path(study: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-@dataclass(frozen=True)
-class Source:
-    """A write-up, and when it was made; None where it does not say."""
-
-    name: str  # as figures have it
-    title: str
-    author: str | None
-    place: str | None  # where it stands, or was made
-    date: str | None
-    remark: str
-
-
 @cache
-def sources() -> dict[str, Source]:
-    """Every write-up by its name, as figures have it: rows of ``published/sources.csv``."""
-    rows = rows_of("sources")
-    return {
-        row["source"]: Source(
-            row["source"],
-            row["title"],
-            row["author"] or None,
-            row["place"] or None,
-            row["date"] or None,
-            row["remark"],
-        )
-        for row in rows
-    }
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """Two figures of one write-up that do not go together."""
-
-    rule: str
-    evidence: str
-
-
-def load_contradictions(study: str) -> tuple[Contradiction, ...]:
-    """Where a study's write-up contradicts itself: rows of ``published/contradictions.csv``.
-
-    They were found by arithmetic, each figure counting as all that is printed so: what rounding explains is
-    not among them.
-    """
-    rows = [row for row in rows_of("contradictions") if row["study"] == study]
-    return tuple(Contradiction(row["rule"], row["evidence"]) for row in rows)
+def sources() -> dict[str, str]:
+    """Every write-up by its name, as figures have it: title, author, place, date, a remark."""
+    words = {}
+    for row in rows_of("sources"):
+        who = f"by {row['author']}" if row["author"] else "author not named"
+        said = [who, row["place"] or "place not named", row["date"] or "undated", row["remark"]]
+        words[row["source"]] = f'"{row["title"]}" ({", ".join(filter(None, said))})'
+    return words
 
 
 def load_figures(study: str) -> tuple[Figure, ...]:
@@ -182,7 +146,6 @@ def _figure(row: dict[str, str]) -> Figure:
         within=float(row["within"]) if row["within"] else half_digit(row["value"]),
         bound=row["bound"],
         origin=_origin(row["origin"]),
-        dated=sources()[row["source"]].date is not None,
         note=row["note"],
     )
 

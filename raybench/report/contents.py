@@ -16,6 +16,7 @@ from raybench.report.plots.search import draw_search
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.published import published_table
 from raybench.report.sections import Place
 from raybench.report.tables.attribution import attribution_table
 from raybench.report.tables.base import MOST_ROWS, Table
@@ -28,12 +29,6 @@ from raybench.report.tables.hiding import hiding_table
 from raybench.report.tables.overlap import overlap_table
 from raybench.report.tables.phases import phases_table
 from raybench.report.tables.prediction import prediction_table, tradeoff_table
-from raybench.report.tables.published import (
-    contradictions_table,
-    departures_table,
-    further_published_table,
-    published_table,
-)
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
@@ -120,15 +115,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             (training_table(results), changes_table(results), goodput_table(results)),
             (epochs_table(results), ranks_table(results)),
         ),
-        "published": Place(
-            "Published beside measured",
-            tables=(published_table(results),),
-            folded=(
-                further_published_table(results),
-                departures_table(results),
-                contradictions_table(results),
-            ),
-        ),
+        "published": Place("Published and measured", tables=(published_table(results),)),
         "steps": Place("Step times", ("step_times",)),
     }
     return ReportTables(
