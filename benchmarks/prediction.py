@@ -21,8 +21,8 @@ from time import process_time
 import numpy as np
 
 from benchmarks.scaling_laws import LAWS
-from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
-from raybench.analysis.prediction.predict import Fitted, fit
+from raybench.analysis.simulate.predict import Fitted, fit
+from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 from tests.support.planted import simulated_scaling
 
 FEWEST_NODES = 3  # two nodes are slower than three here: others' laws are fitted to these alone, too
@@ -102,7 +102,7 @@ def score_traces(directory: Path) -> None:
             found = fit(known)
             took_s = process_time() - started
             names = ", ".join(each.variant for each in found.variants)
-            held_out = "none" if found.held_out is None else f"{found.held_out.error:.1%}"
+            held_out = "none" if found.held_out_error is None else f"{found.held_out_error:.1%}"
             print(f"\n{model}: {len(known)} points to {cut} GPUs in {took_s:.2f} s of CPU; {names}")
             print(f"held out: {held_out}")
             print(HEADER)

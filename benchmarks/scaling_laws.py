@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, nnls
 
-from raybench.analysis.prediction.amdahl import fit_amdahl
-from raybench.analysis.prediction.points import MeasuredPoint, Question
-from raybench.analysis.prediction.predict import naive_step_time_s
+from raybench.analysis.simulate.predict import fit_amdahl, naive_step_time_s
+from raybench.analysis.simulate.steps import MeasuredPoint, Question
 
 Floats = NDArray[np.float64]
 Answers = Callable[[Sequence[Question]], list[float | None]]

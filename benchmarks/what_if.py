@@ -25,11 +25,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from raybench.analysis.collectives.link import Link, LinkKey, link
+from raybench.analysis.collectives import Link, LinkKey, link
 from raybench.analysis.measured import measured_study
-from raybench.analysis.whatif.buckets import BucketCap
-from raybench.analysis.whatif.changes import Change
-from raybench.analysis.whatif.predictions import Predicted, WhatIf, can_be_asked, what_if
+from raybench.analysis.simulate.timeline import BucketCap
+from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, what_if
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from tests.support.local_nodes import LocalNodes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_buckets import Sizes
-from raybench.analysis.whatif.buckets import BucketCap
+from raybench.analysis.simulate.timeline import BucketCap
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,18 @@ from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.model_buckets import ModelBuckets, model_buckets
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.prediction.of_study import outlook_of_study
-from raybench.analysis.prediction.tradeoff import Outlook
 from raybench.analysis.profiled import Profiled, profiled
 from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.search_history import SearchHistory, search_history
+from raybench.analysis.simulate.outlook import Outlook
+from raybench.analysis.simulate.sources import outlook_of_study
+from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
 from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.analysis.uneven_load import UnderLoad, under_load
 from raybench.analysis.unshown_knobs import UnshownKnob, unshown_knobs
-from raybench.analysis.whatif.study import BucketChoice, study_what_if
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 

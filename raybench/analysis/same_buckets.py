@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
 
 from raybench.analysis.same_setting import change_key
-from raybench.analysis.whatif.buckets import BucketCap, assign
+from raybench.analysis.simulate.timeline import BucketCap, assign
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StudyRequest

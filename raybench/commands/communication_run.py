@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.analysis.collectives.messages import messages
+from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
@@ -22,13 +22,12 @@ from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import of_nodes
-from raybench.plan.sweep import SweepPlan, make_sweep_plan
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
-from raybench.run.sweep import SweepSession
+from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
-from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.report.format import clock, exact_clock
-from raybench.run.verify import MOST_WITHOUT_BUDGET
+from raybench.run.stages import MOST_WITHOUT_BUDGET
+from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
@@ -151,9 +151,8 @@ def _more_trainings_lines(plan: Plan) -> Iterator[str]:
     if spec is None or spec.settings == "default":
         return
     yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
-    if spec.rung_epochs:
-        after = " and ".join(map(str, spec.rung_epochs))
-        yield f"  after epoch {after} the best of {spec.reduction_factor} go on"
+    if plan.study.search.pruner != "none":
+        yield f"  stopped early by Optuna's pruner {plan.study.search.pruner}"
 
 
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from raybench.analysis.cost import works
-from raybench.analysis.prediction.forecast import doublings, forecast, shapes_of
-from raybench.analysis.prediction.measured_groups import MeasuredGroup, ScalingMode
-from raybench.analysis.prediction.of_table import groups_of_table
-from raybench.analysis.prediction.tradeoff import Outlook, outlook
 from raybench.analysis.prices import Prices
+from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.sources import groups_of_table
+from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.commands.console import say, say_to_copy
 from raybench.commands.exit_codes import DONE
 from raybench.commands.paths import shown_path

@@ -97,8 +97,7 @@ def predict(
     """Step times, efficiency and cost on numbers of devices that were not measured, with intervals."""
     one_blas_thread()
     from raybench.commands.console import make_console
-    from raybench.commands.predict_run import PredictOptions, run_predict
-    from raybench.commands.what_if import parse_changes, run_what_if
+    from raybench.commands.predict_run import PredictOptions, parse_changes, run_predict, run_what_if
 
     asked = PredictOptions(
         source=source,

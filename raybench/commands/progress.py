@@ -6,7 +6,7 @@ from raybench.analysis import choice
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
-from raybench.analysis.whatif.study import bucket_choice
+from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
@@ -121,8 +121,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bo
     if record.training is not None:
         last = record.training.epochs[-1]
         done = f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
-        rung = record.training.stopped_by
-        return done if rung is None else f"{done}; stopped: going on needed a {rung.words}"
+        pruned = record.training.stopped_by
+        return done if pruned is None else f"{done}; stopped early ({pruned.pruner})"
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"

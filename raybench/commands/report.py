@@ -15,14 +15,13 @@ from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
 from raybench.commands.garbage import not_collected
 from raybench.commands.options import parse_above_0, parse_path
 from raybench.commands.paths import shown_path
-from raybench.commands.swept_links import swept_links
 from raybench.commands.threads import one_blas_thread
 from raybench.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raybench.analysis.collectives.link import Link, LinkKey
+    from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.records.store import ResultsDirectory
 
@@ -87,6 +86,8 @@ def report(
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
+            from raybench.commands.predict_run import swept_links
+
             records = store.latest().values()
             links = swept_links(
                 communication,
@@ -196,9 +197,10 @@ def _of_study(
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.diagnosis.case import Around
-    from raybench.analysis.prediction.of_study import devices_of_node
     from raybench.analysis.results import with_left_out
-    from raybench.plan.left_out import left_out_words
+    from raybench.analysis.simulate.sources import devices_of_node
+    from raybench.commands.notes import left_out_words
+    from raybench.plan.left_out import left_out
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
@@ -207,22 +209,23 @@ def _of_study(
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
     on_a_node = devices_of_node(environment, study)
     results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
-    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, left_out, goes_on)
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    missing = [left_out_words(results.study, each) for each in notes]
+    results = with_left_out(results, missing, goes_on)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
+        lambda environment: write_report(store.path, results, environment, store.path / "samples", missing),
         hint(results),
-        [] if quiet else [not_reached_words(each) for each in left_out],
+        [] if quiet else [f"not reached: {each}" for each in missing],
         going_on_from(results.findings, goes_on),
     )
 
 
 def _of_sweep(store: ResultsDirectory) -> _Report:
-    from raybench.analysis.collectives.results import analyse_sweep
-    from raybench.report.sweep import print_sweep, sweep_answer, write_sweep_report
+    from raybench.analysis.collectives import analyse_sweep
+    from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     return _Report(
@@ -231,11 +234,6 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
         lambda console: print_sweep(results, console),
         lambda environment: write_sweep_report(store.path, results, environment),
     )
-
-
-def not_reached_words(what: str) -> str:
-    """A note that ``what`` was left out."""
-    return f"not reached: {what}"
 
 
 def resume_command(path: Path, command: str) -> str:

@@ -17,8 +17,9 @@ from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
+from raybench.commands.notes import note_words
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import not_reached_words, write_and_print
+from raybench.commands.report import write_and_print
 from raybench.commands.results import DEFAULT_FOLDER, as_it_began, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
@@ -27,10 +28,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.launch.runner import TrialRunner
-from raybench.machine.comparing import unlike_nodes
-from raybench.machine.environment import of_nodes
-from raybench.plan.budget import Budget
-from raybench.plan.estimate import FINISH_S
+from raybench.machine.environment import of_nodes, unlike_nodes
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
@@ -38,6 +36,7 @@ from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occu
 from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.study import run_study
+from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
@@ -156,7 +155,7 @@ def _measure(
         runner=runner,
         store=store,
         watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
-        budget=Budget(_deadline(options, plan.study), epoch_samples),
+        budget=TimeBudget(_deadline(options, plan.study), epoch_samples),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
         verify=options.verify,
@@ -172,10 +171,11 @@ def _measure(
     finally:
         storage.cleanup()
     asked_s, took_s = plan.study.time_budget_seconds, time.time() - options.began
+    notes = [note_words(session.study, each) for each in session.notes]
     if asked_s is None or not (session.not_reached or took_s > asked_s):
-        return session.notes
+        return notes
     spent = spent_words(asked_s, took_s, session.budget.starting_s)
-    return [*session.notes, spent, *map(not_reached_words, session.not_reached)]
+    return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
 
 
 def spent_words(asked_s: float, took_s: float, starting_s: float) -> str:

@@ -12,7 +12,7 @@ from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.results import StudyResults
-from raybench.machine.memory import KEPT_BY_MALLOC, MALLOC_PREFIX
+from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
 from raybench.report.format import percent, sentence, unshown_words
 from raybench.report.parity_words import changed_words

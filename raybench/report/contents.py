@@ -10,17 +10,16 @@ from raybench.analysis.results import StudyResults
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations
 from raybench.report.plots.drawn import DrawnPlot, drawn
-from raybench.report.plots.prediction import draw_prediction, prediction_plot
 from raybench.report.plots.scaling import draw_scaling, scaling_plot
 from raybench.report.plots.search import draw_search
 from raybench.report.plots.step_times import draw_step_times, step_time_plot
 from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
 from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
 from raybench.report.published import published_table
 from raybench.report.sections import Place
 from raybench.report.tables.attribution import attribution_table
 from raybench.report.tables.base import MOST_ROWS, Table
-from raybench.report.tables.buckets import model_buckets_table
 from raybench.report.tables.configurations import configurations_table
 from raybench.report.tables.cost import cost_table
 from raybench.report.tables.failures import failures_table
@@ -28,7 +27,6 @@ from raybench.report.tables.goodput import goodput_table
 from raybench.report.tables.hiding import hiding_table
 from raybench.report.tables.overlap import overlap_table
 from raybench.report.tables.phases import phases_table
-from raybench.report.tables.prediction import prediction_table, tradeoff_table
 from raybench.report.tables.scaling import overheads_table, scaling_table
 from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
 from raybench.report.tables.strategies import compression_table, strategies_table
@@ -36,7 +34,7 @@ from raybench.report.tables.training import changes_table, epochs_table, ranks_t
 from raybench.report.tables.trials import every_trial_table
 from raybench.report.tables.verification import verification_table
 from raybench.report.tables.waterfall import communication_table, waterfall_table
-from raybench.report.tables.what_if import buckets_table
+from raybench.report.tables.what_if import buckets_table, model_buckets_table
 
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:

@@ -6,18 +6,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.prediction.tradeoff import Outlook
+from raybench.analysis.simulate.outlook import Outlook
 from raybench.report import formats
 from raybench.report.answer import Clause
-from raybench.report.outlook_words import measured_words, outlook_sentences
 from raybench.report.pages import anew, make_pages, quoted, write_files
 from raybench.report.plots.drawn import DrawnPlot, drawn
-from raybench.report.plots.prediction import draw_prediction, prediction_plot
-from raybench.report.prediction import print_table
+from raybench.report.prediction import (
+    draw_prediction,
+    measured_words,
+    outlook_sentences,
+    prediction_plot,
+    prediction_rows,
+    prediction_table,
+    print_table,
+    tradeoff_table,
+)
 from raybench.report.sections import Place, make_sections
 from raybench.report.tables.base import Table
 from raybench.report.tables.imported import imported_row, imported_table
-from raybench.report.tables.prediction import prediction_rows, prediction_table, tradeoff_table
 
 if TYPE_CHECKING:
     from rich.console import Console

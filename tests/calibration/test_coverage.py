@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.analysis.prediction.test_coverage import check_laws, check_traces
+from tests.unit.analysis.simulate.test_coverage import check_laws, check_traces
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.measured import measured_study
-from raybench.analysis.whatif.study import study_what_if
+from raybench.analysis.simulate.what_if import study_what_if
 from raybench.records.store import ResultsDirectory
 from tests.cluster.conftest import nodes_of, run_on
 

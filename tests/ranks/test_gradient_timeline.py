@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.whatif.buckets import assign
-from raybench.analysis.whatif.shared_cores import shared_cores, step_alone_s
-from raybench.machine.cores import allowed_cores
+from raybench.analysis.simulate.timeline import assign
+from raybench.machine.host import allowed_cores
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.contention import LEAST_TURNS
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.replay import LEAST_TURNS
 from tests.ranks.agreement import MUCH, others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials
@@ -113,9 +114,8 @@ def test_computing_and_transfers_side_by_side(results: Results) -> None:
     measured = timeline.contention
     assert measured is not None
     assert len(measured.turns) >= LEAST_TURNS - 1
-    assert shared_cores(measured) is not None
     planted_s = 3 * SHORT_S * len(SHORT_KIB)
-    assert planted_s <= step_alone_s(measured) < 1.25 * planted_s
+    assert planted_s <= median(turn.step_s for turn in measured.turns) < 1.25 * planted_s
 
 
 def test_half_a_batch_takes_what_half_a_batch_takes(results: Results) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybench.analysis.collectives.results import SweepResults, analyse_sweep
-from raybench.machine.resources import Resources
-from raybench.plan.sweep import SweepPlan, make_sweep_plan
+from raybench.analysis.collectives import SweepResults, analyse_sweep
+from raybench.machine.host import Resources
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.run.sweep import SweepSession
+from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink, FakeRunner, Noise
 from tests.unit.runs import MemoryStore

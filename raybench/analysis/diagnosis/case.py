@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
-from raybench.analysis.collectives.link import Link, LinkKey
+from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.diagnosis.findings import Finding, Kind, Severity
 from raybench.analysis.diagnosis.measured_batches import MeasuredBatches
 from raybench.analysis.estimates.efficiency import Scaling, scaling
@@ -19,7 +19,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous_difference
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
 from raybench.analysis.same_setting import between_starts
-from raybench.analysis.whatif.buckets import BucketCap
+from raybench.analysis.simulate.timeline import BucketCap
 from raybench.machine.environment import Environment
 from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.collectives.link import Link, LinkKey
+from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.diagnosis.case import Case, Replay
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import changes_words

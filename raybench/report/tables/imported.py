@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from raybench.analysis.prediction.measured_groups import MeasuredGroup
-from raybench.analysis.prediction.measured_scaling import MeasuredScaling
+from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
 from raybench.report.format import figures, plain_interval, plain_percent
+from raybench.report.prediction import place_words
 from raybench.report.tables.base import Column, Table, known, make_table
-from raybench.report.tables.prediction import place_words
 from raybench.spec.knobs import KnobValue
 
 

@@ -93,8 +93,8 @@ _STOPPED: Column[Comparison] = Column("stopped", lambda each: _stopped_words(eac
 
 
 def _stopped_words(group: TrainedGroup) -> str:
-    rung = group.stopped_by
-    return "" if rung is None else f"after epoch {rung.epoch}, for want of a {rung.words}"
+    pruned = group.stopped_by
+    return "" if pruned is None else f"after epoch {pruned.epoch}, against {pruned.compared - 1} others"
 
 
 def changes_table(results: StudyResults) -> Table:

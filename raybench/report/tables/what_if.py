@@ -1,16 +1,18 @@
-"""What if: predicted step times beside measured ones."""
+"""Predicted steps of one trial next to measured ones, and the gradients and buckets of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from statistics import median
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.model_buckets import Buckets
 from raybench.analysis.results import StudyResults
-from raybench.analysis.whatif.predictions import Predicted, WhatIf
-from raybench.analysis.whatif.study import BucketChoice
-from raybench.report.format import figures, milliseconds, percent, plain_percent, sentence
+from raybench.analysis.simulate.timeline import BucketCap
+from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
+from raybench.report.format import figures, mebibytes, milliseconds, percent, plain_percent, sentence
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.counted import counted
 
@@ -87,3 +89,49 @@ def _sentence(notes: Iterable[str]) -> str:
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:
     return row.setting == found.record.config.setting and row.change.link_bits_per_s is None
+
+
+BUCKETS_TITLE = "The gradients and their buckets"
+MOST_SIZES = 6  # runs of equal buckets in a cell
+
+
+def _cap_words(cap: BucketCap) -> str:
+    return knob_words("bucket_cap_mb", cap)
+
+
+def _same_words(row: Buckets) -> str:
+    return "" if row.same_as is None else _cap_words(row.same_as)
+
+
+_BUCKET_COLUMNS: list[Column[Buckets]] = [
+    Column("asked", lambda row: _cap_words(row.cap)),
+    Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
+    Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
+    Column("known from", lambda row: "DDP" if row.is_measured else "DDP's rule"),
+    Column("the same as", _same_words),
+]
+
+
+def model_buckets_table(results: StudyResults) -> Table:
+    """What each bucket size comes to; empty where no trial tells."""
+    model = results.model_buckets
+    if model is None:
+        return empty_table(BUCKETS_TITLE)
+    numbers = "" if model.num_parameters is None else f"{model.num_parameters:,} trained parameters"
+    tensors = "" if model.num_tensors is None else f"in {model.num_tensors:,} tensors"
+    words = f"{numbers} {tensors}".strip()
+    caption = (
+        f"{f'{words}: ' if words else ''}{mebibytes(model.gradient_bytes)} MiB of gradients on each rank, "
+        "buckets in the order in which they are sent."
+    )
+    if model.doubles:
+        caption += " What gives the same buckets is the same setting, and counts once."
+    return make_table(BUCKETS_TITLE, caption, _BUCKET_COLUMNS, model.rows)
+
+
+def sizes_words(sizes: tuple[int, ...]) -> str:
+    """Sizes in MiB in their order, equal neighbours together: "1.02, 12 x 1.13, 0.563"."""
+    runs = [(text, len(list(alike))) for text, alike in groupby(mebibytes(size) for size in sizes)]
+    words = [text if number == 1 else f"{number} x {text}" for text, number in runs[:MOST_SIZES]]
+    left = sum(number for _, number in runs[MOST_SIZES:])
+    return ", ".join([*words, *([f"{left:,} more"] if left else [])])

@@ -13,23 +13,22 @@ from typing import Any
 from unittest import mock
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives.results import analyse_sweep
+from raybench.analysis.collectives import analyse_sweep
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import measured_study
-from raybench.analysis.prediction.of_study import devices_of_node
 from raybench.analysis.results import StudyResults, with_left_out
-from raybench.analysis.whatif.changes import Change
-from raybench.analysis.whatif.predictions import what_if
-from raybench.analysis.whatif.study import trial_to_ask
+from raybench.analysis.simulate.sources import devices_of_node
+from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
+from raybench.commands.notes import left_out_words
 from raybench.errors import RequestError
-from raybench.plan.left_out import left_out_words
+from raybench.plan.left_out import left_out
 from raybench.records.store import ResultsDirectory
-from raybench.report.tables.prediction import prediction_rows
+from raybench.report.prediction import prediction_rows
 
 Row = dict[str, Any]
 Sections = dict[str, dict[str, Row]]
@@ -62,8 +61,8 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
 def _of_study(store: ResultsDirectory) -> Sections:
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     results = analyse(study, records, devices_of_node(environment, study), Around(environment=environment))
-    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, left_out, "")
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    results = with_left_out(results, [left_out_words(study, each) for each in notes], "")
     return {
         "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
         "findings": _keyed(map(_finding, results.findings)),

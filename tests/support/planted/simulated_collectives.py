@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raybench.analysis.collectives.messages import bus_factor
+from raybench.analysis.collectives import bus_factor
 from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound, NotMeasured
 from raybench.records.requests import CollectivesRequest
 from raybench.spec.sweep import Collective, message_in_shares

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from raybench.analysis.prediction.points import MeasuredPoint, Question, Shape
+from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 
 LawName = Literal["ring", "tree", "hierarchical", "adaptdl", "ernest", "usl"]
 LAWS: tuple[LawName, ...] = get_args(LawName)

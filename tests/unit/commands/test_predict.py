@@ -16,7 +16,7 @@ from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
-from raybench.report.tables.prediction import PREDICTION_COLUMNS
+from raybench.report.prediction import PREDICTION_COLUMNS
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study

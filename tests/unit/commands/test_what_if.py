@@ -13,20 +13,18 @@ from raybench import study as command_line
 from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.whatif.changes import Change
-from raybench.analysis.whatif.predictions import what_if
-from raybench.analysis.whatif.study import BucketChoice
+from raybench.analysis.simulate.what_if import BucketChoice, Change, what_if
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
+from raybench.commands.predict_run import parse_changes, run_what_if
 from raybench.commands.progress import StudyProgress
-from raybench.commands.what_if import parse_changes, run_what_if
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.tables.what_if import buckets_table, choice_words
 from tests.support.planted import QUIET, StepCosts
-from tests.unit.analysis.whatif.planted import trial
+from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import measured, study
 
 STUDY = study(knobs={"bucket_cap_mb": ["default", 1, 25]}, scaling={"world_sizes": [2]})

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
-from raybench.machine.memory import KEPT_BY_MALLOC
+from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.report import write_report
 from raybench.report.code import (
     ARGUMENTS,

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives.link import Link, LinkKey
-from raybench.analysis.collectives.messages import SweptPlace
+from raybench.analysis.collectives import Link, LinkKey, SweptPlace
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.estimates.statistics import Estimate

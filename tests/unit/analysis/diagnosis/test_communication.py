@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives.link import Link, LinkKey, Residual
-from raybench.analysis.collectives.messages import SweptPlace
+from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
 from raybench.analysis.diagnosis.case import Around, Beside, Case
 from raybench.analysis.diagnosis.communication import CommunicationBound
 from raybench.analysis.diagnosis.findings import Finding, FindingName

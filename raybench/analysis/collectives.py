@@ -1,0 +1,470 @@
+"""What a sweep of collectives says: times and bandwidths of messages, lines through them, and what decides.
+
+Bandwidths are those of nccl-tests (doc/PERFORMANCE.md there): the algorithm's is the message over its time,
+the bus's is that times what the best algorithm must send over each device's link for a byte of the message,
+so that it compares with the link's rate whatever the number of devices. The message is the larger of what
+goes in and what comes out: of all_gather the output, of reduce_scatter the input.
+
+On CPUs the cores carry the messages. A link that is waited for leaves cores free; a rank whose thread is
+at work half of the time, or whose host has no core left, would hardly be faster over a faster link. Other
+programs may fill a host while the link decides: its full cores count only where the ranks themselves use a
+good part of them.
+
+The line of a collective is time = latency + message / bandwidth, fitted to the messages of one place.
+Messages reach over five orders of magnitude, and their times over as many: the logarithms of time and line
+are compared, so that each message counts alike, by its relative error. With x_i the logarithm of a line's
+value at message i and J its derivatives with respect to the logarithms of latency and bandwidth, the least
+squares estimate has the covariance s^2 (J'J)^-1, s^2 the residual variance with m - 2 degrees of freedom, and
+Student's interval with as many (Bates and Watts 1988, "Nonlinear regression analysis and its applications",
+chapter 2, linear approximation). That holds what the line misses of the messages, and their noise. Where
+residuals are small by chance, the messages' own intervals decide: the rows of (J'J)^-1 J' carry them over,
+half-widths added in squares. The wider of the two is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, of_log, t_quantile
+from raybench.analysis.estimates.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
+from raybench.records.collectives import CollectivesResult, MessageBlock, NotMeasured
+from raybench.records.record import LEAST_ROUNDS, TrialRecord
+from raybench.spec.knobs import KnobValue
+from raybench.spec.placement import Placement, placement_text
+from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
+
+# Of a core, by the process of one rank: the two ends of a transfer copy and add in turn, so that half of each
+# is all of both. Measured on two nodes of one free core each, gloo, all_reduce: 0.13 to 0.21 for 1 to 16 MiB,
+# which reach 0.93 to 1.00 of a link of 1 Gbit/s; 0.64 and 0.65 for 4 and 16 MiB at 0.94 of 5 Gbit/s, and 0.69
+# and 0.71 over 20 Gbit/s, where they are 1.2 times as fast; 0.63 to 0.66 for 4 and 64 KiB over each of them.
+HALF = 0.5
+FULL = 0.9  # of a host's cores: nothing is left
+# Of a host's cores, by its ranks, where others fill them. On two nodes that shared two cores with other
+# programs: 0.04 to 0.07 where 1 to 16 MiB reach 0.91 to 1.00 of 1 Gbit/s, 0.14 to 0.20 at 0.57 to 0.59 of
+# 5 Gbit/s.
+LEAST_OWN = 0.1
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """While a message was measured, means over the rounds."""
+
+    busy_cores: float  # of the rank that used most
+    ranks_share: float  # of a host's cores, by its ranks: of the host with most
+    host_share: float | None  # of a host's cores, at work for whomever: of the host with most; None: not told
+
+    @property
+    def decides(self) -> bool:
+        """Whether the cores decide the time, and not the link."""
+        is_full = self.host_share is not None and self.host_share >= FULL
+        return self.busy_cores >= HALF or (is_full and self.ranks_share >= LEAST_OWN)
+
+    @property
+    def decided_by(self) -> str:
+        """That in a word."""
+        return "cores" if self.decides else "link"
+
+
+def core_use_of(record: TrialRecord, result: CollectivesResult, block: MessageBlock) -> CoreUse | None:
+    """Of one block; None on GPUs, and where it is not told."""
+    if block.busy_cores is None or result.host_cores is None:
+        return None
+    shares = defaultdict[object, float](float)
+    hosts: tuple[object, ...] = result.hosts or record.hostnames or (0,) * len(block.busy_cores)
+    for host, busy, cores in zip(hosts, block.busy_cores, result.host_cores, strict=False):  # as in its file
+        shares[host] += busy / cores
+    host_share = max(block.host_busy) if block.host_busy else None
+    return CoreUse(max(block.busy_cores), max(shares.values()), host_share)
+
+
+def mean_core_use(uses: Iterable[CoreUse | None]) -> CoreUse | None:
+    """Over the rounds; None where none is known."""
+    known = [each for each in uses if each is not None]
+    if not known:
+        return None
+    told = [each.host_share for each in known if each.host_share is not None]
+    return CoreUse(
+        float(np.mean([each.busy_cores for each in known])),
+        float(np.mean([each.ranks_share for each in known])),
+        float(np.mean(told)) if told else None,
+    )
+
+
+@dataclass(frozen=True)
+class SweptPlace:
+    """Where messages went: what is fitted, and drawn, apart."""
+
+    world_size: int
+    nodes: int | None  # None: not told
+    placement: Placement
+    backend: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One collective on one message at one place."""
+
+    collective: Collective
+    place: SweptPlace
+    message_bytes: int
+    time_s: Estimate  # of one operation, on the slowest rank
+    cores: CoreUse | None = None  # None on GPUs
+
+    @property
+    def cores_decide(self) -> bool:
+        """Whether a faster link would hardly make it faster."""
+        return self.cores is not None and self.cores.decides
+
+    @property
+    def algorithm_bandwidth_bytes_per_s(self) -> Estimate:
+        """The message over its time."""
+        return inverse(self.time_s).scaled(self.message_bytes)
+
+    @property
+    def bus_bandwidth_bytes_per_s(self) -> Estimate:
+        """What each device's link carries at least, over the time."""
+        factor = bus_factor(self.collective, self.place.world_size)
+        return self.algorithm_bandwidth_bytes_per_s.scaled(factor)
+
+    def row(self) -> dict[str, KnobValue]:
+        """A row of ``communication.csv``: the columns of docs/contract.md."""
+        return {
+            "collective": self.collective,
+            "backend": self.place.backend,
+            "world_size": self.place.world_size,
+            "nodes": self.place.nodes,
+            "placement": placement_text(self.place.placement),
+            "message_bytes": self.message_bytes,
+            "time_s": self.time_s.value,
+            "time_low_s": self.time_s.low,
+            "time_high_s": self.time_s.high,
+            "algorithm_bandwidth_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.value,
+            "algorithm_bandwidth_low_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.low,
+            "algorithm_bandwidth_high_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.high,
+            "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
+            "bus_bandwidth_low_bytes_per_s": self.bus_bandwidth_bytes_per_s.low,
+            "bus_bandwidth_high_bytes_per_s": self.bus_bandwidth_bytes_per_s.high,
+            "rounds": self.time_s.n,
+            "busy_cores": self.cores.busy_cores if self.cores else None,
+            "host_busy": self.cores.host_share if self.cores else None,
+            "decided_by": self.cores.decided_by if self.cores else None,
+        }
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was not measured at a place, and why."""
+
+    place: SweptPlace
+    what: NotMeasured
+
+
+def bus_factor(collective: Collective, world_size: int) -> float:
+    """Bus bandwidth over algorithm bandwidth: bytes over each link for a byte of the message."""
+    others = (world_size - 1) / world_size
+    return {"all_reduce": 2 * others, "reduce_scatter": others, "all_gather": others, "broadcast": 1.0}[
+        collective
+    ]
+
+
+def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
+    """Every message of which there are two rounds, by place, collective and size.
+
+    The rounds of all parts of a place are taken together. The time of a round is that of its block's slowest
+    rank; over the rounds the trimmed mean of its logarithm is taken.
+    """
+    times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
+    uses: dict[tuple[SweptPlace, Collective, int], list[CoreUse | None]] = {}
+    for record in records:
+        if record.collectives is None:
+            continue
+        for round_ in record.collectives.rounds:
+            for block in round_.blocks:
+                key = (place_of(record), block.collective, block.message_bytes)
+                times.setdefault(key, []).append(block.slowest_s)
+                uses.setdefault(key, []).append(core_use_of(record, record.collectives, block))
+    found = [
+        Message(collective, place, size, geometric(series), mean_core_use(uses[place, collective, size]))
+        for (place, collective, size), series in times.items()
+        if len(series) >= LEAST_ROUNDS
+    ]
+    places = list(dict.fromkeys(each.place for each in found))
+    return tuple(
+        sorted(
+            found,
+            key=lambda each: (
+                places.index(each.place),
+                COLLECTIVES.index(each.collective),
+                each.message_bytes,
+            ),
+        )
+    )
+
+
+def left_out(records: Iterable[TrialRecord]) -> tuple[LeftOut, ...]:
+    """What was not measured in any part, each once."""
+    listed = list(records)
+    measured = {(each.place, each.collective, each.message_bytes) for each in messages(listed)}
+    found = dict[tuple[SweptPlace, Collective, int | None], LeftOut]()
+    for record in listed:
+        for what in record.collectives.missing if record.collectives else ():
+            key = (place_of(record), what.collective, what.message_bytes)
+            if key not in measured:
+                found.setdefault(key, LeftOut(key[0], what))
+    return tuple(found.values())
+
+
+def place_of(record: TrialRecord) -> SweptPlace:
+    """Where the messages of a complete record went."""
+    assert record.collectives is not None
+    config = record.request.config
+    return SweptPlace(config.world_size, record.nodes, config.placement, record.collectives.backend)
+
+
+def of_collective(found: Sequence[Message], place: SweptPlace, collective: Collective) -> list[Message]:
+    """The messages of one collective at one place, the smallest first."""
+    return [each for each in found if (each.place, each.collective) == (place, collective)]
+
+
+FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
+HOLDS_WITHIN = 0.25  # relative: further off, a message is named as one for which the line does not hold
+KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: what is only known more coarsely is not told
+LEAST_SHARE = 1e-6  # of the smallest time, of a latency that is looked for
+ITERATIONS, CONVERGED = 200, 1e-10
+
+
+@dataclass(frozen=True)
+class Residual:
+    """By how much a message's time differs from the line, relative to the line."""
+
+    message_bytes: int
+    relative: float
+    is_certain: bool  # the message's interval does not reach the line
+
+
+@dataclass(frozen=True)
+class Link:
+    """The fitted line of one collective at one place.
+
+    ``latency_s`` or ``algorithm_bandwidth_bytes_per_s`` is None where the messages do not tell it within a
+    factor of two: they are all large, or all small. ``line`` holds both as fitted, for ``time_s``.
+    """
+
+    collective: Collective
+    place: SweptPlace
+    latency_s: Estimate | None
+    algorithm_bandwidth_bytes_per_s: Estimate | None  # of messages so large that latency is nothing
+    line: tuple[float, float]  # s, s for each byte
+    residuals: tuple[Residual, ...]  # of each message, the smallest first
+    by_cores: tuple[int, ...] = ()  # messages, in bytes, whose time the cores decide and not the link
+
+    @property
+    def bus_bandwidth_bytes_per_s(self) -> Estimate | None:
+        """What compares with the link's rate; None where the bandwidth is not known."""
+        bandwidth = self.algorithm_bandwidth_bytes_per_s
+        return bandwidth and bandwidth.scaled(bus_factor(self.collective, self.place.world_size))
+
+    @property
+    def typical_error(self) -> float:
+        """The median of the residuals' sizes, relative."""
+        return median(abs(each.relative) for each in self.residuals)
+
+    @property
+    def does_not_hold(self) -> tuple[Residual, ...]:
+        """The messages that are far off the line, and by more than their noise."""
+        far = (each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
+        return tuple(each for each in far if each.is_certain)
+
+    def cores_decide(self, message_bytes: float) -> bool:
+        """Whether they do for the nearest message that was measured."""
+        sizes = [each.message_bytes for each in self.residuals]
+        nearest = min(sizes, key=lambda size: abs(math.log(size / message_bytes)), default=None)
+        return nearest in self.by_cores
+
+    def time_s(self, message_bytes: float) -> float:
+        """What the line says of a message, in s."""
+        latency_s, s_per_byte = self.line
+        return latency_s + message_bytes * s_per_byte
+
+
+class LinkKey(NamedTuple):
+    """What is asked of a sweep: the line of which collective, over how many devices on how many nodes."""
+
+    collective: Collective
+    world_size: int
+    nodes: int | None
+
+
+def link(records: Iterable[TrialRecord]) -> dict[LinkKey, Link]:
+    """The line of each collective that a sweep has measured, for predictions and diagnoses.
+
+    Where two placements have equally many nodes, the one that was asked for first.
+    """
+    found: dict[LinkKey, Link] = {}
+    for each in links(messages(records)):
+        found.setdefault(LinkKey(each.collective, each.place.world_size, each.place.nodes), each)
+    return found
+
+
+def links(found: Sequence[Message]) -> tuple[Link, ...]:
+    """The line of each collective at each place that has three messages or more."""
+    places = dict.fromkeys(each.place for each in found)
+    groups = [of_collective(found, place, collective) for place in places for collective in COLLECTIVES]
+    return tuple(_fitted(group) for group in groups if len(group) >= FEWEST_MESSAGES)
+
+
+def _fitted(group: Sequence[Message]) -> Link:
+    sizes = np.array([each.message_bytes for each in group], dtype=np.float64)
+    times = np.array([each.time_s.value for each in group])
+    logs = _least_squares(sizes, times)
+    line_s = np.exp(_log_line(logs, sizes))
+    residuals = np.log(times / line_s)
+    halves = _half_widths(
+        _derivatives(logs, sizes), residuals, np.array([each.time_s.log_half_width for each in group])
+    )
+    latency_s, s_per_byte = (
+        of_log(float(log), float(half), min(each.time_s.n for each in group))
+        if half <= KNOWN_WITHIN
+        else None
+        for log, half in zip(logs, halves, strict=True)
+    )
+    return Link(
+        group[0].collective,
+        group[0].place,
+        latency_s,
+        inverse(s_per_byte) if s_per_byte else None,
+        (float(np.exp(logs[0])), float(np.exp(logs[1]))),
+        tuple(
+            Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
+            for each, value_s in zip(group, line_s.tolist(), strict=True)
+        ),
+        tuple(each.message_bytes for each in group if each.cores_decide),
+    )
+
+
+def _least_squares(sizes: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of the latency (s) and of the time for a byte (s), shape ``(2,)``.
+
+    Levenberg's and Marquardt's damped steps, from the shortest time and the best rate of all messages.
+    Neither parameter goes where no message could show it.
+    """
+    least = np.log(LEAST_SHARE * np.array([times.min(), (times / sizes).min()]))
+    logs = np.log(np.array([times.min(), (times / sizes).min()]))
+    damping, error = 1e-3, _squares(logs, sizes, times)
+    for _ in range(ITERATIONS):
+        jacobian, rest = _derivatives(logs, sizes), np.log(times) - _log_line(logs, sizes)
+        step = np.linalg.solve(jacobian.T @ jacobian + damping * np.eye(2), jacobian.T @ rest)
+        tried = np.maximum(logs + step, least)
+        tried_error = _squares(tried, sizes, times)
+        if tried_error > error:
+            damping *= 10
+            continue
+        moved, logs, error, damping = np.abs(tried - logs).max(), tried, tried_error, damping / 10
+        if moved < CONVERGED:
+            break
+    return np.asarray(logs, dtype=np.float64)
+
+
+def _log_line(logs: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    latency_s, s_per_byte = np.exp(logs)
+    return np.asarray(np.log(latency_s + sizes * s_per_byte))
+
+
+def _squares(logs: NDArray[np.float64], sizes: NDArray[np.float64], times: NDArray[np.float64]) -> float:
+    return float(((np.log(times) - _log_line(logs, sizes)) ** 2).sum())
+
+
+def _derivatives(logs: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the line's logarithm, shape ``(messages, 2)``: the shares of latency and of transfer in its time."""
+    latency_s, s_per_byte = np.exp(logs)
+    share = latency_s / (latency_s + sizes * s_per_byte)
+    return np.column_stack([share, 1 - share])
+
+
+def _half_widths(
+    jacobian: NDArray[np.float64], residuals: NDArray[np.float64], of_messages: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of the 95% intervals of both logarithms, shape ``(2,)``; infinite where the messages cannot tell."""
+    information = jacobian.T @ jacobian
+    if np.linalg.matrix_rank(information) < 2:
+        return np.full(2, np.inf)
+    covariance, degrees = np.linalg.inv(information), len(residuals) - 2
+    variance = float((residuals**2).sum()) / degrees
+    by_residuals = t_quantile(degrees) * np.sqrt(variance * covariance.diagonal())
+    by_messages = np.sqrt(((covariance @ jacobian.T) ** 2) @ (of_messages**2))
+    return np.asarray(np.maximum(by_residuals, by_messages), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """A sweep with what its records say; of several records with one id the last is given."""
+
+    sweep: Sweep
+    records: tuple[TrialRecord, ...]
+    messages: tuple[Message, ...]  # by place, collective and size
+    links: tuple[Link, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def places(self) -> tuple[SweptPlace, ...]:
+        """Those with numbers, in the order in which they were measured."""
+        return tuple(dict.fromkeys(each.place for each in self.messages))
+
+    @property
+    def headline(self) -> SweptPlace | None:
+        """The place to speak of: the largest world size, of its placements the first."""
+        return max(self.places, key=lambda place: place.world_size, default=None)
+
+    @property
+    def complete(self) -> tuple[TrialRecord, ...]:
+        """The parts with numbers."""
+        return tuple(record for record in self.records if record.collectives is not None)
+
+    @property
+    def failed(self) -> tuple[TrialRecord, ...]:
+        """The parts without."""
+        return tuple(record for record in self.records if record.state != "complete")
+
+    def at(self, place: SweptPlace, collective: Collective | None = None) -> tuple[Message, ...]:
+        """The messages at a place, of one collective or of all."""
+        return tuple(
+            each for each in self.messages if each.place == place and collective in (None, each.collective)
+        )
+
+    def line(self, place: SweptPlace, collective: Collective) -> Link | None:
+        """The line of a collective at a place; None where there are too few messages."""
+        found = (each for each in self.links if (each.place, each.collective) == (place, collective))
+        return next(found, None)
+
+
+def analyse_sweep(sweep: Sweep, records: Sequence[TrialRecord]) -> SweepResults:
+    """Everything that the records of a sweep say."""
+    found = messages(records)
+    return SweepResults(sweep, tuple(records), found, links(found), left_out(records))
+
+
+def seconds_left(records: Sequence[TrialRecord], measure: SweepMeasureSpec, device: str) -> float:
+    """For the next part of a place's rounds, after the parts in ``records``; 0: it is measured.
+
+    Nothing is left when every message's interval is as narrow as asked, or when not even the fewest rounds
+    would end in time.
+    """
+    results = [record.collectives for record in records if record.collectives is not None]
+    left_s = measure.max_seconds - sum(each.measure_s for each in results)
+    num_rounds = sum(len(each.rounds) for each in results)
+    if not num_rounds:
+        return left_s
+    round_s = (measure.max_seconds - left_s) / num_rounds
+    if left_s < LEAST_MEASURED * round_s:
+        return 0.0
+    asked = measure.half_width or DEFAULT_HALF_WIDTH[device]
+    widest = max((each.time_s.log_half_width for each in messages(records)), default=float("inf"))
+    return 0.0 if widest <= asked else left_s

@@ -1,1 +1,0 @@
-"""Messages: their times and bandwidths, and the line of latency and bandwidth through them."""

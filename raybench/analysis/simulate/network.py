@@ -1,0 +1,161 @@
+"""Latency and bandwidth of the all-reduces at a trial's place, as three kinds of measurements give them.
+
+A sweep of the place (``communication``) gives the line of latency and bandwidth; the trial's own
+``replay``, which sends as its steps do, then sets the level of both, as far as it is known better than the
+line. Without a sweep the replays of trials with other buckets are fitted: replay = latency * buckets /
+messages at once + bytes / bandwidth, by least squares of relative errors, neither below 0. One replay alone
+says nothing of the latency: a usual one is taken, within wide bounds, and said to be so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from raybench.analysis.collectives import Link, LinkKey, bus_factor
+from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
+from raybench.records.record import TrialRecord
+from raybench.spec.counted import counted
+
+# of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
+USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
+KNOWN_WITHIN = math.log(10)
+LARGEST_LATENCY_SHARE = 0.5  # of a replay
+PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
+LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
+LEAST_RATIO = (
+    1.2  # of messages for each byte, between the replays that latency and bandwidth are told apart by
+)
+
+
+@dataclass(frozen=True)
+class KnownWire:
+    """A wire, and how well its latency and its time for a byte are known: half-widths of their logarithms."""
+
+    wire: Wire
+    latency_half: float
+    s_per_byte_half: float
+    source: str  # in words
+
+    def at_rate(self, bits_per_s: float, world_size: int) -> KnownWire:
+        """The same over links of another rate: a ring sends 2(n-1)/n of a message over each link."""
+        bytes_per_s = PAYLOAD * bits_per_s / 8
+        s_per_byte = bus_factor("all_reduce", world_size) / bytes_per_s
+        return replace(
+            self,
+            wire=replace(self.wire, s_per_byte=s_per_byte),
+            s_per_byte_half=0.05,
+            source=f"{self.source}, link",
+        )
+
+    def bent(self) -> list[Wire]:
+        """The wire with its latency, and with its time for a byte, at either end of what they may be."""
+        wire = self.wire
+        latencies = (wire.latency_s * math.exp(sign * self.latency_half) for sign in (1, -1))
+        rates = (wire.s_per_byte * math.exp(sign * self.s_per_byte_half) for sign in (1, -1))
+        return [
+            *(replace(wire, latency_s=each) for each in latencies),
+            *(replace(wire, s_per_byte=each) for each in rates),
+        ]
+
+
+def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:
+    """All messages, given away at once, with nothing computed beside them, in s."""
+    nothing = Compute(0.0, (0.0,) * len(bucket_bytes), 0.0, 0.0)
+    return simulate(nothing, [(index,) for index in range(len(bucket_bytes))], bucket_bytes, wire).step_s
+
+
+def wire_of(
+    record: TrialRecord, others: Iterable[TrialRecord] = (), links: Mapping[LinkKey, Link] | None = None
+) -> KnownWire | None:
+    """The wire at the place of ``record``; None where its replay was not measured.
+
+    ``others`` may hold replays with other buckets at the same place, ``links`` the lines of a sweep.
+    """
+    own = _replay(record)
+    if own is None:
+        return None
+    backend = "nccl" if record.config.device == "cuda" else "gloo"
+    at_once, half = AT_ONCE[backend], own.time_s.log_half_width
+    line = (links or {}).get(LinkKey("all_reduce", record.config.world_size, record.nodes))
+    if line is not None:
+        latency_s, s_per_byte = line.line
+        latency_half = line.latency_s.log_half_width if line.latency_s else KNOWN_WITHIN
+        bandwidth = line.algorithm_bandwidth_bytes_per_s
+        line_half = max(bandwidth.log_half_width if bandwidth else KNOWN_WITHIN, LINE_HOLDS_WITHIN)
+        weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
+        found = _at_level(own, Wire(latency_s, s_per_byte, at_once), weight)
+        half = line_half * half / math.hypot(line_half, half)
+        return KnownWire(found, latency_half, half, "a sweep of the place and the trial's own replay")
+    alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
+    fitted = _fitted([own, *alike], at_once)
+    if fitted is not None:
+        return replace(
+            fitted, wire=_at_level(own, fitted.wire), s_per_byte_half=max(fitted.s_per_byte_half, half)
+        )
+    per_message = own.time_s.value * at_once / len(own.bytes)
+    latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
+    guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
+    words = (
+        "the all-reduces that this trial timed alone, the latency assumed "
+        f"({latency_s * 1e6:.0f} µs, within a factor of ten)"
+    )
+    return KnownWire(guess, KNOWN_WITHIN, half, words)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    bytes: tuple[float, ...]  # of each message
+    time_s: Estimate
+
+
+def _replay(record: TrialRecord) -> _Replay | None:
+    measurement = record.steps
+    if measurement is None or not measurement.bucket_bytes or not measurement.gradient_bytes:
+        return None
+    values = series(measurement, "replay")
+    if values is None:
+        return None
+    share = measurement.gradient_bytes / sum(measurement.bucket_bytes)  # compressed ones are smaller
+    return _Replay(tuple(share * size for size in measurement.bucket_bytes), level(values))
+
+
+def _same_place(one: TrialRecord, other: TrialRecord) -> bool:
+    mine, theirs = one.config, other.config
+    named = ("world_size", "placement", "environment", "device")
+    same = all(getattr(mine, name) == getattr(theirs, name) for name in named)
+    compressed = mine.setting.gradient_compression == theirs.setting.gradient_compression
+    return same and compressed and one.ranks == other.ranks and one.trial_id != other.trial_id
+
+
+def _at_level(own: _Replay, wire: Wire, weight: float = 1.0) -> Wire:
+    """The wire, both parts by one factor, so that the replay takes what it took, as far as ``weight``."""
+    factor = (own.time_s.value / replay_s(own.bytes, wire)) ** weight
+    return replace(wire, latency_s=wire.latency_s * factor, s_per_byte=wire.s_per_byte * factor)
+
+
+def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
+    """Latency and time for a byte of several replays; None where they do not tell them apart."""
+    density = [len(each.bytes) / sum(each.bytes) for each in replays]
+    if max(density) < LEAST_RATIO * min(density):
+        return None
+    rows = np.array([[len(each.bytes) / at_once, sum(each.bytes)] for each in replays])
+    times = np.array([each.time_s.value for each in replays])
+    weights = rows / times[:, None]
+    (latency_s, s_per_byte), _ = nnls(weights, np.ones(len(times)))
+    if s_per_byte <= 0:
+        return None
+    noise = np.array([each.time_s.log_half_width for each in replays])
+    halves = np.sqrt((np.linalg.pinv(weights) ** 2) @ noise**2)
+    # a latency that the replays do not show is small, and not known to be nothing
+    least_s = max(float(halves[0]) / 2, 1e-7)
+    latency_half = min(float(halves[0]) / max(latency_s, least_s), KNOWN_WITHIN)
+    wire = Wire(max(float(latency_s), least_s), float(s_per_byte), at_once)
+    words = f"the replays of {counted(len(replays), 'trial')}"
+    return KnownWire(wire, latency_half, float(halves[1] / s_per_byte), words)

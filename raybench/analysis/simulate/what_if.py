@@ -1,0 +1,535 @@
+"""Step times under changes of one measured trial, with intervals; measured ones in the same table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from raybench.analysis import choice
+from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.estimates.efficiency import step_time
+from raybench.analysis.estimates.rounds import level, series
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.labels import setting_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import same_question, scaling_first, without_batch
+from raybench.analysis.simulate.network import KnownWire, wire_of
+from raybench.analysis.simulate.timeline import (
+    MOST_SLOWDOWN,
+    WAYS,
+    BucketCap,
+    Compute,
+    StepModel,
+    assign,
+    compute_of,
+)
+from raybench.errors import RequestError
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
+
+COMPRESSED_BYTES, USUAL_BYTES = 2, 4  # of an element of fp16 and bf16, and of fp32
+
+
+@dataclass(frozen=True)
+class Change:
+    """Values in the place of the trial's own; None: its own."""
+
+    bucket_cap_mb: BucketCap | None = None
+    batch_size: int | None = None
+    gradient_accumulation: int | None = None
+    gradient_compression: str | None = None
+    link_bits_per_s: float | None = None
+
+    def setting(self, of: Setting) -> Setting:
+        """The setting of the trial so changed."""
+        knobs = {name: value for name, value in vars(self).items() if name != "link_bits_per_s"}
+        return of.model_copy(update={name: value for name, value in knobs.items() if value is not None})
+
+    def words(self, of: Setting) -> str:
+        """The change of a trial of ``of``: "5 MiB buckets, 10 Gbit/s"; what is as in ``of`` is left out."""
+        asked, setting = (
+            {name: value for name, value in vars(self).items() if value is not None},
+            self.setting(of),
+        )
+        rate = asked.pop("link_bits_per_s", None)
+        differing = setting.differences(of)
+        words = [setting_words(setting, [name for name in asked if name in differing])] if differing else []
+        if rate is not None:
+            words.append(f"{rate / 1e9:g} Gbit/s")
+        return ", ".join(words) or f"as it is ({setting_words(of, asked)})"
+
+
+@dataclass(frozen=True)
+class ComputeOfBatch:
+    """What the passes of a micro-batch take at another batch, over what they take at the trial's own."""
+
+    factor: float
+    half: float  # of an interval of either, relative
+    words: str  # where it is from; empty: it is the trial's own batch
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a change is taken to do beside the schedule; alternatives of it make an interval."""
+
+    passes: float = 1.0  # forward and backward pass, by the batch
+    micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
+    cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
+    compressed: float = COMPRESSED_BYTES / USUAL_BYTES  # of the gradients' bytes
+    s_per_byte: float | None = None  # of another link; None: the model's own
+
+
+def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates) -> StepModel:
+    """The model of a trial of ``config`` under another ``setting``.
+
+    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
+    one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
+    before it is sent, and one when it is back.
+    """
+    own, compute = config.setting, model.compute
+    ready_s = tuple(each * rates.passes for each in compute.ready_s)
+    more = setting.gradient_accumulation - own.gradient_accumulation
+    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.passes
+    is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
+    copies = (is_compressed - was) * rates.cast
+    copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
+    share = model.bytes_share * rates.compressed ** (is_compressed - was)
+    wire = model.wire
+    if rates.s_per_byte is not None:
+        wire = replace(wire, s_per_byte=rates.s_per_byte)
+    return replace(
+        model,
+        compute=Compute(
+            before_s,
+            tuple(max(time_s + extra_s, 0.0) for time_s, extra_s in zip(ready_s, copied_s, strict=True)),
+            max(compute.tail_s * (1 + copies), 0.0),
+            compute.after_s,
+        ),
+        bytes_share=share,
+        wire=wire,
+    )
+
+
+def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
+    """For each gradient the time in s that copies of buckets have taken until its own may be sent."""
+    total, until = sum(parameter_bytes), 0.0
+    found = [0.0] * len(parameter_bytes)
+    for bucket in assign(parameter_bytes, cap):
+        for index in bucket[:-1]:
+            found[index] = until
+        until += copies_s * sum(parameter_bytes[index] for index in bucket) / total
+        found[bucket[-1]] = until
+    return found
+
+
+FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
+
+
+def compute_of_batch(
+    record: TrialRecord, micro_batch: int, fixed_s: float, others: Iterable[TrialRecord] = ()
+) -> ComputeOfBatch:
+    """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own.
+
+    From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where
+    ``others`` have them at a second batch; else in proportion.
+    """
+    own = record.config.batch_size
+    if micro_batch == own:
+        return ComputeOfBatch(1.0, 0.0, "")
+    alone = _alone([record, *others], record.config)
+    times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
+    ratio = micro_batch / own
+    if own in times and len(times) > 1:
+        noise = max(each.relative_half_width for each in alone.values())
+        return _by_line(times, own, micro_batch, noise)
+    fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
+    words = f"computing in proportion to the batch: only batch {own:,} was measured"
+    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), words)
+
+
+def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
+    """By one device's steps without their optimizer, in s by batch."""
+    if micro_batch in times:
+        factor = times[micro_batch] / times[own]
+        return ComputeOfBatch(factor, noise, f"computing as one device measured batch {micro_batch:,}")
+    factor = _line(times, own, micro_batch)
+    outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
+    listed = ", ".join(f"{each:,}" for each in sorted(times))
+    words = f"computing by a line through one device's batches {listed}"
+    return ComputeOfBatch(factor, noise * outside, words)
+
+
+def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
+    """The line through ``times`` (s by batch; relative least squares) at a batch, over what it is at ``own``.
+
+    Neither the part that does not grow with the batch nor what each sample takes is below 0.
+    """
+    rows = np.array([[1 / time_s, batch / time_s] for batch, time_s in times.items()])
+    (fixed_s, sample_s), _ = nnls(rows, np.ones(len(rows)))
+    return float((fixed_s + sample_s * micro_batch) / (fixed_s + sample_s * own))
+
+
+def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, Estimate]:
+    """The step of one device alone by micro-batch, of configurations that compute alike."""
+    found: dict[int, Estimate] = {}
+    for record in records:
+        if record.steps is None or not _computes_alike(record.config, config):
+            continue
+        values = series(record.steps, "plain")
+        if values is not None:
+            found.setdefault(record.config.batch_size, level(values))
+    return found
+
+
+def _computes_alike(one: Configuration, other: Configuration) -> bool:
+    """Whether the two differ in nothing that one device alone computes but the batch."""
+    mine, theirs = (without_batch(each).setting.at(1) for each in (one, other))
+    named = ("workload", "optimizer", "environment", "device", "cpus_per_worker", "data")
+    return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
+
+
+# half an interval, relative: by how much one trial's simulated step over its measured one differs from that
+# of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
+MODEL_ERROR = 0.03
+CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One change, and what it would bring."""
+
+    change: Change
+    words: str
+    setting: Setting
+    num_buckets: int
+    step_time_s: Estimate  # with the interval for a new measurement
+    exposed_s: float
+    throughput_samples_per_s: Estimate
+    gain: Estimate  # of throughput over the trial's own setting, less one
+    measured_s: Estimate | None  # the step of that setting, where it was measured
+    notes: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> float | None:
+        """The predicted step over the measured one, less one."""
+        return None if self.measured_s is None else self.step_time_s.value / self.measured_s.value - 1
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Predictions from one trial."""
+
+    record: TrialRecord
+    step_time_s: Estimate  # as measured
+    simulated_s: float  # before what the simulation misses is carried along
+    wire: KnownWire
+    points: tuple[Predicted, ...]
+    notes: tuple[str, ...]  # what holds for all of them
+
+
+def what_if(
+    record: TrialRecord,
+    changes: Sequence[Change],
+    *,
+    others: Sequence[TrialRecord] = (),
+    measured: Sequence[TrialRecord] = (),
+    links: Mapping[LinkKey, Link] | None = None,
+) -> WhatIf | None:
+    """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
+
+    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
+    at to put measured steps beside predicted ones. Raises ``RequestError`` for a global batch that devices
+    and micro-batches do not divide.
+    """
+    for change in changes:
+        _check(record.config, change.setting(record.config.setting))
+    compute, wire = compute_of(record), wire_of(record, others, links)
+    if compute is None or wire is None:
+        return None
+    trial = _Trial.of(record, wire)
+    return WhatIf(
+        record=record,
+        step_time_s=trial.step_s,
+        simulated_s=trial.bare.schedule(trial.cap).step_s,
+        wire=wire,
+        points=tuple(trial.predict(change, others, measured) for change in changes),
+        notes=trial.notes(),
+    )
+
+
+def _check(config: Configuration, setting: Setting) -> None:
+    own, passes = config.setting, setting.gradient_accumulation
+    is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)
+    if config.scaling == "weak" or is_own or setting.batch_size % (config.world_size * passes) == 0:
+        return
+    times = f" x {passes} micro-batches" if passes > 1 else ""
+    raise RequestError(
+        f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
+        f"(received {setting.batch_size})"
+    )
+
+
+def can_be_asked(record: TrialRecord) -> bool:
+    """Whether a record has what a prediction from it needs, and a core for each of its workers."""
+    if record.steps is None or record.steps.gradient_timeline is None or record.config.oversubscribed:
+        return False
+    return compute_of(record) is not None and wire_of(record) is not None
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A measured trial, and the models that all say of it what was measured."""
+
+    record: TrialRecord
+    step_s: Estimate
+    bare: StepModel  # as simulated
+    known: KnownWire
+    models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+    drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
+
+    @classmethod
+    def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
+        alone, measurement = compute_of(record), record.steps
+        assert alone is not None
+        assert measurement is not None
+        timeline = measurement.gradient_timeline
+        assert timeline is not None
+        cores, share = timeline.communication_cores, 1.0
+        if record.config.setting.gradient_compression != "none":
+            share = _compressed(record)
+        most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
+        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
+        step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
+        bent = [replace(bare, wire=wire) for wire in known.bent()]
+        bent += [replace(bare, compute=compute) for compute in alone.bent()]
+        models = [way(bare, cap, step_s.value) for way in WAYS]
+        models += [WAYS[0](model, cap, step_s.value) for model in bent]
+        drifted = [replace(models[0], compute=compute) for compute in alone.drifted()]
+        return cls(record, step_s, bare, known, tuple(models), tuple(drifted))
+
+    @property
+    def cap(self) -> BucketCap:
+        return self.record.config.setting.bucket_cap_mb
+
+    def predict(
+        self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
+    ) -> Predicted:
+        config = self.record.config
+        setting = change.setting(config.setting)
+        told = self.models[0]
+        at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
+        micro_s = self._micro_batch_s()
+        link = self._link(change)
+        rates = Rates(
+            at_batch.factor,
+            micro_s,
+            compressed=_compressed(self.record),
+            s_per_byte=link[0] if link else None,
+        )
+        is_the_same = self._same_buckets(change, setting)  # then what was measured is no guess
+        best_s = self.step_s.value if is_the_same else self._step(told, setting, rates)
+        ends = [self._step(model, setting, rates) for model in self.models[1:]]
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
+            other = replace(rates, passes=rates.passes * factor)
+            ends.append(self._step(told, setting, other))
+        if setting.gradient_compression != config.setting.gradient_compression:
+            ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
+        ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
+        logs = [math.log(end / best_s) for end in ends]
+        is_own = setting == config.setting and change.link_bits_per_s is None
+        of_model = 0.0 if is_the_same else math.hypot(MODEL_ERROR, *logs)
+        noise = self.step_s.log_half_width
+        # what the simulation misses may be of this one trial, so that there is nothing of it in another
+        missed = 0.0 if is_the_same else math.log(self._step(self.bare, setting, rates) / best_s)
+        first_s = self._step(self.models[0], setting, rates)
+        drift = max(abs(math.log(self._step(each, setting, rates) / first_s)) for each in self.drifted)
+        of_trial = math.hypot(math.sqrt(2) * noise, drift, missed)
+        step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
+        samples = self._samples(setting)
+        ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
+        gain = _within(ratio, of_model, self.step_s.n)
+        model = changed(told, config, setting, rates)
+        schedule = model.schedule(setting.bucket_cap_mb)
+        return Predicted(
+            change=change,
+            words=change.words(config.setting),
+            setting=setting,
+            num_buckets=len(schedule.messages),
+            step_time_s=step_s,
+            exposed_s=max(best_s - model.compute.step_s, 0.0),
+            throughput_samples_per_s=Estimate(
+                samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
+            ),
+            gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
+            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
+            notes=self._notes_of(change, setting, at_batch),
+        )
+
+    def _same_buckets(self, change: Change, setting: Setting) -> bool:
+        """Whether nothing changes but a cap that no bucket reaches."""
+        caps = (setting.bucket_cap_mb, self.cap)
+        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
+        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
+        return len(buckets) == 1 and not others and change.link_bits_per_s is None
+
+    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
+        if change.link_bits_per_s is not None:
+            return None
+        return _measured(self.record.config, setting, measured)
+
+    def notes(self) -> tuple[str, ...]:
+        """What holds for every prediction."""
+        assert self.record.steps is not None
+        found = [f"latency and bandwidth from {self.known.source}"]
+        sizes = [
+            sum(self.bare.parameter_bytes[index] for index in each)
+            for each in assign(self.bare.parameter_bytes, self.cap)
+        ]
+        if tuple(sizes) != self.record.steps.bucket_bytes:
+            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
+        return tuple(found)
+
+    def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
+        return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
+
+    def _link(self, change: Change) -> list[float]:
+        """The time for a byte in s of the link that is asked for, then what else it may be; empty: its own.
+
+        Whatever held the measured transfers back beside the link may hold them back over a faster one.
+        """
+        if change.link_bits_per_s is None:
+            return []
+        asked = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
+        s_per_byte, own = asked.wire.s_per_byte, self.known.wire.s_per_byte
+        bent = [s_per_byte * math.exp(sign * asked.s_per_byte_half) for sign in (1, -1)]
+        return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
+
+    def _micro_batch_s(self) -> float:
+        """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
+        assert self.record.steps is not None
+        timeline = self.record.steps.gradient_timeline
+        assert timeline is not None
+        compute = self.models[0].compute
+        if timeline.micro_batch_s is not None:
+            return timeline.micro_batch_s * compute.before_s / timeline.before_s
+        return compute.before_s + compute.ready_s[-1]
+
+    def _samples(self, setting: Setting) -> float:
+        """Of all devices in a step."""
+        config = self.record.config
+        return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
+
+    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> tuple[str, ...]:
+        own, found = self.record.config.setting, list[str]()
+        if at_batch.words:
+            found.append(at_batch.words)
+        if setting.gradient_compression != own.gradient_compression:
+            words = f"{_compressed(self.record):.0%} of the bytes"
+            if _element_bytes(self.record) is None:
+                words += ", as of fp32: the record does not say in which type gradients are"
+            found.append(f"{words}; what compressing costs is assumed (a copy each way, within 0 to 3)")
+        if change.link_bits_per_s is not None:
+            found.append(
+                "the link at its rate less headers, its latency as measured; no other limit is known"
+            )
+            if self.known.wire.s_per_byte in self._link(change):
+                found.append("a faster link may carry no more than was measured: that is in the interval")
+        return tuple(found)
+
+
+def _element_bytes(record: TrialRecord) -> int | None:
+    """Of one gradient; None: an older record."""
+    timeline = record.steps.gradient_timeline if record.steps else None
+    return timeline.element_bytes if timeline else None
+
+
+def _compressed(record: TrialRecord) -> float:
+    """Bytes of compressed gradients over those of gradients as they are."""
+    return COMPRESSED_BYTES / (_element_bytes(record) or USUAL_BYTES)
+
+
+def _within(value: float, half: float, n: int) -> Estimate:
+    return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
+
+
+def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
+    """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
+    asked = config.model_copy(update={"setting": setting})
+
+    def is_there(record: TrialRecord) -> bool:
+        other = record.config
+        if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
+            return False  # of very many trials most are told apart at once
+        same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
+        return same_place and same_question(other, asked)
+
+    there = scaling_first(each for each in records if each.steps is not None and is_there(each))
+    return step_time(there[0]) if there else None
+
+
+USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where a study has one
+
+
+@dataclass(frozen=True)
+class BucketChoice:
+    """The buckets that one trial of the default says are best, none of the others measured."""
+
+    found: WhatIf  # a point for each of the buckets, the trial's own among them
+
+    @property
+    def best(self) -> Predicted:
+        """The fastest as predicted; the trial's own where no other is faster by more than is unsure."""
+        own = next(each for each in self.found.points if each.setting == self.found.record.config.setting)
+        first = min(self.found.points, key=lambda each: each.step_time_s.value)
+        return first if first.gain.low > 0 else own
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nothing is to be changed."""
+        return self.best.setting == self.found.record.config.setting
+
+    @property
+    def first(self) -> Predicted:
+        """The fastest as predicted, however unsure."""
+        return min(self.found.points, key=lambda each: each.step_time_s.value)
+
+
+def trial_to_ask(results: MeasuredStudy) -> TrialRecord | None:
+    """The headline, else of the trials that can be predicted from one of the most devices; None without."""
+    headline = results.headline
+    if headline is not None and can_be_asked(headline):
+        return headline
+    able = [record for record in results.measured if can_be_asked(record)]
+    return max(able, key=lambda record: record.config.world_size, default=None)
+
+
+def bucket_choice(
+    study: Study, record: TrialRecord, measured: tuple[TrialRecord, ...] = ()
+) -> BucketChoice | None:
+    """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
+
+    ``measured`` is looked at only for what stands beside the predictions.
+    """
+    if not can_be_asked(record) or not choice.is_default(study, record.config):
+        return None
+    explored = study.knobs.explored().get("bucket_cap_mb")
+    caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
+    changes = [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)]
+    found = what_if(record, changes, measured=measured)
+    return None if found is None else BucketChoice(found)
+
+
+def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
+    """What the first trial of the default that was taken apart says, at the target world size."""
+    for record in (*results.tried, *results.measured):  # first by the trial whose figures the report has
+        if record.config.world_size == results.target_world_size:
+            found = bucket_choice(results.study, record, results.measured)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,64 @@
+"""Trials whose gradients and link are known, with the step that follows in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from raybench.analysis.simulate.timeline import BucketCap, assign
+from raybench.records.measurements import GradientTimeline
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from tests.support.planted import QUIET, StepCosts
+from tests.unit.studies import measured
+
+KIB = 2**10
+BYTES = tuple(kib * KIB for kib in (600, 4, 900, 4, 1500, 4, 3000, 4, 500))
+READY_S = tuple(0.004 * place for place in range(1, 10))
+BEFORE_S, TAIL_S, AFTER_S = 0.010, 0.0, 0.002
+S_PER_BYTE = 0.006 / 2**20
+
+
+def exposed_s(cap: BucketCap, s_per_byte: float = S_PER_BYTE, ready_s: Sequence[float] = READY_S) -> float:
+    """Without latency a link is never idle while there is something to send, however many share it."""
+    due = [(ready_s[each[-1]], sum(BYTES[index] for index in each)) for each in assign(BYTES, cap)]
+    ends = [at_s + s_per_byte * sum(size for _, size in due[place:]) for place, (at_s, _) in enumerate(due)]
+    return max(max(ends) - ready_s[-1], 0.0)
+
+
+def trial(
+    cap: BucketCap = "default",
+    *,
+    extra_s: float = 0.0,
+    s_per_byte: float = S_PER_BYTE,
+    factor: float = 1.0,
+    timeline_factor: float = 1.0,
+    **knobs: Any,
+) -> TrialRecord:
+    """A trial of the curve on two devices, nothing but bandwidth in its transfers.
+
+    ``factor`` lengthens all passes, ``timeline_factor`` only the timeline's own steps (marks cost time), and
+    ``extra_s`` the synchronised step.
+    """
+    ready_s = [factor * each for each in READY_S]
+    local_s = factor * BEFORE_S + ready_s[-1] + TAIL_S + AFTER_S
+    costs = StepCosts(
+        plain_s=local_s,
+        exposed_s=exposed_s(cap, s_per_byte, ready_s) + extra_s,
+        replay_s=s_per_byte * sum(BYTES),
+        gradient_bytes=sum(BYTES),
+    )
+    setting = Setting(bucket_cap_mb=cap, **knobs)
+    record = measured(costs, QUIET, setting=setting)
+    sizes = [sum(BYTES[index] for index in each) for each in assign(BYTES, cap)]
+    timeline = GradientTimeline(
+        parameter_bytes=BYTES,
+        ready_s=tuple(timeline_factor * each for each in ready_s),
+        before_s=timeline_factor * factor * BEFORE_S,
+        backward_s=timeline_factor * (ready_s[-1] + TAIL_S),
+        after_s=timeline_factor * AFTER_S,
+        num_steps=5,
+    )
+    changed = {"bucket_bytes": tuple(sizes), "gradient_timeline": timeline}
+    assert record.steps is not None
+    return record.model_copy(update={"result": record.steps.model_copy(update=changed)})

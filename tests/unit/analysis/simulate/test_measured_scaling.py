@@ -1,0 +1,120 @@
+"""Published figures come out again from their raw numbers, through the CSV import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raybench.analysis.estimates.efficiency import Status
+from raybench.analysis.published import Figure, load_figures
+from raybench.analysis.simulate.steps import MeasuredScaling, Shape, measured_scalings
+from tests.unit.analysis.simulate.tables import HEADER, groups
+
+
+def steps_of(study: str, quantity: str) -> list[tuple[str, Figure]]:
+    """Times of a write-up as it printed them, with their strategy."""
+    return [
+        (each.strategy or "", each)
+        for each in load_figures(study)
+        if each.quantity == quantity and each.origin == "measured"
+    ]
+
+
+def by_size(found: tuple[MeasuredScaling, ...], batch: int) -> dict[int, MeasuredScaling]:
+    return {each.shape.world_size: each for each in found if each.batch_size == batch}
+
+
+def told(each: MeasuredScaling) -> tuple[str, str, Status | None]:
+    """The speed-up and the efficiency as a write-up prints them, and the status."""
+    assert each.speedup is not None
+    assert each.efficiency is not None
+    return f"{each.speedup.value:.2f}x", f"{each.efficiency.value:.0%}", each.status
+
+
+def test_001_an_mlp_at_two_batches(tmp_path: Path) -> None:
+    rows = [
+        f"1,{figure.world_size},{figure.batch_size},{figure.value}"
+        for _, figure in steps_of("mlp_scaling", "step_time")
+    ]
+    assert len(rows) == 4
+    (group,) = groups(tmp_path, rows)
+    found = measured_scalings(group)
+    assert told(by_size(found, 256)[2]) == ("0.37x", "18%", Status.NEGATIVE)
+    assert told(by_size(found, 4096)[2]) == ("1.75x", "87%", Status.GOOD)
+    rates = [f"{by_size(found, batch)[2].throughput_samples_per_s.value:.0f}" for batch in (256, 4096)]
+    assert rates == ["12367", "71709"]  # 12,369 and 71,710 were printed, beside rounded step times
+
+
+def test_003_strategies_share_their_one_device(tmp_path: Path) -> None:
+    """An epoch of the same samples is a step of a fixed global batch: strong scaling."""
+    rows = [
+        f"1,{figure.world_size},50000,{figure.value},{strategy}"
+        for strategy, figure in steps_of("strategies_resnet_cifar10", "epoch_time")
+    ]
+    found = {}
+    for strategy in ("ddp", "dp"):
+        (group,) = groups(tmp_path, rows, header=f"{HEADER},strategy", scaling="strong", strategy=strategy)
+        assert group.setting == strategy
+        found[strategy] = by_size(measured_scalings(group), 50000)[2]
+    assert told(found["ddp"]) == ("1.92x", "96%", Status.EXCELLENT)
+    assert told(found["dp"]) == ("0.51x", "25%", Status.NEGATIVE)
+
+
+def test_004_negative_scaling_of_a_small_encoder(tmp_path: Path) -> None:
+    """Its speed-up and the time of its epoch on four devices are printed; one device's follows from them."""
+    figures = {each.quantity: each for each in load_figures("transformer_ag_news") if each.world_size == 4}
+    four_s, speedup = figures["epoch_time"].value, figures["speedup"].value
+    rows = [f"1,1,32,{four_s * speedup}", f"1,4,32,{four_s}"]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    four = by_size(measured_scalings(group), 32)[4]
+    assert told(four)[::2] == ("0.46x", Status.NEGATIVE)
+    assert four.efficiency is not None
+    assert four.efficiency.value == pytest.approx(figures["efficiency"].value, abs=0.0005)
+
+
+def test_a_fixed_global_batch_that_scales_negatively(tmp_path: Path) -> None:
+    times_ms = {1: 132.0, 2: 249.0, 4: 2366.0, 8: 5947.0}
+    rows = [f"1,{size},2048,{time_ms / 1e3}" for size, time_ms in times_ms.items()]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    found = by_size(measured_scalings(group), 2048)
+    for size, time_ms in times_ms.items():
+        each = found[size]
+        assert each.speedup is not None
+        assert each.efficiency is not None
+        assert each.speedup.value == pytest.approx(132 / time_ms)
+        assert each.efficiency.value == pytest.approx(132 / time_ms / size)
+        assert each.status is (Status.NEGATIVE if size > 1 else None)
+        assert each.throughput_samples_per_s.value == pytest.approx(2048e3 / time_ms)
+
+
+def test_intervals_of_the_file_are_carried_over(tmp_path: Path) -> None:
+    header = f"{HEADER},step_time_low_s,step_time_high_s"
+    (group,) = groups(tmp_path, ["1,1,32,0.010,0.0095,0.0105", "1,2,32,0.010,0.0095,0.0105"], header=header)
+    two = measured_scalings(group)[1]
+    assert two.efficiency is not None
+    assert two.efficiency.low == pytest.approx(0.9319, abs=0.001)  # exp(-sqrt(2) log(0.0105 / 0.0095) / 2)
+    assert two.efficiency.high == pytest.approx(1.0733, abs=0.001)
+
+
+def test_one_row_has_no_speedup(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,4,32,0.010"])
+    (only,) = measured_scalings(group)
+    assert only.speedup is only.efficiency is only.status is None
+    assert only.throughput_samples_per_s.value == pytest.approx(12800)
+
+
+def test_a_batch_without_one_device_is_compared_with_the_fewest(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,2,32,0.010", "2,4,32,0.0125"])
+    two, four = measured_scalings(group)
+    assert (two.baseline_world_size, four.baseline_world_size) == (2, 2)
+    assert four.speedup is not None
+    assert four.efficiency is not None
+    assert four.speedup.value == pytest.approx(1.6)
+    assert four.efficiency.value == pytest.approx(0.8)
+
+
+def test_the_same_number_of_devices_scales_nothing(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,2,32,0.1", "2,2,32,0.2", "1,4,32,0.1"])
+    found = {each.shape: each.status for each in measured_scalings(group)}
+    assert found == {Shape((2,)): None, Shape((1, 1)): None, Shape((4,)): Status.EXCELLENT}

@@ -1,0 +1,217 @@
+"""Messages, lines, cores and the stopping rule of a sweep, against what is planted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from raybench.analysis.collectives import CoreUse, LinkKey, bus_factor, core_use_of, link, links, seconds_left
+from raybench.spec.sweep import COLLECTIVES, Collective, SweepMeasureSpec
+from tests.support.planted import QUIET, FakeLink, Noise
+from tests.unit.sweeps import KIB, MIB, swept
+
+ENDS = ("low_", "", "high_")  # of an interval, as columns are named
+LINK = FakeLink(latency_s=50e-6, bandwidth_bytes_per_s=1e9)
+
+
+@pytest.mark.parametrize(
+    ("collective", "factor"),
+    [("all_reduce", 1.5), ("reduce_scatter", 0.75), ("all_gather", 0.75), ("broadcast", 1.0)],
+)
+def test_the_factors_are_those_of_nccl_tests(collective: Collective, factor: float) -> None:
+    assert bus_factor(collective, 4) == factor
+
+
+def test_bandwidths_follow_from_bytes_and_time() -> None:
+    _, results = swept(LINK, QUIET, world_sizes=(4,))
+    assert {each.collective for each in results.messages} == set(COLLECTIVES)
+    for each in results.messages:
+        truth_s = LINK.time_s(each.collective, each.message_bytes, 4)
+        assert each.time_s.value == pytest.approx(truth_s)
+        assert each.algorithm_bandwidth_bytes_per_s.value == pytest.approx(each.message_bytes / truth_s)
+        bus = each.bus_bandwidth_bytes_per_s
+        assert bus.value == pytest.approx(
+            bus_factor(each.collective, 4) * each.algorithm_bandwidth_bytes_per_s.value
+        )
+        assert bus.low <= bus.value <= bus.high
+    largest = max(results.messages, key=lambda each: each.message_bytes)
+    assert largest.bus_bandwidth_bytes_per_s.value == pytest.approx(1e9, rel=0.01)  # the link's rate
+
+
+def test_the_rounds_of_all_parts_are_taken_together() -> None:
+    records, results = swept(message_bytes=(KIB, MIB), measure={"half_width": 0.0005, "max_seconds": 40.0})
+    assert len(records) > 1
+    rounds = sum(len(record.collectives.rounds) for record in records if record.collectives)
+    assert {each.time_s.n for each in results.messages} == {rounds}
+
+
+def test_what_was_left_out_is_named_once() -> None:
+    link = FakeLink(memory_bytes=MIB, unsupported=("reduce_scatter",))
+    _, results = swept(
+        link, message_bytes=(KIB, 4 * MIB), measure={"half_width": 0.0005, "max_seconds": 40.0}
+    )
+    told = [(each.what.collective, each.what.message_bytes, each.what.why) for each in results.left_out]
+    assert told.count(("reduce_scatter", None, "unsupported")) == 1
+    assert sorted(name for name, size, why in told if (size, why) == (4 * MIB, "oom")) == [
+        "all_gather", "all_reduce", "broadcast",
+    ]  # fmt: skip
+    assert len(told) == 4
+    assert {each.message_bytes for each in results.messages} == {KIB}
+
+
+def test_a_row_has_the_columns_of_the_contract() -> None:
+    _, results = swept(message_bytes=(KIB,), collectives=("all_gather",), placement=("spread",), num_nodes=2)
+    (message,) = results.messages
+    row = message.row()
+    assert row["collective"] == "all_gather"
+    assert row["placement"] == "spread"
+    assert isinstance(row["time_s"], float)
+    assert math.isclose(row["time_s"] * float(row["algorithm_bandwidth_bytes_per_s"] or 0), KIB)
+    for kind in ("algorithm", "bus"):
+        low, value, high = (float(row[f"{kind}_bandwidth_{end}bytes_per_s"] or 0) for end in ENDS)
+        assert 0 < low < value < high
+        assert math.isclose(value / low, float(row["time_high_s"] or 0) / row["time_s"])
+        assert math.isclose(high / value, row["time_s"] / float(row["time_low_s"] or 0))
+
+
+PLANTED = FakeLink(latency_s=80e-6, bandwidth_bytes_per_s=1.25e9)  # 10 Gbit/s
+COVERED = 0.88  # of 100 intervals of 95%: fewer have a chance of one in five hundred
+
+
+def test_the_planted_latency_and_bandwidth_come_back() -> None:
+    records, _ = swept(PLANTED, QUIET, world_sizes=(2, 4))
+    found = link(records)
+    assert len(found) == 8  # four collectives at two world sizes
+    for key, line in found.items():
+        assert line.latency_s is not None
+        assert line.latency_s.value == pytest.approx(PLANTED.latency_s, rel=1e-4)
+        assert line.bus_bandwidth_bytes_per_s is not None
+        assert line.bus_bandwidth_bytes_per_s.value == pytest.approx(PLANTED.bandwidth_bytes_per_s, rel=1e-4)
+        assert line.typical_error < 1e-4
+        assert not line.does_not_hold
+        truth_s = PLANTED.time_s(key.collective, 3 * MIB, key.world_size)
+        assert line.time_s(3 * MIB) == pytest.approx(truth_s, rel=1e-4)
+
+
+def test_the_intervals_hold_the_truth() -> None:
+    covered = {"latency": 0, "bandwidth": 0}
+    for seed in range(50):
+        records, _ = swept(
+            PLANTED, Noise(block=0.05, preemption=0.05), seed=seed, collectives=("all_reduce", "broadcast")
+        )
+        for line in link(records).values():
+            assert line.latency_s is not None
+            assert line.bus_bandwidth_bytes_per_s is not None
+            covered["latency"] += not line.latency_s.excludes(PLANTED.latency_s)
+            covered["bandwidth"] += not line.bus_bandwidth_bytes_per_s.excludes(PLANTED.bandwidth_bytes_per_s)
+    assert min(covered.values()) >= 100 * COVERED, covered
+
+
+def test_large_messages_do_not_tell_the_latency_nor_small_ones_the_bandwidth() -> None:
+    def only(*sizes: int) -> tuple[bool, bool]:
+        records, _ = swept(PLANTED, Noise(block=0.03), message_bytes=sizes, collectives=("all_reduce",))
+        (line,) = link(records).values()
+        return line.latency_s is not None, line.algorithm_bandwidth_bytes_per_s is not None
+
+    assert only(64 * MIB, 128 * MIB, 256 * MIB) == (False, True)
+    assert only(KIB // 16, KIB // 8, KIB // 4) == (True, False)
+
+
+def test_two_messages_have_no_line() -> None:
+    records, results = swept(PLANTED, message_bytes=(KIB, MIB))
+    assert link(records) == {}
+    assert results.messages
+
+
+def test_messages_that_are_off_the_line_are_named() -> None:
+    bent = FakeLink(latency_s=80e-6, bandwidth_bytes_per_s=1.25e9, kinks=((64 * MIB, 3.0),))
+    records, _ = swept(bent, collectives=("all_reduce",))
+    (line,) = link(records).values()
+    off = {each.message_bytes: each.relative for each in line.does_not_hold}
+    assert set(off) & {64 * MIB, 256 * MIB}
+    assert line.typical_error > 0.01
+    straight, _ = swept(PLANTED, collectives=("all_reduce",))
+    (other,) = link(straight).values()
+    assert other.latency_s is not None
+    assert line.latency_s is None or line.latency_s.log_half_width > 5 * other.latency_s.log_half_width
+
+
+def test_lines_are_found_by_collective_devices_and_nodes() -> None:
+    records, results = swept(PLANTED, num_nodes=2, placement=("pack", "spread"))
+    found = link(records)
+    assert len(results.links) == 2 * len(found)  # on one node, as the fake has them, pack and spread are one
+    assert found[LinkKey("all_reduce", 2, 1)].place.placement == "pack"
+
+
+@pytest.mark.parametrize(
+    ("busy_cores", "ranks_share", "host_share", "decides"),
+    [
+        (0.95, 0.02, 0.1, True),  # one thread is always at work, on a large host
+        (0.65, 0.65, 0.7, True),  # the two ends of a transfer work in turn
+        (0.4, 0.2, 0.98, True),  # no core is left
+        (0.13, 0.065, 1.0, False),  # others fill the host
+        (0.4, 0.4, 0.5, False),
+        (0.4, 0.4, None, False),
+    ],
+)
+def test_cores_decide_where_none_is_left(
+    busy_cores: float, ranks_share: float, host_share: float | None, decides: bool
+) -> None:
+    assert CoreUse(busy_cores, ranks_share, host_share).decides is decides
+
+
+def test_the_ranks_of_a_host_are_taken_together() -> None:
+    """Four ranks of one host of eight cores, with 0.4 of a core each."""
+    _, results = swept(
+        FakeLink(busy_cores=0.4, host_busy=0.95), world_sizes=(4,), message_bytes=(KIB, 64 * KIB, MIB)
+    )
+    for each in results.messages:
+        assert each.cores is not None
+        assert each.cores.ranks_share == pytest.approx(0.2)
+        assert each.row()["decided_by"] == "cores"
+    line = links(results.messages)[0]
+    assert line.by_cores == (KIB, 64 * KIB, MIB)
+    assert line.cores_decide(700 * KIB)
+
+
+def test_two_hosts_of_one_name_are_two() -> None:
+    records, _ = swept(FakeLink(busy_cores=0.4, host_busy=0.95), world_sizes=(4,), message_bytes=(KIB,))
+    shares = []
+    for hosts in ((0, 0, 0, 0), (0, 0, 1, 1)):
+        result = records[0].collectives
+        assert result is not None
+        told = result.model_copy(update={"hosts": hosts})
+        record = records[0].model_copy(update={"hostnames": ("node",) * 4, "result": told})
+        use = core_use_of(record, told, told.rounds[0].blocks[0])
+        assert use is not None
+        shares.append(use.ranks_share)
+    assert shares == pytest.approx([0.2, 0.1])
+
+
+def test_what_is_not_told_is_not_decided() -> None:
+    _, results = swept(FakeLink(), message_bytes=(KIB, 64 * KIB, MIB))
+    row = results.messages[0].row()
+    assert (row["busy_cores"], row["host_busy"], row["decided_by"]) == (None, None, None)
+    assert not links(results.messages)[0].cores_decide(MIB)
+
+
+def test_nothing_measured_leaves_all_the_time() -> None:
+    assert seconds_left([], SweepMeasureSpec(max_seconds=30.0), "cpu") == 30.0
+
+
+def test_narrow_intervals_end_it_and_wide_ones_do_not() -> None:
+    records, _ = swept(message_bytes=(KIB,))
+    (record,) = records
+    assert record.collectives is not None
+    spent_s = record.collectives.measure_s
+    assert seconds_left(records, SweepMeasureSpec(half_width=0.2), "cpu") == 0
+    left_s = seconds_left(records, SweepMeasureSpec(half_width=1e-6, max_seconds=60.0), "cpu")
+    assert left_s == 60.0 - spent_s
+
+
+def test_less_time_than_the_fewest_rounds_take_is_none() -> None:
+    records, _ = swept(message_bytes=(KIB,))
+    assert records[0].collectives is not None
+    spent_s = records[0].collectives.measure_s  # ten rounds
+    assert seconds_left(records, SweepMeasureSpec(half_width=1e-6, max_seconds=1.2 * spent_s), "cpu") == 0

@@ -1,0 +1,70 @@
+"""A sweep resolved for what there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybench.errors import RequestError
+from raybench.machine.host import Resources
+from raybench.run.sweep import make_sweep_plan
+from raybench.spec.sweep import Sweep
+from tests.unit.sweeps import planned
+
+
+def test_all_world_sizes_begin_with_two_devices() -> None:
+    assert planned(6, world_sizes="all").world_sizes == (2, 4, 6)
+
+
+def test_spread_is_pack_on_one_node() -> None:
+    plan = planned(4, placement=("pack", "spread"))
+    assert plan.placements == ("pack",)
+    assert plan.notes == ["placement spread: on one node the same as pack, not measured"]
+    both = planned(4, num_nodes=2, world_sizes=(2,), placement=("pack", "spread"))
+    assert [place.placement for place in both.places] == ["pack", "spread"]
+    assert both.group_size == 4  # everywhere, so that two of them can be spread
+    assert both.notes == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "fields", "words"),
+    [
+        (Resources("cpu", 1, "a CPU"), {}, "two devices or more"),
+        (Resources("cpu", 0, "a CPU"), {}, "two devices or more"),
+        (Resources("cuda", 0, "no GPU"), {}, "cuda needs GPUs"),
+        (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2, with 1 cores"),
+        (
+            Resources("cuda", 2, "a GPU"),
+            {"world_sizes": (4,), "resources": {"oversubscribe": True}},
+            "at most 2, the GPUs",
+        ),
+        (
+            Resources("cpu", 2, "a CPU"),
+            {"world_sizes": (10**9,), "resources": {"oversubscribe": True}},
+            r"--world-sizes: with --oversubscribe at most 16 times .* 32 \(received 1,000,000,000\)",
+        ),
+    ],
+)
+def test_what_there_is_not_is_refused_in_a_line(
+    resources: Resources, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RequestError, match=words) as refusal:
+        make_sweep_plan(Sweep.model_validate(fields), resources)
+    assert len(refusal.value.problems) == 1
+
+
+def test_more_workers_than_cores_are_marked() -> None:
+    plan = planned(2, world_sizes=(4,), resources={"oversubscribe": True})
+    assert plan.oversubscribed
+    assert {place.oversubscribed for place in plan.places} == {True}
+    assert plan.sweep.resources.device == "cpu"  # resolved: what the directory keeps
+
+
+def test_how_long_it_may_take_is_not_part_of_the_question() -> None:
+    short, long = (
+        planned(4, measure={"max_seconds": seconds}).request(planned(4).places[0], 0, seconds)
+        for seconds in (10.0, 20.0)
+    )
+    assert short.trial_id == long.trial_id
+    assert short.trial_id != planned(4).request(planned(4).places[0], 1, 10.0).trial_id
