@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.report import formats
-from raybench.report.environment import environment_lines
+from raybench.report import render
 from raybench.report.files import remove_old_plots, write_whole
 from raybench.report.format import duration_words, exploratory_once
-from raybench.report.plots.drawn import DrawnPlot
+from raybench.report.method import environment_lines
+from raybench.report.plot import DrawnPlot
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def make_pages(
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
-        "markdown": formats.to_markdown,
+        "markdown": render.to_markdown,
     }
     html = _template("template.html.j2").render(more | named)  # its script and style are in it: no network
     markdown = _template("template.md.j2").render(more | named)  # the same words and tables
@@ -107,9 +107,9 @@ def _template(name: str) -> jinja2.Template:
     )
     environment.filters.update(
         number=_in_two_lines_at_most,
-        text=formats.markdown_text,
-        code=formats.markdown_code,
-        cell=formats.markdown_cell,
+        text=render.markdown_text,
+        code=render.markdown_code,
+        cell=render.markdown_cell,
         counted=counted,
         commands=_commands,
     )

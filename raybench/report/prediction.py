@@ -36,19 +36,22 @@ from raybench.report.format import (
     serial_fraction_words,
     time_unit,
 )
-from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
     COLORS,
     GREY,
     MARKERS,
+    Line,
     legend_below,
     legend_height,
+    log2_axis,
+    log_y,
     make_figure,
+    make_line,
+    percent_axis,
+    shown_ends,
     write_title,
 )
-from raybench.report.plots.lines import Line, make_line
-from raybench.report.rich_tables import MOST_WIDTH, rich_table
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 

@@ -34,7 +34,7 @@ from raybench.report.code import (
     use_it,
     variables_snippet,
 )
-from raybench.report.tables.base import NONE
+from raybench.report.table import NONE
 from raybench.spec import Setting
 from raybench.spec.workloads import VisionSpec
 from tests.unit.studies import config, grid, searched, study

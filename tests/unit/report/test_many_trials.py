@@ -15,7 +15,7 @@ from raybench.machine.environment import capture
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.contents import make_tables
-from raybench.report.tables import trials
+from raybench.report.sections import trials
 from raybench.spec import Setting, Study
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.calls import calls

@@ -10,8 +10,8 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
 from raybench.report.document import write_report
-from raybench.report.published import published_table
-from raybench.report.tables.base import Table, without_constant
+from raybench.report.sections.published import published_table
+from raybench.report.table import Table, without_constant
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import grid, study, trained

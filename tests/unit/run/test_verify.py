@@ -33,8 +33,8 @@ from raybench.records.store import ResultsDirectory
 from raybench.report import write_report
 from raybench.report.answer import answer_box
 from raybench.report.code import hint, use_it
-from raybench.report.tables.base import NONE
-from raybench.report.tables.verification import advice_of, verification_lines, verification_table
+from raybench.report.sections.configurations import advice_of, verification_lines, verification_table
+from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.run import stages as verifying
 from raybench.run.time_budget import Forecast, TimeBudget

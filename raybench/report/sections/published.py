@@ -17,7 +17,7 @@ from raybench.analysis.published import (
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report.format import aligned, count, epochs_words, figures
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.counted import counted
 
 TITLE = "Published and measured"

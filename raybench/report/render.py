@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
 from raybench.records.epochs_csv import guarded
-from raybench.report.tables.base import Table
+from raybench.report.table import Table
 from raybench.spec.knobs import KnobValue
 
 

@@ -1,12 +1,19 @@
-"""What every table is made of: columns, each a heading with the cell that goes under it, and rows."""
+"""A table of strings, and how a terminal shows it; documents render it in ``render``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from raybench.records.record import TrialRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+MOST_WIDTH = 100  # columns, however wide the terminal is
+
 
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
@@ -117,3 +124,32 @@ def known(value: Value | None, words: Callable[[Value], str], otherwise: str = N
 def devices(record: TrialRecord) -> str:
     """How many a trial ran on."""
     return str(record.config.world_size)
+
+
+def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
+    """``table`` with its title, ``width`` columns wide; ``tight`` leaves less room between columns.
+
+    None: as wide as what is in it.
+    """
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        title=Text(table.title) if table.title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        width=width,
+        pad_edge=False,
+        padding=(0, 1, 0, 0) if tight else (0, 1),
+    )
+    for column in table.columns:
+        drawn.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def width_on(console: Console) -> int | None:
+    """How wide a table is drawn: over the terminal; piped, no wider than what is in it."""
+    return min(console.width, MOST_WIDTH) if console.is_terminal else None

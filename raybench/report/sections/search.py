@@ -1,13 +1,18 @@
-"""What a search has found: its suggestions, the winner against the default, the largest batch that fits."""
+"""What a search found: suggestions, confirmations, largest batches, strategies."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
+from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
+from raybench.analysis.search_history import SearchHistory
+from raybench.analysis.strategies import StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import (
     APART,
@@ -16,11 +21,26 @@ from raybench.report.format import (
     count,
     interval,
     mebibytes,
+    milliseconds,
     objectives_words,
     percent,
 )
-from raybench.report.tables.base import Column, Table, devices, first_rows_words, known, make_table
-from raybench.report.tables.trials import in_order, label_and_mark
+from raybench.report.plot import (
+    COLORS,
+    legend_below,
+    make_figure,
+    whole_numbers,
+    with_separators,
+    write_title,
+)
+from raybench.report.sections.scaling import efficiency_cell, speedup_cell
+from raybench.report.sections.trials import in_order, label_and_mark
+from raybench.report.table import Column, Table, devices, first_rows_words, known, make_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 2000  # of the suggestions; more are one cloud, and make a file of megabytes
 
 
 def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
@@ -142,3 +162,93 @@ def share_cell(largest: LargestFit) -> str:
 def _memory_cell(largest: LargestFit) -> str:
     fitting = largest.fitting
     return mebibytes(fitting.memory_bytes) if fitting and fitting.share is not None else ""
+
+
+def strategies_table(results: StudyResults) -> Table:
+    """Strategies side by side at each world size; empty where the study has one."""
+    memory = "of the process, whatever it holds"
+    if not any(row.memory_is_of_process for row in results.strategies):
+        memory = "as torch counts it, of the strategy alone (fsdp: without the copy that is its base)"
+    caption = (
+        "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
+        f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
+        "parity: from the same weights on the same samples, the largest difference of a step's loss from "
+        "one device's, and that of the first step's averaged gradient, relative, of what is tolerated."
+    )
+    return make_table("Strategies", caption, _STRATEGY_COLUMNS, results.strategies)
+
+
+_STRATEGY_COLUMNS: list[Column[StrategyRow]] = [
+    Column("devices", lambda row: devices(row.record), right=True),
+    Column("strategy", lambda row: row.record.config.setting.strategy),
+    Column("global batch", lambda row: f"{row.record.config.global_batch_size:,}", right=True),
+    Column("step time, ms", lambda row: milliseconds(row.scaling.step_time_s), right=True),
+    Column("speed-up", lambda row: speedup_cell(row.scaling), right=True),
+    Column("efficiency", lambda row: efficiency_cell(row.scaling), right=True),
+    Column("peak memory, MiB", lambda row: mebibytes(row.memory_bytes), right=True),
+    Column("loss parity", lambda row: _parity_words(row.parity)),
+    Column("n", lambda row: count(row.scaling.step_time_s), right=True),
+]
+
+
+def _parity_words(verdict: ParityVerdict | None) -> str:
+    if verdict is None:
+        return ""
+    difference = f"{verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
+    if verdict.gradient_difference is not None:
+        difference += f", gradient {verdict.gradient_difference:.1g} of {verdict.gradient_tolerance:g}"
+    if verdict.agrees:
+        return f"agrees: {difference}"
+    why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
+    return f"differs: {difference}{why}"
+
+
+def compression_table(results: StudyResults) -> Table:
+    """What compression does to the gradients; empty where nothing is compressed."""
+    columns: list[Column[TrialRecord]] = [
+        Column("devices", devices, right=True),
+        Column("setting", results.label),
+        Column("compression", lambda record: record.config.setting.gradient_compression),
+        Column("relative error", lambda record: f"{_error(record):.2g}", right=True),
+    ]
+    caption = (
+        "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms, the same "
+        "weights and samples."
+    )
+    compressed = [record for record in in_order(results, "scaling") if _error(record) is not None]
+    return make_table("Error of gradient compression", caption, columns, compressed)
+
+
+def _error(record: TrialRecord) -> float | None:
+    return record.steps.compression_error if record.steps else None
+
+
+def draw_search(history: SearchHistory) -> Figure:
+    """Points and a line; suggestions without a value are ticks at the bottom."""
+    figure, (axes,) = make_figure(7.4, 4.0)
+    step = -(-len(history.points) // MOST_POINTS)
+    measured = [
+        (point.suggestion, point.value) for point in history.points[::step] if point.value is not None
+    ]
+    failed = [point.suggestion for point in history.points if point.value is None][:MOST_POINTS]
+    best = [(point.suggestion, point.best) for point in history.points if point.best is not None]
+    rises = [pair for place, pair in enumerate(best) if place == 0 or pair[1] != best[place - 1][1]]
+    numbers, values = zip(*measured, strict=True)
+    axes.scatter(numbers, values, s=14, color=COLORS[0], label="suggestion", zorder=3)
+    numbers, values = zip(*rises, best[-1], strict=True)
+    axes.step(numbers, values, where="post", color=COLORS[1], label="best so far")
+    if failed:
+        places = [0.015] * len(failed)
+        transform = axes.get_xaxis_transform()
+        axes.scatter(failed, places, marker="|", color="black", transform=transform, label="without a value")
+    name = history.objective.replace("_", " ")
+    axes.set_xlabel("suggestion")
+    axes.set_ylabel(f"{name} ({history.unit})" if history.unit else name)
+    whole_numbers(axes)
+    with_separators(axes.yaxis)
+    more = f"; one of {step} is shown" if step > 1 else ""
+    write_title(
+        figure, f"The search: {len(history.points):,} suggestions, each as the search measured it{more}"
+    )
+    legend_below(figure, axes)
+    return figure
