@@ -21,9 +21,8 @@ from raybench.commands.exit_codes import DONE
 from raybench.commands.options import parse_bucket_sizes, parse_list
 from raybench.commands.paths import shown_path
 from raybench.errors import RequestError
-from raybench.records.whole_files import not_written
+from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
-from raybench.report.files import write_whole
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
 from raybench.spec.toml import received
@@ -260,9 +259,11 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
 
 def _write(path: Path, text: str) -> Path:
     try:
-        return write_whole(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(path, text)
     except OSError as error:
         raise RequestError(f"--output: {not_written(path, error)}") from None
+    return path
 
 
 OPTION = "--what-if"

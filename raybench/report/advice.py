@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raybench.analysis.crossover import Crossover
 from raybench.analysis.cure import Cure, CureShare
 from raybench.analysis.device_advice import DeviceAdvice
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.report.format import (
-    epochs_words,
-    factor,
-    passage_batch,
-    passage_words,
-    passages_words,
-    percent,
-    plain_times,
-    times,
-)
+from raybench.report.format import epochs_words, factor, percent, plain_times, times
+from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve
     from raybench.analysis.results import StudyResults
+
 
 LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
 
@@ -235,3 +229,26 @@ def _accuracy_words(cure: Cure) -> str:
         f"{points_words(difference)} points of accuracy after {epochs_words(group.num_epochs)} "
         f"({seen_words(trained.num_seeds, group)})"
     )
+
+
+def passage_words(passage: Crossover, with_what: str = "") -> str:
+    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
+    between = f"between {passage.below:,} and {passage.above:,}"
+    if passage.is_wide:
+        return f"{between} (none between them was measured{with_what})"
+    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
+
+
+def passage_batch(passage: Crossover) -> str:
+    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
+    low = f"below {passage.least:,}" if passage.low is None else rounded_batch(passage.low)
+    high = f"above {passage.most:,}" if passage.high is None else rounded_batch(passage.high)
+    return f"about batch {rounded_batch(passage.batch)} [{low}, {high}]"
+
+
+def passages_words(passage: Crossover) -> str:
+    """Where a speed-up passes 1 more than once; empty where it does once."""
+    if len(passage.brackets) < 2:
+        return ""
+    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
+    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"

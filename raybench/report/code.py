@@ -14,8 +14,9 @@ from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
-from raybench.report.format import percent, sentence, unshown_words
+from raybench.report.format import percent, sentence
 from raybench.report.sections.configurations import measured_words
+from raybench.report.sections.search import unshown_words
 from raybench.report.sections.training import changed_words
 from raybench.report.table import NONE, Column, Table, make_table
 from raybench.spec.knobs import KnobValue

@@ -17,11 +17,12 @@ from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.advice import when_to_use
 from raybench.report.contents import ReportTables
-from raybench.report.format import EXPLORATORY, PART_WORDS, milliseconds, percent, sentence, times
+from raybench.report.format import milliseconds, percent, sentence, times
+from raybench.report.pages import EXPLORATORY
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
 from raybench.report.sections.configurations import advice_of, verification_table
-from raybench.report.sections.waterfall import certain, shares_of_step
+from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.report.table import Table, without_constant
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting

@@ -14,9 +14,8 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_sections, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
-from raybench.report.format import exploratory_once
 from raybench.report.method import measured_words, method_words
-from raybench.report.pages import make_pages, quoted, write_files
+from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
 from raybench.report.sections.configurations import advice_of
 from raybench.report.table import without_constant
 

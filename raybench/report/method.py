@@ -15,7 +15,8 @@ from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
-from raybench.report.format import restart_words, share
+from raybench.report.format import share
+from raybench.report.sections.waterfall import restart_words
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 

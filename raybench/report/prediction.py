@@ -606,10 +606,7 @@ def print_outlooks(
 
 def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
-    drawn = rich_table(table, tight=True)
-    for column, cells in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
-        column.no_wrap = any("[" in cell for cell in cells)  # the last to be folded is an interval
-    console.print(drawn, width=min(console.width, MOST_WIDTH))
+    console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
 
 
 def _title(outlook: Outlook) -> str:

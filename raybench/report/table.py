@@ -127,9 +127,9 @@ def devices(record: TrialRecord) -> str:
 
 
 def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
-    """``table`` with its title, ``width`` columns wide; ``tight`` leaves less room between columns.
+    """``table`` with its title, ``width`` columns wide, None: as wide as what is in it.
 
-    None: as wide as what is in it.
+    ``tight`` leaves less room between columns, and folds names before numbers.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -143,8 +143,15 @@ def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -
         pad_edge=False,
         padding=(0, 1, 0, 0) if tight else (0, 1),
     )
-    for column in table.columns:
-        drawn.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for place, column in enumerate(table.columns):
+        has_intervals = any("[" in row[place] for row in table.rows)
+        drawn.add_column(
+            column.heading,
+            justify="right" if column.right else "left",
+            ratio=1 if tight and width and not column.right else None,
+            no_wrap=tight and (has_intervals or (column.right and width is not None)),
+            overflow="fold",
+        )
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn

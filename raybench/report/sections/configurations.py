@@ -16,7 +16,8 @@ from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.report.format import EXPLORATORY, count, percent, times
+from raybench.report.format import count, percent, times
+from raybench.report.pages import EXPLORATORY
 from raybench.report.plot import (
     COLORS,
     GREY,

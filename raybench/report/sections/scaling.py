@@ -20,7 +20,6 @@ from raybench.report.format import (
     lost_milliseconds,
     milliseconds,
     percent,
-    rounded_batch,
     serial_fraction_words,
     share_of_step,
     times,
@@ -376,3 +375,9 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
     write_title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size{slower}")
     legend_below(figure, left)
     return figure
+
+
+def rounded_batch(batch: float) -> str:
+    """A batch between two that were measured: two significant figures, it is interpolated."""
+    digits = max(len(str(int(batch))) - 2, 0)
+    return f"{int(round(batch, -digits)):,}"

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import combination_words, devices_words
-from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
+from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
 from raybench.analysis.search_history import SearchHistory
 from raybench.analysis.strategies import StrategyRow
+from raybench.analysis.unshown_knobs import UnshownKnob
 from raybench.records.record import TrialRecord
-from raybench.report.format import (
-    APART,
-    EXPLORATORY,
-    bound_words,
-    count,
-    interval,
-    mebibytes,
-    milliseconds,
-    objectives_words,
-    percent,
-)
+from raybench.report.format import count, interval, mebibytes, milliseconds, percent
+from raybench.report.pages import EXPLORATORY
 from raybench.report.plot import (
     COLORS,
     legend_below,
@@ -39,6 +32,13 @@ from raybench.report.table import Column, Table, devices, first_rows_words, know
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+from raybench.report.format import times
+
+APART = (
+    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
+    "default's, and the interval holds what starts of the workers differ by."
+)
 
 MOST_POINTS = 2000  # of the suggestions; more are one cloud, and make a file of megabytes
 
@@ -252,3 +252,29 @@ def draw_search(history: SearchHistory) -> Figure:
     )
     legend_below(figure, axes)
     return figure
+
+
+def bound_words(largest: LargestFit) -> str:
+    """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
+    if largest.bound is Bound.UNFINISHED:
+        return "not finished: larger ones may fit"
+    told = " ".join(largest.reason.split())
+    if largest.bound is Bound.LIMIT:
+        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
+    if largest.bound is Bound.MEMORY:
+        return f"stopped at the memory: {told}"
+    return f"stopped by {largest.bound}, not at the memory: {told}"
+
+
+def objectives_words(objectives: Sequence[str]) -> str:
+    """What a study calls best: "throughput and peak memory"."""
+    return " and ".join(name.replace("_", " ") for name in objectives)
+
+
+def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
+    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
+    each = []
+    for knob in knobs:
+        how = "in the same rounds" if knob.is_paired else "by two trials apart"
+        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
+    return f"not shown to add to that: {', '.join(each)}" if each else ""

@@ -12,7 +12,6 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.format import (
-    PART_WORDS,
     count,
     duration_words,
     interval,
@@ -20,7 +19,6 @@ from raybench.report.format import (
     milliseconds,
     plain_percent,
     plain_share,
-    restart_words,
     serial_fraction_words,
     share_of_step,
     times,
@@ -39,6 +37,18 @@ from raybench.report.table import Column, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+from raybench.report.format import over_few, timing
+
+PART_WORDS = {
+    "ideal": "ideal",
+    "small_batch": "small batch",
+    "contention": "contention",
+    "wrapper": "DDP wrapper",
+    "skew": "skew",
+    "exposed_communication": "communication",
+    "undivided": "not taken apart",
+}
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
@@ -296,3 +306,8 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds{starts}"
     write_title(figure, f"{words}\n{in_lines(plot.title, 80)}")
     return figure
+
+
+def restart_words(estimate: Estimate) -> str:
+    """What a restart of the loader costs an epoch, a time in s, with its unit."""
+    return over_few(estimate, lambda each: timing(each.not_negative), duration_words(estimate.value))
