@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.diagnosis.verifications import Verified
+from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.results import StudyResults

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import ray
 
-from raybench.commands.exit_codes import INTERRUPTED, WRONG_REQUEST
+from raybench.commands.process import INTERRUPTED, WRONG_REQUEST
 from tests.conftest import ROOT
 from tests.ray.contract_on_ray import ADDRESS
 from tests.ray.of_another_version import VERSIONS

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raybench.analysis.attribution import Effect
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, not_compared_words
-from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.verifications import Verification, Verified, verification_of
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.format import count, percent, times
@@ -102,9 +102,6 @@ def attribution_table(results: StudyResults) -> Table:
     )
     rows = [_Row(effect, "one knob") for effect in attribution.singles]
     rows += [_Row(effect, f"{len(effect.changes)} knobs together") for effect in attribution.together]
-    if attribution.num_left_out:
-        caption += f" {first_rows_words(MOST_ROWS, len(rows) + attribution.num_left_out)}"
-        rows = rows[:MOST_ROWS]
     return make_table(EFFECTS_TITLE, caption, _COLUMNS, rows)
 
 
@@ -130,9 +127,7 @@ def configurations_table(results: StudyResults) -> Table:
         "than one device, its whole interval by itself. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
     )
-    number, left_out = len(configurations), not_compared_words(len(configurations))
-    if left_out:
-        caption += f" {left_out}"
+    number = len(configurations)
     if number > MOST_ROWS:
         caption += f" {first_rows_words(MOST_ROWS, number)}"
     return make_table(CONFIGURATIONS_TITLE, caption, _CONFIGURATION_COLUMNS, configurations[:MOST_ROWS])
