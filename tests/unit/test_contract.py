@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis.diagnosis.findings import FindingName
-from raybench.analysis.diagnosis.verifications import Verified
 from raybench.analysis.estimates import efficiency
+from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS
@@ -346,7 +346,11 @@ def test_files_of_a_report(results: Path) -> None:
 
 def test_files_of_a_results_directory(results: Path) -> None:
     listed = [name for name in names("path") if not name.startswith("report/")]
-    own = {text for name, text in vars(store).items() if name.isupper() and isinstance(text, str)}
+    own = {
+        text
+        for name, text in vars(store).items()
+        if name.isupper() and name[0] != "_" and isinstance(text, str)
+    }
     own = {text for text in own if not text.startswith(("_", "."))}
     assert own <= {name.rstrip("/") for name in listed}
     others = {name for name in listed if name.rstrip("/") not in own}

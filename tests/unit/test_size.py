@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (10910, 106),
+    "analysis": (10365, 82),
     "commands": (2482, 21),
     "launch": (2143, 18),
     "machine": (1085, 8),
     "plan": (1116, 10),
-    "records": (1596, 14),
+    "records": (1502, 13),
     "report": (6264, 72),
     "run": (1382, 9),
     "spec": (1479, 13),
-    "worker": (4973, 45),
+    "worker": (4964, 44),
     "workloads": (1623, 16),
 }
 ALONE = 53  # modules below 120 lines with one importer
