@@ -43,17 +43,6 @@ class KnownWire:
     s_per_byte_half: float
     source: str  # in words
 
-    def at_rate(self, bits_per_s: float, world_size: int) -> KnownWire:
-        """The same over links of another rate: a ring sends 2(n-1)/n of a message over each link."""
-        bytes_per_s = PAYLOAD * bits_per_s / 8
-        s_per_byte = bus_factor("all_reduce", world_size) / bytes_per_s
-        return replace(
-            self,
-            wire=replace(self.wire, s_per_byte=s_per_byte),
-            s_per_byte_half=0.05,
-            source=f"{self.source}, link",
-        )
-
     def bent(self) -> list[Wire]:
         """The wire with its latency, and with its time for a byte, at either end of what they may be."""
         wire = self.wire
@@ -63,6 +52,11 @@ class KnownWire:
             *(replace(wire, latency_s=each) for each in latencies),
             *(replace(wire, s_per_byte=each) for each in rates),
         ]
+
+
+def link_s_per_byte(bits_per_s: float, world_size: int) -> float:
+    """What links of a rate take for a byte, in s: a ring sends 2(n-1)/n of a message over each."""
+    return bus_factor("all_reduce", world_size) / (PAYLOAD * bits_per_s / 8)
 
 
 def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,11 +13,11 @@ from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.estimates.efficiency import step_time
 from raybench.analysis.estimates.rounds import level, series
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import same_question, scaling_first, without_batch
-from raybench.analysis.simulate.network import KnownWire, wire_of
+from raybench.analysis.simulate.network import KnownWire, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -197,6 +197,7 @@ def _computes_alike(one: Configuration, other: Configuration) -> bool:
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
+LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
 CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
 
 
@@ -318,66 +319,52 @@ class _Trial:
     def predict(
         self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
     ) -> Predicted:
-        config = self.record.config
-        setting = change.setting(config.setting)
-        told = self.models[0]
+        config, told = self.record.config, self.models[0]
+        setting, is_own_link = change.setting(config.setting), change.link_bits_per_s is None
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
-        micro_s = self._micro_batch_s()
         link = self._link(change)
         rates = Rates(
             at_batch.factor,
-            micro_s,
+            self._micro_batch_s(),
             compressed=_compressed(self.record),
             s_per_byte=link[0] if link else None,
         )
-        is_the_same = self._same_buckets(change, setting)  # then what was measured is no guess
-        best_s = self.step_s.value if is_the_same else self._step(told, setting, rates)
-        ends = [self._step(model, setting, rates) for model in self.models[1:]]
-        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
-            other = replace(rates, passes=rates.passes * factor)
-            ends.append(self._step(told, setting, other))
-        if setting.gradient_compression != config.setting.gradient_compression:
-            ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
-        ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
-        logs = [math.log(end / best_s) for end in ends]
-        is_own = setting == config.setting and change.link_bits_per_s is None
-        of_model = 0.0 if is_the_same else math.hypot(MODEL_ERROR, *logs)
-        noise = self.step_s.log_half_width
-        # what the simulation misses may be of this one trial, so that there is nothing of it in another
-        missed = 0.0 if is_the_same else math.log(self._step(self.bare, setting, rates) / best_s)
-        of_trial = math.hypot(math.sqrt(2) * noise, missed)
-        step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
+        changes = set(setting.differences(config.setting))
+        # nothing changes but a cap that no bucket reaches: what was measured is no guess
+        is_measured = is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting)
+        best_s = self.step_s.value if is_measured else self._step(told, setting, rates)
+        of_model, missed = 0.0, 0.0
+        if not is_measured:
+            ends = [self._step(model, setting, rates) for model in self.models[1:]]
+            ends += [self._step(told, setting, each) for each in _ends(rates, at_batch, link[1:])]
+            if "gradient_compression" in changes:
+                ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
+            of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
+            # what the simulation misses may be of this one trial, so that there is nothing of it in another
+            missed = math.log(self._step(self.bare, setting, rates) / best_s)
+        noise = math.sqrt(2) * self.step_s.log_half_width
+        step_s = _within(best_s, math.hypot(of_model, noise, missed), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
-        model = changed(told, config, setting, rates)
-        schedule = model.schedule(setting.bucket_cap_mb)
+        measured_s = None
+        if is_own_link:
+            measured_s = self.step_s if not changes else _measured(config, setting, measured)
         return Predicted(
             change=change,
             words=change.words(config.setting),
             setting=setting,
-            num_buckets=len(schedule.messages),
+            num_buckets=len(assign(self.bare.parameter_bytes, setting.bucket_cap_mb)),
             step_time_s=step_s,
-            exposed_s=max(best_s - model.compute.step_s, 0.0),
-            throughput_samples_per_s=Estimate(
-                samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
-            ),
+            exposed_s=max(best_s - changed(told, config, setting, rates).compute.step_s, 0.0),
+            throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
+            measured_s=measured_s,
             notes=self._notes_of(change, setting, at_batch),
         )
 
-    def _same_buckets(self, change: Change, setting: Setting) -> bool:
-        """Whether nothing changes but a cap that no bucket reaches."""
-        caps = (setting.bucket_cap_mb, self.cap)
-        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
-        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
-        return len(buckets) == 1 and not others and change.link_bits_per_s is None
-
-    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
-        if change.link_bits_per_s is not None:
-            return None
-        return _measured(self.record.config, setting, measured)
+    def _same_buckets(self, setting: Setting) -> bool:
+        return len({assign(self.bare.parameter_bytes, cap) for cap in (setting.bucket_cap_mb, self.cap)}) == 1
 
     def notes(self) -> tuple[str, ...]:
         """What holds for every prediction."""
@@ -401,9 +388,9 @@ class _Trial:
         """
         if change.link_bits_per_s is None:
             return []
-        asked = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
-        s_per_byte, own = asked.wire.s_per_byte, self.known.wire.s_per_byte
-        bent = [s_per_byte * math.exp(sign * asked.s_per_byte_half) for sign in (1, -1)]
+        own, n = self.known.wire.s_per_byte, self.record.config.world_size
+        s_per_byte = link_s_per_byte(change.link_bits_per_s, n)
+        bent = [s_per_byte * math.exp(sign * LINK_WITHIN) for sign in (1, -1)]
         return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
     def _micro_batch_s(self) -> float:
@@ -437,6 +424,15 @@ class _Trial:
             if self.known.wire.s_per_byte in self._link(change):
                 found.append("a faster link may carry no more than was measured: that is in the interval")
         return tuple(found)
+
+
+def _ends(rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float]) -> Iterator[Rates]:
+    """What else the passes at another batch, and another link, may take."""
+    if at_batch.half:
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)):
+            yield replace(rates, passes=rates.passes * factor)
+    for each in s_per_byte:
+        yield replace(rates, s_per_byte=each)
 
 
 def _element_bytes(record: TrialRecord) -> int | None:
