@@ -20,7 +20,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.machine import environment
-from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.machine.host import Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest

@@ -26,9 +26,9 @@ from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.trials import run_trial
 

@@ -25,7 +25,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.tune_runner import TuneRunner
 from raybench.machine import gpus
-from raybench.machine.resources import DeviceKind, WorkerNeeds
+from raybench.machine.host import DeviceKind, WorkerNeeds
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest

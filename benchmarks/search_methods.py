@@ -1,8 +1,8 @@
 """Which method of search finds a fast setting with few suggestions?
 
-    python -m benchmarks.search_methods [--machines 60] [--space default] [--methods random,tpe,model]
+    python -m benchmarks.search_methods [--machines 60] [--space default] [--methods random,tpe,main_effects]
 
-Nothing is measured: a search of raybench, with the method in the place of its sampler, runs on simulated
+Nothing is measured: a search of raybench, with each ``search.sampler``, runs on simulated
 machines of many kinds whose true throughputs are known. Counted are the searches whose choice, the fastest
 as measured, is truly within 3% of the fastest of all settings. One process, a minute or two a table; `gp` is
 a hundred times slower, so it stands apart.
@@ -11,26 +11,19 @@ a hundred times slower, so it stands apart.
 from __future__ import annotations
 
 import argparse
-import logging
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
 
 from raybench.analysis import choice
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
-from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import Configuration, TrialRequest
@@ -40,7 +33,7 @@ from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, to
 
 MIB = 2**20
 NEAR = 0.03  # of the fastest setting's throughput
-FIRST_ROW_SHARE = 2 / 3  # of its suggestions that TPE, as it was used, changed the default in one knob
+METHODS = ("random", "tpe", "gp", "main_effects")
 
 SPACES: dict[str, dict[str, list[Any]]] = {
     "default": {
@@ -155,61 +148,6 @@ class NoisyRunner(FakeRunner):
         return super().run(request, on_progress)
 
 
-class BeforeTpe(BaseSampler):
-    """What raybench did before: the default changed in one knob, for a share of the trials, then TPE."""
-
-    def __init__(self, space: SearchSpace, trials: int, seed: int) -> None:
-        self._tpe = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=6)
-        default = {name: values[0] for name, values in space.values.items()}
-        knobs = sorted(set(space.values) - {"batch_size"}, key=lambda name: len(space.values[name]))
-        changed = [{**default, name: value} for name in knobs for value in space.values[name][1:]]
-        left = max(int(FIRST_ROW_SHARE * trials) - len(space.first_row()), 0)
-        self._first: Iterator[Parameters] = iter(changed[:left])
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """As TPE does."""
-        return self._tpe.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """The next change of one knob; TPE's setting where there is none."""
-        if "fixed_params" in trial.system_attrs:
-            return {}
-        return next(self._first, None) or self._tpe.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """As TPE does."""
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
-
-
-def random_search(plan: Plan, seed: int) -> BaseSampler:
-    """Any setting."""
-    return optuna.samplers.RandomSampler(seed=seed)
-
-
-def tpe(plan: Plan, seed: int) -> BaseSampler:
-    """Optuna's TPE, with the first row that it had."""
-    return BeforeTpe(SearchSpace(plan), plan.study.search.trials, seed)
-
-
-def gp(plan: Plan, seed: int) -> BaseSampler:
-    """Optuna's Gaussian process, from the first suggestion after the default at each batch."""
-    return optuna.samplers.GPSampler(seed=seed, n_startup_trials=len(SearchSpace(plan).first_row()))
-
-
-METHODS: dict[str, Callable[[Plan, int], BaseSampler | None]] = {
-    "random": random_search,
-    "tpe": tpe,
-    "gp": gp,
-    "model": lambda plan, seed: None,  # raybench's own
-}
-
-
 @dataclass(frozen=True)
 class Case:
     """A machine and the settings among which is searched."""
@@ -231,15 +169,15 @@ class Case:
         costs = self.machine.costs(request.config, setting)
         return request.config.global_batch_size / truth(costs, request.config)["step_time_s"]
 
-    def plan(self, trials: int) -> Plan:
-        """A study of so many suggestions."""
+    def plan(self, trials: int, sampler: str = "main_effects") -> Plan:
+        """A study of so many suggestions of ``sampler``."""
         study = Study.model_validate(
             {
                 "name": "simulated",
                 "seed": self.seed,
                 "workload": {"name": "mlp"},
                 "knobs": SPACES[self.space],
-                "search": {"method": "optuna", "trials": trials},
+                "search": {"method": "optuna", "trials": trials, "sampler": sampler},
                 "measure": {"steps": 5, "min_rounds": 3},  # the noise is the runner's
             }
         )
@@ -247,8 +185,8 @@ class Case:
 
     def found(self, method: str, trials: int, noise: float) -> bool:
         """Whether the fastest as measured is truly near the fastest of all."""
-        plan, runner = self.plan(trials), NoisyRunner(self.machine, noise, self.seed)
-        search = Search(plan, sampler=METHODS[method](plan, self.seed))
+        plan, runner = self.plan(trials, method), NoisyRunner(self.machine, noise, self.seed)
+        search = Search(plan)
         measured: list[tuple[float, Setting]] = []
         for _ in range(trials):
             suggestion = search.ask()
@@ -302,12 +240,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machines", type=int, default=60, help="for each space; as many of each kind")
     parser.add_argument("--space", choices=SPACES, action="append", help="default: all")
-    parser.add_argument("--methods", default="random,tpe,model", help=", ".join(METHODS))
+    parser.add_argument("--methods", default="random,tpe,main_effects", help=", ".join(METHODS))
     parser.add_argument("--noise", default="0.01,0.03", help="relative, of a trial's throughput")
     parser.add_argument("--trials", default="6,12,24", help="suggestions of a search")
     asked = parser.parse_args()
-    logging.getLogger("optuna").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     began = perf_counter()
     noises, tried = [float(each) for each in asked.noise.split(",")], list(map(int, asked.trials.split(",")))
     for space in asked.space or SPACES:

@@ -37,7 +37,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from raybench.records.reading import StoredResults
+from raybench.records.store import StoredResults
 from tests.support.accounts import Accounts, accounts
 from tests.support.commands import Command
 from tests.support.planted.faults import (

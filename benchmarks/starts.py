@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from raybench.machine import cores
+from raybench.machine import host
 
 READY = "worker group of "  # in the line that says so
 LOOK_S = 0.1  # what a process had used that ends before the group is ready is known as of the last look
@@ -88,7 +88,7 @@ def main() -> None:
     cpu, clock = (f"{spread(before, value)} to {spread(after, value)}" for _, value in list(rows())[-2:])
     print(
         f"| What does a start cost, until the first worker group is ready? | `starts.py -n {options.n}`, "
-        f"{cores.usable_cores()} cores ({cores.cpu_model()}, Python {platform.python_version()}) "
+        f"{host.usable_cores()} cores ({host.cpu_model()}, Python {platform.python_version()}) "
         f"| CPU {cpu}; clock {clock}; medians and ranges | {time.strftime('%Y-%m-%d')} |"
     )
 

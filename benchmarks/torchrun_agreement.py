@@ -29,7 +29,7 @@ from raybench.analysis.estimates.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus
-from raybench.machine.resources import DeviceKind, WorkerNeeds
+from raybench.machine.host import DeviceKind, WorkerNeeds
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting

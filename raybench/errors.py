@@ -80,7 +80,7 @@ class GroupLostError(RaybenchError):
     """The worker group died before the trial began: a new group can be started, and asked again."""
 
 
-class HopelessError(RaybenchError):
+class AllFailError(RaybenchError):
     """A study's first trial failed, and so does every other setting, in the same way: no more is asked."""
 
 

@@ -11,9 +11,8 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.load import Load, load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.same_setting import one_of_each, same_question, same_work, work_key
-from raybench.machine.comparing import comparable
-from raybench.machine.comparing import differences as machine_differences
-from raybench.machine.environment import Environment
+from raybench.machine.environment import Environment, comparable
+from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.toml import flat

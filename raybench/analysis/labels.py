@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
@@ -172,20 +171,6 @@ def weights_words(study: Study) -> str:
         f"{workload.model} is trained from random weights: it is fine-tuned with "
         "--set workload.checkpoint=NAME_OR_DIRECTORY"
     )
-
-
-def late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "") -> str:
-    """What was not reached, counted: "5 of 18 trials of the curves (1 device: 2, 2 devices: 3)".
-
-    By world size, or where workers are started more than once by start.
-    """
-    if any(each.kind == "steps" and each.start for each in late):
-        starts = Counter(each.start + 1 if each.kind == "steps" else 1 for each in late)
-        named = [f"start {start}: {number}" for start, number in sorted(starts.items())]
-    else:
-        sizes = Counter(each.config.world_size for each in late)
-        named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
-    return f"{len(late)} of {counted(total, noun)}{of} ({', '.join(named)})"
 
 
 def devices_words(number: int) -> str:

@@ -10,7 +10,7 @@ from raybench.analysis.estimates.bounded import ANYWHERE, LEAST_VALUES, POSITIVE
 from raybench.analysis.estimates.statistics import Estimate, geometric, student
 from raybench.analysis.trained_run import TrainedRun
 from raybench.records.requests import Configuration
-from raybench.records.trainings import Epoch, Rung
+from raybench.records.trainings import Epoch, Pruned
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class TrainedGroup:
         return self.runs[0].result.global_batch_size
 
     @property
-    def stopped_by(self) -> Rung | None:
-        """What the first run to be stopped early did not reach; None: none was."""
+    def stopped_by(self) -> Pruned | None:
+        """Why the first run to be stopped early was; None: none was."""
         return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
 
     @property

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from raybench.analysis.estimates.noise_scale import by_epoch
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch, Rung, TrainingResult
+from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
@@ -49,7 +49,7 @@ class TrainedRun:
         return self.result.epochs[: self.num_epochs]
 
     @property
-    def stopped_by(self) -> Rung | None:
+    def stopped_by(self) -> Pruned | None:
         """What it did not reach where it ended early; None: it was trained to its last epoch."""
         return self.result.stopped_by
 

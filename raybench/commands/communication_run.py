@@ -26,7 +26,7 @@ from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
-from raybench.report.wording import share
+from raybench.report.format import share
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep

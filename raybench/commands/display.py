@@ -14,6 +14,7 @@ from rich.text import Text
 from raybench.commands.console import is_read, say
 from raybench.launch import signals as interrupt
 from raybench.records.messages import Progress
+from raybench.report.format import clock
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
 LONG_PHASE_S = 2.0  # from then on its seconds are shown
@@ -31,25 +32,6 @@ class _State:
     best: str = ""
     left_s: float | None = None
     since: float = field(default_factory=monotonic)
-
-
-def clock_words(seconds: float) -> str:
-    """A span of time as a person says it: 40 s, 3 min, 2 h 5 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def exact_words(seconds: float) -> str:
-    """A span of time that was asked or measured, to the second: 40 s, 2 min 50 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 100:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60) if minutes >= 100 else (0, minutes)
-    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 class Display:
@@ -119,11 +101,11 @@ class Display:
     def _render(self) -> Group:
         state = self._state
         count = f"{state.done + 1}" + (f" of {state.total}" if state.total else "")
-        left = "" if state.left_s is None else f", about {clock_words(state.left_s)} left"
+        left = "" if state.left_s is None else f", about {clock(state.left_s)} left"
         lines = [f"{state.stage}: trial {count}{left}" if state.trial else state.stage]
         if state.trial:
             for_s = monotonic() - state.since
-            since = f", {clock_words(for_s)}" if for_s >= LONG_PHASE_S else ""
+            since = f", {clock(for_s)}" if for_s >= LONG_PHASE_S else ""
             lines.append(f"  {state.trial}: {state.phase or 'waiting'}{since}")
         if state.best:
             lines.append(f"  best so far: {state.best}")

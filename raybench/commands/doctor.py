@@ -12,7 +12,7 @@ from rich.text import Text
 from raybench.commands.console import make_console
 
 if TYPE_CHECKING:
-    from raybench.machine.checks.check import Check, Status
+    from raybench.machine.checks import Check, Status
 
 _COLORS: dict[Status, str] = {"ok": "green", "unused": "dim", "warning": "yellow", "missing": "red"}
 
@@ -21,8 +21,7 @@ def doctor(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster: every node is examined.")] = None,
 ) -> None:
     """What there is, what is missing, and the command that mends it: here, or on every node of a cluster."""
-    from raybench.machine.checks.examine import examine
-    from raybench.machine.checks.software import wanted
+    from raybench.machine.checks import examine, wanted
 
     address = address or os.environ.get("RAY_ADDRESS")  # as a study would
     found = _of_cluster(address) if address else examine(wanted())

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.commands.console import say
-from raybench.commands.display import clock_words, exact_words
-from raybench.plan.estimate import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
-from raybench.run.verify import MOST_WITHOUT_BUDGET
+from raybench.report.format import clock, exact_clock
+from raybench.run.stages import MOST_WITHOUT_BUDGET
+from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
@@ -72,7 +72,7 @@ def plan_lines(
 
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
-    words = f"time budget: {exact_words(budget_s)}"
+    words = f"time budget: {exact_clock(budget_s)}"
     least_s, most_s = found.beside_trials_s
     if budget_s < most_s:
         starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
@@ -113,8 +113,8 @@ def _time_words(plan: Plan, found: TimeEstimate) -> str:
     missing = ["the trainings"] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
-    least = f"estimated time: {clock_words(found.least_s)}"
-    to = " at least" if fixed else f" to {clock_words(found.most_s)}"
+    least = f"estimated time: {clock(found.least_s)}"
+    to = " at least" if fixed else f" to {clock(found.most_s)}"
     return f"{least}{to}, for about {counted(found.num_trials, 'trial')} of {most}, {_starts(found)}{without}"
 
 
@@ -151,9 +151,8 @@ def _more_trainings_lines(plan: Plan) -> Iterator[str]:
     if spec is None or spec.settings == "default":
         return
     yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
-    if spec.rung_epochs:
-        after = " and ".join(map(str, spec.rung_epochs))
-        yield f"  after epoch {after} the best of {spec.reduction_factor} go on"
+    if plan.study.search.pruner != "none":
+        yield f"  stopped early by Optuna's pruner {plan.study.search.pruner}"
 
 
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:

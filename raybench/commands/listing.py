@@ -32,11 +32,11 @@ def show(
     fields: Annotated[bool, typer.Option("--fields", help="Every field, its meaning and unit.")] = False,
 ) -> None:
     """A study with all its defaults, or every field that a study may have."""
-    from raybench.spec import describe
+    from raybench.spec import validation
 
     if fields:
-        for row in describe.fields():
+        for row in validation.fields():
             default = "" if row.default is None else f" [{row.default}]"
             typer.echo(f"{row.name}: {row.type}{default}\n    {row.meaning}")
         return
-    typer.echo(describe.show(load_study(find_study(study), device=device, smoke=smoke)), nl=False)
+    typer.echo(validation.show(load_study(find_study(study), device=device, smoke=smoke)), nl=False)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from raybench.errors import RequestError
-from raybench.spec.faults import nearest
 from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.toml import received
 from raybench.spec.typed import DEEPEST, MOST_VALUES, check_path, parse_toml
+from raybench.spec.validation import nearest
 
 T = TypeVar("T")
 

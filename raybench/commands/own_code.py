@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from raybench.records.reading import made_of
+from raybench.records.store import made_of
 
 
 def search_folders(study_file: Path) -> None:

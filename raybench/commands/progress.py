@@ -7,12 +7,12 @@ from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.simulate.what_if import bucket_choice
-from raybench.commands.display import Display, clock_words
+from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
+from raybench.report.format import clock, factor, percent
 from raybench.report.tables.what_if import choice_words
-from raybench.report.wording import factor, percent
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
@@ -65,7 +65,7 @@ class StudyProgress:
         if (seconds := progress.fields.get("epoch_s")) is not None:
             told.append(f"{seconds:.3g} s")
         if left_s := progress.fields.get("left_s", 0.0):
-            told.append(f"about {clock_words(left_s)} left")
+            told.append(f"about {clock(left_s)} left")
         if self._training is not None:
             if not self._has_epochs:
                 self._display.line(f"  {self._training}:")
@@ -121,8 +121,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bo
     if record.training is not None:
         last = record.training.epochs[-1]
         done = f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
-        rung = record.training.stopped_by
-        return done if rung is None else f"{done}; stopped: going on needed a {rung.words}"
+        pruned = record.training.stopped_by
+        return done if pruned is None else f"{done}; stopped early ({pruned.pruner})"
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"

@@ -199,7 +199,8 @@ def _of_study(
     from raybench.analysis.diagnosis.case import Around
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
-    from raybench.plan.left_out import left_out_words
+    from raybench.commands.notes import left_out_words
+    from raybench.plan.left_out import left_out
     from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
     from raybench.report.code.section import hint
@@ -208,15 +209,16 @@ def _of_study(
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
     on_a_node = devices_of_node(environment, study)
     results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
-    left_out = left_out_words(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, left_out, goes_on)
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    missing = [left_out_words(results.study, each) for each in notes]
+    results = with_left_out(results, missing, goes_on)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda environment: write_report(store.path, results, environment, store.path / "samples", left_out),
+        lambda environment: write_report(store.path, results, environment, store.path / "samples", missing),
         hint(results),
-        [] if quiet else [not_reached_words(each) for each in left_out],
+        [] if quiet else [f"not reached: {each}" for each in missing],
         going_on_from(results.findings, goes_on),
     )
 
@@ -232,11 +234,6 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
         lambda console: print_sweep(results, console),
         lambda environment: write_sweep_report(store.path, results, environment),
     )
-
-
-def not_reached_words(what: str) -> str:
-    """A note that ``what`` was left out."""
-    return f"not reached: {what}"
 
 
 def resume_command(path: Path, command: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from raybench.commands.scaling_request import places_named
 from raybench.errors import StoreError
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.records.store import Asked, ResultsDirectory
 
 DEFAULT_FOLDER = Path("results")

@@ -11,10 +11,9 @@ import psutil
 from raybench.commands.own_code import search_folders
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.machine.resources import WorkerNeeds
-from raybench.records.reading import made_of
+from raybench.machine.host import WorkerNeeds
 from raybench.records.record import State
-from raybench.records.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory, made_of
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep

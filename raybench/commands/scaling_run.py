@@ -12,13 +12,14 @@ from rich.console import Console
 
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
-from raybench.commands.display import Display, exact_words
+from raybench.commands.display import Display
 from raybench.commands.dry_run import left_out_words, print_plan
 from raybench.commands.exit_codes import DONE
 from raybench.commands.gauges import StudyGauges
 from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
+from raybench.commands.notes import note_words
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import not_reached_words, write_and_print
+from raybench.commands.report import write_and_print
 from raybench.commands.results import DEFAULT_FOLDER, as_it_began, open_results
 from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
 from raybench.commands.watchers import Watchers
@@ -27,16 +28,15 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.launch.runner import TrialRunner
-from raybench.machine.comparing import unlike_nodes
-from raybench.machine.environment import of_nodes
-from raybench.plan.budget import Budget
-from raybench.plan.estimate import FINISH_S
+from raybench.machine.environment import of_nodes, unlike_nodes
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
+from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.study import run_study
+from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
@@ -155,7 +155,7 @@ def _measure(
         runner=runner,
         store=store,
         watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
-        budget=Budget(_deadline(options, plan.study), epoch_samples),
+        budget=TimeBudget(_deadline(options, plan.study), epoch_samples),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
         verify=options.verify,
@@ -171,19 +171,20 @@ def _measure(
     finally:
         storage.cleanup()
     asked_s, took_s = plan.study.time_budget_seconds, time.time() - options.began
+    notes = [note_words(session.study, each) for each in session.notes]
     if asked_s is None or not (session.not_reached or took_s > asked_s):
-        return session.notes
+        return notes
     spent = spent_words(asked_s, took_s, session.budget.starting_s)
-    return [*session.notes, spent, *map(not_reached_words, session.not_reached)]
+    return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
 
 
 def spent_words(asked_s: float, took_s: float, starting_s: float) -> str:
     """That the time budget is spent, and by how much it was overrun; ``starting_s``: to start workers."""
-    budget = exact_words(asked_s)
+    budget = exact_clock(asked_s)
     if round(took_s) <= round(asked_s):
         return f"the time budget of {budget} is spent"
-    why = f", {exact_words(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
-    return f"took {exact_words(took_s)} of the time budget of {budget}{why}"
+    why = f", {exact_clock(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
+    return f"took {exact_clock(took_s)} of the time budget of {budget}{why}"
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:
@@ -232,7 +233,7 @@ def _what_starts(plan: Plan, options: Options) -> str:
     else:
         what = counted(plan.group_size, f"{kind} worker")
     budget_s = plan.study.time_budget_seconds
-    budget = "" if budget_s is None else f", time budget {exact_words(budget_s)}"
+    budget = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
     return f"raybench {plan.study.name}: starting Ray and {what} on {backend}{budget}"
 
 

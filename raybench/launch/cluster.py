@@ -21,9 +21,9 @@ from raybench.launch.joining import TOKEN_FILE, await_head, core_output, refusal
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.ray_alive import RayAlive, end_callers
 from raybench.launch.travel import runtime_environment
-from raybench.machine import cores, gpus, network
+from raybench.machine import gpus, host, network
 from raybench.machine.environment import Environment, capture
-from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
+from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
 
 LOOK_AGAIN_S = 1.0  # for nodes that come late
@@ -107,7 +107,7 @@ class Cluster:
             if needs.device == "cuda":
                 names = gpus.gpu_names()
                 return Resources("cuda", len(names), names[0] if names else "no GPU")
-            return Resources("cpu", cores.usable_cores() // needs.cpus, cores.cpu_model())
+            return Resources("cpu", host.usable_cores() // needs.cpus, host.cpu_model())
         working = self.working_nodes(needs)
         name = next(
             (environment.device_name(needs.device) for environment in self.environments(needs)), "none"
@@ -382,7 +382,7 @@ class Cluster:
         if not self.is_local:
             travelling = runtime_environment(self._workload, self._working_dir)
             return {"address": self._address, "runtime_env": travelling}
-        num_cpus = cores.usable_cores()
+        num_cpus = host.usable_cores()
         if self._needs is not None:
             num_cpus = max(num_cpus, self._oversubscribed * self._needs.cpus)
         where: dict[str, Any] = {

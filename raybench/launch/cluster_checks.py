@@ -11,13 +11,9 @@ from statistics import median
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks.check import Check
-from raybench.machine.checks.collectives import all_reduce_words, median_interval
-from raybench.machine.checks.examine import examine
-from raybench.machine.checks.software import Wanted, wanted
-from raybench.machine.comparing import unlike_nodes
-from raybench.machine.environment import capture, of_nodes
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.checks import Check, Wanted, all_reduce_words, examine, median_interval, wanted
+from raybench.machine.environment import capture, of_nodes, unlike_nodes
+from raybench.machine.host import WorkerNeeds
 
 MOST_CLOCK_S = 1.0  # tokens, jobs and logs go by the clock; step times do not
 CLOCK_LOOKS = 5
@@ -59,7 +55,7 @@ def _nodes_words(nodes: Sequence[Node]) -> str:
 
 
 def _examine_here(wanted: Wanted) -> list[Check]:
-    return examine(wanted, all_reduce=False)
+    return examine(wanted, with_workers=False)
 
 
 def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:

@@ -12,7 +12,7 @@ from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.launch.worker_group import WorkerGroup
-from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest
 

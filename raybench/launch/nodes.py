@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 
 ANSWER_S = 120.0  # of a node: what travels is unpacked there, and a process starts
 LONGEST_ERROR = 300  # characters

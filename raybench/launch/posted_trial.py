@@ -78,6 +78,5 @@ class PostedTrial:
             kept.outcome,
             result=result,
             wall_time_s=outcome.wall_time_s,
-            notes=outcome.notes,
             ends_group=outcome.ends_group,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import GroupLostError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
 

@@ -31,7 +31,7 @@ from raybench.launch.tune_requests import TuneRequests
 from raybench.launch.tune_submission import Submission, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
-from raybench.machine.resources import Resources, WorkerNeeds
+from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest

@@ -18,7 +18,7 @@ from raybench.analysis.estimates.efficiency import scaling
 from raybench.errors import GroupLostError
 from raybench.launch.nodes import alive_nodes
 from raybench.launch.worker_group import WorkerGroup
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import Lost, Message, Outcome, Progress, Started, Task
 from raybench.records.record import TrialRecord
 

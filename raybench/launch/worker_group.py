@@ -21,8 +21,8 @@ from raybench.launch.deaths import DEATH_NOTICE_S, Deaths
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.posted_trial import PostedTrial
 from raybench.launch.travel import import_path, own_code_path
+from raybench.machine.host import WorkerNeeds
 from raybench.machine.network import loopback_interface
-from raybench.machine.resources import WorkerNeeds
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import psutil
 
-from raybench.machine.cores import allowed_cores
+from raybench.machine.host import allowed_cores
 
 RAYS_TITLES = ("ray::", "raylet", "gcs_server", "ray-dashboard")
 

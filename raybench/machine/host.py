@@ -1,13 +1,204 @@
-"""Which host this process is on, told apart from all others of a cluster."""
+"""What one node is: its name, its processor and its memory. What the machine does not report is None."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from raybench.machine import kernel_files
+import psutil
+
+from raybench.spec.counted import counted
+
+DeviceKind = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class WorkerNeeds:
+    """What one worker takes of its node: cores, and on GPUs one GPU."""
+
+    device: DeviceKind
+    cpus: int
+
+    def __str__(self) -> str:
+        cores = counted(self.cpus, "core")
+        return f"{cores} and a GPU" if self.device == "cuda" else cores
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What there is to run on."""
+
+    device: DeviceKind
+    num_devices: int  # cores over cores per worker, or GPUs
+    device_name: str
+    num_nodes: int = 1
+
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def read(path: Path) -> str | None:
+    """The file's text without white space around it; None where it is empty or cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def first_match(path: Path, pattern: str) -> str | None:
+    """What the first group of ``pattern`` holds where it first matches the lines of a file, or None."""
+    match = re.search(pattern, read(path) or "", re.MULTILINE)
+    return match.group(1).strip() if match else None
+
+
+def control_group_values(controller: str, name: str) -> list[str]:
+    """The values of ``name`` in this process's control group and in those above it, v1 and v2."""
+    return [text for folder in control_group_folders(controller) if (text := read(folder / name))]
+
+
+def control_group_folders(controller: str) -> Iterator[Path]:
+    """The folders of this process's control group and of those above it, the innermost first."""
+    for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = CONTROL_GROUPS if not controllers else CONTROL_GROUPS / controllers
+        if controllers and controller not in controllers.split(","):
+            continue
+        # In a container the path may be the host's, and the group's own files at the root.
+        parts = path.strip("/").split("/")
+        for depth in range(len(parts), -1, -1):
+            yield root.joinpath(*parts[:depth])
+
+
+CPUS = Path("/sys/devices/system/cpu")
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """The numbers of the cores on which this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def usable_cores() -> int:
+    """Whole cores for this process: its affinity, cut to the container's quota of time; at least 1."""
+    allowed, quota = len(allowed_cores()), _quota_cores()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def _quota_cores() -> float | None:
+    """Cores' worth of time that the control groups grant; None: as much as there is."""
+    quotas = []
+    for text in control_group_values("cpu", "cpu.max"):
+        share, _, period = text.partition(" ")
+        if share != "max" and period:
+            quotas.append(int(share) / int(period))
+    shares = control_group_values("cpu", "cpu.cfs_quota_us")
+    periods = control_group_values("cpu", "cpu.cfs_period_us")
+    pairs = zip(shares, periods, strict=False)
+    quotas += [int(share) / int(period) for share, period in pairs if int(share) > 0]
+    return min(quotas, default=None)
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    name = first_match(CPU_INFO, r"^(?:model name|Model|Processor)\s*:\s*(.+)$")
+    return name or platform.processor() or platform.machine()
+
+
+def sockets() -> int | None:
+    """Processors, or None where the kernel does not number them."""
+    files = CPUS.glob("cpu[0-9]*/topology/physical_package_id")
+    return len({read(file) for file in files} - {None}) or None
+
+
+def numa_nodes() -> int | None:
+    """NUMA nodes, or None where the kernel does not show them."""
+    return len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None
+
+
+def governor() -> str | None:
+    """The frequency governor of core 0; virtual machines have none."""
+    return read(CPUS / "cpu0/cpufreq/scaling_governor")
+
+
+def clock_mhz() -> float | None:
+    """The clock of core 0 now, in MHz."""
+    exact_khz = read(CPUS / "cpu0/cpufreq/scaling_cur_freq")
+    if exact_khz and exact_khz.isdecimal():
+        return int(exact_khz) / 1000
+    rounded = first_match(CPU_INFO, r"^cpu MHz\s*:\s*([\d.]+)")
+    return float(rounded) if rounded else None
+
+
+_NO_LIMIT_BYTES = 1 << 60  # cgroup v1 says "no limit" with a number near 2**63
+
+# What has glibc keep for the next step what a step frees: by variable its parameter in malloc.h, and bytes.
+# Blocks up to so many come from the heap (M_MMAP_THRESHOLD, its largest value), so many may be free at the
+# heap's end (M_TRIM_THRESHOLD, an int), a thread's heap keeps a part of so many (M_TOP_PAD).
+KEPT_BY_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
+    "MALLOC_TOP_PAD_": (-2, 64 * 2**20),
+}
+MALLOC_PREFIX = "MALLOC_"
+
+
+def total_memory_bytes() -> int:
+    """Main memory of the host, in bytes."""
+    return int(psutil.virtual_memory().total)
+
+
+def memory_limit_bytes() -> int | None:
+    """The container's limit on memory, or None without one."""
+    limits = [
+        int(text)
+        for name in ("memory.max", "memory.limit_in_bytes")
+        for text in control_group_values("memory", name)
+        if text.isdecimal() and int(text) < _NO_LIMIT_BYTES
+    ]
+    limit = min(limits, default=None)
+    return limit if limit is None or limit < total_memory_bytes() else None
+
+
+def available_memory_bytes() -> int:
+    """Memory that processes may still take: what the host has left, or the container if that is less."""
+    left = int(psutil.virtual_memory().available)
+    for used, reclaimable, limit in (
+        ("memory.current", "inactive_file", "memory.max"),
+        ("memory.usage_in_bytes", "total_inactive_file", "memory.limit_in_bytes"),
+    ):
+        for folder in control_group_folders("memory"):
+            most, taken = read(folder / limit) or "", read(folder / used) or ""
+            if not (most.isdecimal() and taken.isdecimal()) or int(most) >= _NO_LIMIT_BYTES:
+                continue
+            # files that the kernel can forget count as used
+            forgettable = first_match(folder / "memory.stat", rf"^{reclaimable} (\d+)$") or "0"
+            left = min(left, int(most) - int(taken) + int(forgettable))
+    return max(left, 0)
+
+
+def virtualization() -> str | None:
+    """A container or hypervisor that can be told without asking another program."""
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "kubernetes"
+    if Path("/.dockerenv").exists():
+        return "docker"
+    if "SINGULARITY_CONTAINER" in os.environ or "APPTAINER_CONTAINER" in os.environ:
+        return "apptainer"
+    if first_match(Path("/proc/cpuinfo"), r"^flags\s*:.*\b(hypervisor)\b"):
+        return read(Path("/sys/class/dmi/id/sys_vendor")) or "virtual machine"
+    return None
+
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -15,7 +206,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 @cache
 def host_id() -> str:
     """The host's name, and the id of its kernel's last start: two machines may have one name."""
-    return f"{socket.gethostname()} {kernel_files.read(BOOT_ID) or ''}".strip()
+    return f"{socket.gethostname()} {read(BOOT_ID) or ''}".strip()
 
 
 def numbered(hosts: Sequence[str]) -> tuple[int, ...]:

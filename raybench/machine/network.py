@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import psutil
 
-from raybench.machine.resources import DeviceKind
+from raybench.machine.host import DeviceKind
 
 
 def interfaces() -> dict[str, str]:

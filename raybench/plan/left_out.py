@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from raybench.analysis import choice
-from raybench.analysis.labels import late_words
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.same_buckets import known_buckets
 from raybench.errors import RequestError
-from raybench.machine.resources import DeviceKind, Resources
-from raybench.plan.curves import CONFIRMATION, confirmations, curve_trials
+from raybench.machine.host import DeviceKind, Resources
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
-from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 
-def left_out_words(
+def left_out(
     study: Study, records: Sequence[TrialRecord], num_nodes: int = 1, winners: Sequence[TrialRecord] = ()
-) -> list[str]:
-    """Counted and named in short: "5 of 18 trials of the curves (2 devices: 2, 4 devices: 3)".
+) -> list[Note]:
+    """What there is no record of: suggestions, trials of curves, trainings, the confirmation.
 
     ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
     ``winners`` what it found best, whose curves and confirmation belong to it. Trials that were asked and
@@ -41,29 +40,35 @@ def left_out_words(
     try:
         plan = make_plan(study, Resources(device, devices, name, num_nodes))
     except RequestError as error:
-        return [f"not known: from its records the study cannot be planned again ({error})"]
-    known, words = {record.trial_id for record in records}, []
+        return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    known, notes = {record.trial_id for record in records}, list[Note]()
     buckets = known_buckets(plan.study, records)
-    is_search, has_max = study.search.method == "optuna", study.knobs.has_max
+    is_search = study.search.method == "optuna"
     if is_search:
         tried = {record.suggestion for record in records if record.request.role == "search"}
         num_tried = len(tried - {None})
         missing = _num_open(plan, records, study.search.trials - num_tried)
-        words += [f"{missing} of {counted(num_tried + missing, 'suggestion')}"] if missing > 0 else []
-    if has_max:  # what "max" stands for may not be known
-        return words
-    trials = curve_trials(plan, winners) if is_search else plan.trials()
-    kinds: list[tuple[str, str, Sequence[StudyRequest]]] = [
-        ("trial", " of the curves", [trial.request for trial in trials]),
-        ("training", "", training_requests(plan, records)),
-    ]
-    for noun, of, requests in kinds:
+        if missing > 0:
+            notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
+    if study.knobs.has_max:  # what "max" stands for may not be known
+        return notes
+    trials = plan.curves(winners) if is_search else plan.trials()
+    asked: dict[Stage, Sequence[StudyRequest]] = {
+        Stage.CURVES: [trial.request for trial in trials],
+        Stage.TRAINING: training_requests(plan, records),
+    }
+    for stage, requests in asked.items():
         late = [each for each in requests if each.trial_id not in known and buckets.stand_in(each) is None]
-        words += [late_words(late, len(requests), noun, of)] if late else []
+        if late:
+            notes.append(_not_reached(stage, requests=tuple(late), total=len(requests)))
     failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
-    if failed is None and any(each.trial_id not in known for each in confirmations(plan, winners)):
-        words.append(CONFIRMATION)
-    return words
+    if failed is None and any(each.trial_id not in known for each in plan.confirmations(winners)):
+        notes.append(_not_reached(Stage.CONFIRMATION))
+    return notes
+
+
+def _not_reached(stage: Stage, **fields: Any) -> Note:
+    return Note(NoteKind.NOT_REACHED, stage, **fields)
 
 
 def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:

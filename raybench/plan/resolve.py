@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.errors import RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.counted import counted

@@ -1,21 +1,25 @@
-"""Optuna by ask and tell: what is suggested, what it is told, its journal."""
+"""Optuna by ask and tell: what is suggested, what it is told, its journal for optuna-dashboard."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from raybench.analysis import choice
-from raybench.analysis.objectives import MAXIMIZED
-from raybench.plan.journal import attributes, journal_of
-from raybench.plan.sampler import MainEffectsSampler, distributions
+from raybench.analysis.objectives import MAXIMIZED, UNITS
+from raybench.analysis.summary import model_name_of, summarize
+from raybench.plan.main_effects import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
@@ -24,6 +28,12 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
 MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
+# Of the columns of summary.csv: those that say what a suggestion is worth, in the order of a trial's page.
+SHOWN = (
+    "efficiency", "efficiency_low", "efficiency_high", "speedup", "throughput_samples_per_s",
+    "throughput_tokens_per_s", "step_time_s", "step_time_low_s", "step_time_high_s", "status",
+    "peak_memory_bytes", "world_size", "global_batch_size", "rounds", "state", "trial_id",
+)  # fmt: skip
 
 
 class Search:
@@ -32,30 +42,36 @@ class Search:
     The first ones are the default, then the default at each other batch size: efficiency against batch is
     what every scaling study is asked for. The others are the sampler's. What was out of memory is told as
     pruned, and larger batches beside it are not tried; what crashed or timed out is told as failed.
-    ``sampler``: another one of Optuna's, to compare (benchmarks/search_methods.py).
     """
 
-    def __init__(
-        self, plan: Plan, journal: Path | None = None, sampler: optuna.samplers.BaseSampler | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
-        self._asked: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # under way, by point of the space
+        self._asked: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
         self._random = random.Random(plan.study.seed)
         objectives = plan.study.search.objectives
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
-        sampler = sampler or MainEffectsSampler(self._space, self._is_open, self._unseen, self._study.seed)
-        self._optuna = optuna.create_study(sampler=sampler, directions=directions)
+        self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
         # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = None if journal is None else journal_of(plan, directions, journal)
         for parameters in self._space.first_row():
             self._optuna.enqueue_trial(parameters)
 
+    def _sampler(self) -> BaseSampler:
+        name, seed = self._study.search.sampler, self._study.seed
+        if name == "tpe":
+            return TPESampler(seed=seed)
+        if name == "gp":
+            return GPSampler(seed=seed)
+        if name == "random":
+            return RandomSampler(seed=seed)
+        return MainEffectsSampler(self._space, self._is_open, self._unseen, seed)
+
     def ask(self) -> Suggestion | None:
-        """The next suggestion that is not known and may fit; None when every other one is known or under way.
+        """The next suggestion that is not known and may fit; None when every other one is known or in flight.
 
         It may be asked before earlier ones are told: these are not suggested again.
         """
@@ -74,7 +90,7 @@ class Search:
                 self._tell(trial, known)
                 continue
             if key in self._asked:
-                self._asked[key].append(trial)  # told with the one that is under way
+                self._asked[key].append(trial)  # told with the one that is in flight
                 continue
             too_large = self._space.does_not_fit(parameters, self._known.values())
             if too_large is not None:
@@ -102,12 +118,12 @@ class Search:
         """What a trial tells of buckets that are the same makes one point of several."""
         if not self._space.learn(record):
             return
-        records, under_way = list(self._known.values()), [*itertools.chain(*self._asked.values())]
+        records, in_flight = list(self._known.values()), [*itertools.chain(*self._asked.values())]
         self._known, self._asked = {}, {}
         for each in records:
             point = self._space.parameters(self._plan.suggestion_of(each))
             self._known.setdefault(self._space.key(point), each)
-        for trial in under_way:
+        for trial in in_flight:
             self._asked.setdefault(self._space.key(dict(trial.params)), []).append(trial)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
@@ -138,7 +154,7 @@ class Search:
         return next(self._unseen())
 
     def _is_open(self, parameters: Parameters) -> bool:
-        """Whether a combination is neither known nor under way, and may fit."""
+        """Whether a combination is neither known nor in flight, and may fit."""
         return (
             (key := self._space.key(parameters)) not in self._known
             and key not in self._asked
@@ -168,3 +184,41 @@ class Search:
             state=state,
             user_attrs=attributes(record),
         )
+
+
+def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> optuna.Study:
+    """A new journal in ``path``: the study by its name, its objectives with their units, what it is about.
+
+    One that lies there is replaced: it is made anew from the records, which are the truth.
+    """
+    for leftover in (path, path.with_name(path.name + ".lock")):
+        leftover.unlink(missing_ok=True)
+    # a lock by open(O_EXCL): symbolic links are not to be had on every shared file system
+    backend = JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
+    study = optuna.create_study(
+        study_name=plan.study.name, storage=JournalStorage(backend), directions=list(directions)
+    )
+    with warnings.catch_warnings():  # experimental since 2023
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([_with_unit(name) for name in plan.study.search.objectives])
+    about = {
+        "model": model_name_of(plan.study.workload),
+        "world_size": plan.target,
+        "scaling": plan.study.scaling.mode,
+        "device": plan.device,
+    }
+    for name, value in about.items():
+        study.set_user_attr(name, value)
+    return study
+
+
+def attributes(record: TrialRecord) -> dict[str, Any]:
+    """What stands beside a trial's values and parameters: its id and state, its speed or why it has none."""
+    row = summarize([record])[0].row()
+    shown = {name: row[name] for name in SHOWN if row[name] is not None}
+    return shown | ({"reason": record.reason} if record.reason else {})
+
+
+def _with_unit(objective: Any) -> str:
+    name, unit = objective.replace("_", " "), UNITS[objective]
+    return f"{name} ({unit})" if unit else name

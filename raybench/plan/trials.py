@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -227,6 +227,33 @@ class Plan:
             if size == 1 or suggestion.setting.strategy != "single"
         ]
         return [self.profiled(each) if in_answer and self._speaks(each) else each for each in requests]
+
+    def curves(self, winners: Sequence[TrialRecord]) -> list[Trial]:
+        """The default and ``winners`` of a search at every world size, each trial once.
+
+        The default first, at the target: were there time for one more trial only, it would be this one. All
+        of one start of the workers come before the next start.
+        """
+        suggestions = [self.default(), *map(self.suggestion_of, self._changed(winners))]
+        trials = [
+            Trial(request, suggestion.number)
+            for suggestion in suggestions
+            for request in self.curve(suggestion, in_answer=True)
+        ]
+        unique = {trial.request.trial_id: trial for trial in trials}
+        return sorted(unique.values(), key=lambda trial: trial.start)
+
+    def confirmations(self, winners: Sequence[TrialRecord]) -> list[StepsRequest]:
+        """Each winner and the default in the same rounds; not of one that needs other processes."""
+        default = self.default()
+        return [
+            self.confirmation(self.suggestion_of(each), default)
+            for each in self._changed(winners)
+            if each.config.environment == default.environment
+        ]
+
+    def _changed(self, winners: Sequence[TrialRecord]) -> list[TrialRecord]:
+        return [each for each in winners if not choice.is_default(self.study_in_numbers, each.config)]
 
     def taken_apart(self, suggestion: Suggestion) -> StepsRequest:
         """The suggestion with all variants where it was searched, as a point of a curve is."""

@@ -1,14 +1,35 @@
-"""``epochs.csv``: one row an epoch and seed, made of the training records."""
+"""epochs.csv: one row an epoch and seed of each training trial."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 
-from raybench.records.csv_text import guarded
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import placement_text
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def guarded(text: str) -> str:
+    """``text`` as a cell; numbers are left as they are."""
+    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
+
+
+def unguarded(cell: str) -> str:
+    """What ``guarded`` made a cell of."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
 
 COLUMNS = (
     "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from raybench.errors import RequestError
-from raybench.records.csv_text import unguarded
+from raybench.records.epochs_csv import unguarded
 from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.toml import received

@@ -78,28 +78,27 @@ class RankFile:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one trial ended."""
+    """How one trial ended: on one rank, of which the team's leader brings the result, or for its record."""
 
     state: State
-    wall_time_s: float
+    wall_time_s: float = 0.0
     reason: str | None = None
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()  # of all ranks
-    notes: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0
+    broken: bool = False  # failed where other ranks may still wait: the team's groups are dead
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
 
     def __post_init__(self) -> None:
         """What goes into the record is printable and short, whatever code put into its errors."""
         if self.reason is not None:
             object.__setattr__(self, "reason", printable(self.reason) or self.state)
-        object.__setattr__(self, "notes", tuple(map(printable, self.notes)))
         missing: dict[Any, str] = getattr(self.result, "missing", {})
         if self.result is None or not isinstance(missing, dict):  # a sweep's is no such table
             return
@@ -125,7 +124,6 @@ class Outcome:
             group=self.group,
             started_at=started_at,
             wall_time_s=self.wall_time_s,
-            notes=self.notes,
             frames=self.frames,
             result=self.result,
         )

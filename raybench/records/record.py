@@ -21,15 +21,19 @@ History of the schema, newest first; a raybench reads its own version only:
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
 from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
 from raybench.records.trainings import TrainingResult
+from raybench.spec.toml import received
 
 SCHEMA_VERSION = 4
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
@@ -57,7 +61,7 @@ class TrialRecord(Frozen):
     group: Whole = 0  # counts the worker groups of the study from 1, those of resumed sessions too
     started_at: str  # ISO 8601, UTC
     wall_time_s: Duration
-    notes: tuple[str, ...] = ()  # what the trial changed for its whole process, and was put back
+    notes: tuple[str, ...] = ()  # nothing writes them any more
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     result: TrialResult | None = None
 
@@ -138,3 +142,57 @@ class TrialRecord(Frozen):
     def from_json(cls, data: dict[str, Any]) -> TrialRecord:
         """The record of one line, decoded; raises pydantic's ``ValidationError`` on a foreign one."""
         return cls.model_validate(data)
+
+
+class DamagedLineError(StoreError):
+    """A line that is no record; whoever only reads can do without it."""
+
+
+def record_of_line(path: Path, number: int, line: bytes) -> TrialRecord:
+    """The record of line ``number``, from 1 on.
+
+    Raises:
+        DamagedLineError: it is no record of this version.
+        StoreError: it is of another version.
+    """
+    try:
+        record = TrialRecord.from_line(line)
+    except ValueError:
+        record = _looked_at(path, number, line)  # which says what is wrong with it
+    if record.lacks_rounds:
+        raise DamagedLineError(f"{path}: line {number} is damaged: {record.lacks_rounds}")
+    return record
+
+
+def _looked_at(path: Path, number: int, line: bytes) -> TrialRecord:
+    try:
+        data = json.loads(line)
+        version = data["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        raise DamagedLineError(f"{path}: line {number} is damaged, no record") from None
+    refuse_other_version(path, version)
+    try:
+        return TrialRecord.from_json(data)
+    except ValidationError as error:
+        raise DamagedLineError(f"{path}: line {number} is damaged: {first_fault(error)}") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong, with its place: "result.rounds: Field required"."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+def refuse_other_version(path: Path, version: Any) -> None:
+    """Raise ``StoreError`` where ``version`` is not the schema of this raybench."""
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema_version {version}, of an older raybench; this one reads {SCHEMA_VERSION}: "
+            "measure again, or use the raybench that wrote it"
+        )
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}; "
+            "use the raybench that wrote it, or a newer one"
+        )

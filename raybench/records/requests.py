@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from raybench.records.base import Count, Difference, Frozen, Whole, Workers
-from raybench.records.trainings import Rung
+from raybench.records.trainings import LearningCurve
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
-from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner
 from raybench.spec.sweep import Collective, SweepMeasureSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
@@ -181,18 +181,17 @@ class TrainingRequest(_Request):
     """Whole epochs with evaluation, with one seed."""
 
     NOT_ASKED: ClassVar[dict[str, Any]] = {
-        "training": {
-            *("timeout_seconds", "save_model"),
-            *("settings", "early_stopping", "grace_epochs", "reduction_factor"),
-        },
-        "rungs": True,
+        "training": {"timeout_seconds", "save_model", "settings"},
+        "pruner": True,
+        "peers": True,
     }
 
     config: Configuration
     kind: Literal["training"] = "training"
     role: Literal["training"] = "training"
     training: TrainingSpec
-    rungs: tuple[Rung, ...] = ()  # after which epochs it is stopped, if it learns too little
+    pruner: Pruner = "none"
+    peers: tuple[LearningCurve, ...] = ()  # ended trainings that the pruner compares it with
 
     @property
     def timeout_s(self) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from raybench.records.whole_files import replace_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,16 +43,7 @@ def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
         }
     )
     path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
+    replace_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
 
 
 def slowest_steps(path: Path) -> dict[str, NDArray[np.float64]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +18,7 @@ from raybench.records.base import (
     Seconds,
     Whole,
 )
+from raybench.spec.study import Pruner
 
 
 class GradientNorms(Frozen):
@@ -90,31 +92,27 @@ class Epoch(Frozen):
         return f"{words}, training loss {self.train_loss:.4g}"
 
 
-class Rung(Frozen):
-    """After which epoch a training that learns too little is stopped: one step of successive halving."""
+# Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
+# one the negative test loss.
+LearningCurve = tuple[tuple[Count, Finite], ...]
 
-    epoch: Count
+
+def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
+    """The scores of the evaluated ones of ``epochs``."""
+    scores = ((each.epoch, each.test_accuracy, each.test_loss) for each in epochs)
+    return tuple(
+        (epoch, accuracy if accuracy is not None else -loss)
+        for epoch, accuracy, loss in scores
+        if loss is not None
+    )
+
+
+class Pruned(Frozen):
+    """Why a training was stopped early."""
+
+    epoch: Count  # after which
+    pruner: Pruner
     compared: Count  # trainings that had come so far, this one included
-    least_accuracy: Annotated[float, Field(ge=-1, le=1)] | None = None  # of the test samples
-    most_loss: Finite | None = None  # where the workload has no accuracy
-
-    def stops(self, epoch: Epoch) -> bool:
-        """Whether a training with this ``epoch`` goes no further."""
-        if epoch.epoch != self.epoch:
-            return False
-        if self.least_accuracy is not None:
-            return epoch.test_accuracy is not None and epoch.test_accuracy < self.least_accuracy
-        return self.most_loss is not None and epoch.test_loss is not None and epoch.test_loss > self.most_loss
-
-    @property
-    def words(self) -> str:
-        """What would have been needed: "test accuracy of 63.0%, by 4 trainings"."""
-        need = (
-            f"test loss of {self.most_loss:.4g}"
-            if self.least_accuracy is None
-            else f"test accuracy of {self.least_accuracy:.1%}"
-        )
-        return f"{need}, by {self.compared} trainings"
 
 
 class TrainingResult(Frozen):
@@ -127,7 +125,7 @@ class TrainingResult(Frozen):
     peak_learning_rate: Finite  # after scaling and warm-up
     setup_s: Duration
     resumed_after: Whole = 0  # epochs that came from a checkpoint
-    stopped_by: Rung | None = None  # what it did not reach; None: all epochs were trained
+    stopped_by: Pruned | None = None  # None: all epochs were trained
     peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
     device_memory_bytes: tuple[Bytes, ...] | None = None  # as the device (CPU: the process) counts it
     device_utilization: tuple[Duration | None, ...] = ()  # each rank, while training; CPUs: of its cores

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
 from raybench.errors import WRITING, StoreError, system_words
 
 LOCK, OWNER = ".lock", ".lock-owner"
+UNFINISHED = ".unfinished-"  # before the name of a directory that is being written
 
 
-def write_synced(path: Path, content: str | bytes) -> None:
+Content = str | bytes | Callable[[BinaryIO], object]  # a function writes to the file that it is given
+
+
+def write_synced(path: Path, content: Content) -> None:
     """Write a new file; when this returns it is on the disk. Raises ``OSError``."""
     with path.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        if callable(content):
+            content(file)
+        else:
+            file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def replace_whole(path: Path, content: str | bytes) -> None:
+def replace_whole(path: Path, content: Content) -> None:
     """Write a file that may be there: whole, or as it was. Raises ``OSError``."""
     unfinished = path.with_suffix(".unfinished")
     try:
@@ -31,6 +41,33 @@ def replace_whole(path: Path, content: str | bytes) -> None:
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def replace_directory(place: Path, write: Callable[[Path], object]) -> None:
+    """``write`` fills a directory that takes the place of ``place`` when all of it is on the disk.
+
+    Raises what ``write`` raises; what was at ``place`` is then still there.
+    """
+    unfinished = place.with_name(f"{UNFINISHED}{place.name}")
+    if unfinished.exists():  # of a process that was killed
+        shutil.rmtree(unfinished)
+    unfinished.mkdir(parents=True)
+    write(unfinished)
+    for path in (*unfinished.rglob("*"), unfinished):
+        _sync(path)
+    if place.exists():  # of a trial that is being tried again
+        shutil.rmtree(place)
+    unfinished.rename(place)
+    _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    """A file is on the disk only when its data are, and its name only when its directory is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def lock_directory(path: Path) -> FileLock:

@@ -16,11 +16,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.report.crossover_words import crossover_words
 from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
-from raybench.report.losses import certain, shares_of_step
-from raybench.report.parity_words import changed_words, parity_words
-from raybench.report.tables.verification import measured_words, verdict_cell
-from raybench.report.trained_words import trained_words
-from raybench.report.wording import (
+from raybench.report.format import (
     PART_WORDS,
     epochs_words,
     interval,
@@ -29,6 +25,10 @@ from raybench.report.wording import (
     times,
     unshown_words,
 )
+from raybench.report.losses import certain, shares_of_step
+from raybench.report.parity_words import changed_words, parity_words
+from raybench.report.tables.verification import measured_words, verdict_cell
+from raybench.report.trained_words import trained_words
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

@@ -27,6 +27,15 @@ from raybench.records.record import TrialRecord
 from raybench.report import formats
 from raybench.report.answer import Clause
 from raybench.report.failures_words import failures_words
+from raybench.report.format import (
+    figures,
+    gigabytes_per_s,
+    relative_words,
+    share,
+    size_words,
+    time_unit,
+    timing,
+)
 from raybench.report.measured_on import on_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
@@ -44,15 +53,6 @@ from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make
 from raybench.report.rich_tables import rich_table, width_on
 from raybench.report.sections import Place, make_sections
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import (
-    figures,
-    gigabytes_per_s,
-    relative_words,
-    share,
-    size_words,
-    time_unit,
-    timing,
-)
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective, Sweep

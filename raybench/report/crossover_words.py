@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.report.wording import passage_words, passages_words
+from raybench.report.format import passage_words, passages_words
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve

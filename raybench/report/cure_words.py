@@ -5,14 +5,14 @@ from __future__ import annotations
 from raybench.analysis.cure import Cure, CureShare
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import changes_words, devices_words
-from raybench.report.parity_words import points_words, seen_words
-from raybench.report.wording import (
+from raybench.report.format import (
     epochs_words,
     factor,
     percent,
     plain_times,
     times,
 )
+from raybench.report.parity_words import points_words, seen_words
 
 LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
 

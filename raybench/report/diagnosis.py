@@ -16,13 +16,13 @@ from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.contents import ReportTables
+from raybench.report.format import EXPLORATORY, PART_WORDS, milliseconds, percent, sentence, times
 from raybench.report.formats import markdown_code
 from raybench.report.formats import markdown_text as _text
 from raybench.report.losses import certain, shares_of_step
 from raybench.report.tables.base import Table, without_constant
 from raybench.report.tables.verification import advice_of, verification_table
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import EXPLORATORY, PART_WORDS, milliseconds, percent, sentence, times
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 

@@ -14,13 +14,13 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code.section import use_it
 from raybench.report.contents import draw_all, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
+from raybench.report.format import exploratory_once
 from raybench.report.measured_on import measured_words
 from raybench.report.method import method_words
 from raybench.report.pages import make_pages, quoted, write_files
 from raybench.report.sections import make_sections
 from raybench.report.tables.base import without_constant
 from raybench.report.tables.verification import advice_of
-from raybench.report.wording import exploratory_once
 
 
 def write_report(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raybench.machine.comparing import unlike_nodes
-from raybench.machine.environment import Environment
+from raybench.machine.environment import Environment, unlike_nodes
 
 GIBIBYTE = 2**30
 

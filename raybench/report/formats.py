@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from raybench.analysis.summary import TrialSummary
-from raybench.records.csv_text import guarded
+from raybench.records.epochs_csv import guarded
 from raybench.report.tables.base import Table
 from raybench.spec.knobs import KnobValue
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.report.wording import PART_WORDS
+from raybench.report.format import PART_WORDS
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:

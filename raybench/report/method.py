@@ -9,10 +9,10 @@ from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
 from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.machine.memory import KEPT_BY_MALLOC
+from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
-from raybench.report.wording import restart_words, share
+from raybench.report.format import restart_words, share
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 

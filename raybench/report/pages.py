@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from raybench.report import formats
 from raybench.report.environment import environment_lines
 from raybench.report.files import remove_old_plots, write_whole
+from raybench.report.format import duration_words, exploratory_once
 from raybench.report.plots.drawn import DrawnPlot
-from raybench.report.wording import duration_words, exploratory_once
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.trained_group import TrainedGroup
 from raybench.analysis.training import Comparison, Parity
-from raybench.report.wording import over_few, seeds_words, times_over_seeds
+from raybench.report.format import over_few, seeds_words, times_over_seeds
 
 
 def parity_words(comparison: Comparison) -> str:
@@ -17,9 +17,9 @@ def parity_words(comparison: Comparison) -> str:
 
 def changed_words(comparison: Comparison) -> str:
     """The same of a changed setting against the default; of one that was stopped early as far as it came."""
-    group, rung = comparison.group, comparison.group.stopped_by
+    group, pruned = comparison.group, comparison.group.stopped_by
     words = _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
-    return words if rung is None else f"{words}, after epoch {rung.epoch}, where it was stopped"
+    return words if pruned is None else f"{words}, after epoch {pruned.epoch}, where it was stopped"
 
 
 def _parity_of(comparison: Comparison, who: str) -> str:

@@ -24,6 +24,18 @@ from raybench.analysis.simulate.outlook import (
 )
 from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape
+from raybench.report.format import (
+    duration_unit,
+    figures,
+    interval,
+    percent,
+    plain_interval,
+    plain_percent,
+    plain_times,
+    sentence,
+    serial_fraction_words,
+    time_unit,
+)
 from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
@@ -37,18 +49,6 @@ from raybench.report.plots.drawing import (
 from raybench.report.plots.lines import Line, make_line
 from raybench.report.rich_tables import MOST_WIDTH, rich_table
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import (
-    duration_unit,
-    figures,
-    interval,
-    percent,
-    plain_interval,
-    plain_percent,
-    plain_times,
-    sentence,
-    serial_fraction_words,
-    time_unit,
-)
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 

@@ -11,12 +11,12 @@ from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
+from raybench.report.format import bound_words, count, figures, percent, relative_words
 from raybench.report.rich_tables import width_on
 from raybench.report.tables.base import NONE, Column, Table, devices, make_table
 from raybench.report.tables.search import batch_cell, share_cell
 from raybench.report.tables.trials import in_order, label_as_told
 from raybench.report.tables.verification import verification_lines
-from raybench.report.wording import bound_words, count, figures, percent, relative_words
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

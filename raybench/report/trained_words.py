@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.trained_costs import TrainedTime
-from raybench.report.wording import plain_lasting, plain_times
+from raybench.report.format import plain_lasting, plain_times
 
 
 def trained_words(results: MeasuredStudy, found: TrainedTime) -> str:

@@ -7,7 +7,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import NOTHING_EXPLORED, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.report.wording import passage_batch, passages_words, percent, plain_times, times
+from raybench.report.format import passage_batch, passages_words, percent, plain_times, times
 
 
 def when_to_use(results: StudyResults) -> str:

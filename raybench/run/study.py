@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from raybench.errors import HopelessError
-from raybench.run.again import measure_again
-from raybench.run.confirm import confirm
-from raybench.run.curve import measure_all, measure_curves
-from raybench.run.probe import find_largest_batches
-from raybench.run.session import Session, winners
-from raybench.run.train import train
-from raybench.run.verify import verify
-from raybench.run.worst import take_apart_worst
+from raybench.errors import AllFailError
+from raybench.plan.notes import NoteKind
+from raybench.run.session import Session
+from raybench.run.stages import (
+    confirm,
+    find_largest_batches,
+    measure_curves,
+    repeat,
+    take_apart_worst,
+    train,
+    verify,
+)
 
 
 def run_study(session: Session) -> None:
@@ -21,28 +24,27 @@ def run_study(session: Session) -> None:
     """
     try:
         _stages(session)
-    except HopelessError as end:
-        session.notes.append(str(end))
+    except AllFailError:  # the session has noted it
+        pass
 
 
 def _stages(session: Session) -> None:
-    if session.plan.study.knobs.has_max:
+    ledger, is_search = session.ledger, session.study.search.method == "optuna"
+    if ledger.plan.study.knobs.has_max:
         find_largest_batches(session)
-        if session.plan.study.knobs.first_that_fits(session.plan.largest) is None:
-            session.notes.append("no batch fits, in no combination of the knobs: nothing else was measured")
+        if ledger.plan.study.knobs.first_that_fits(ledger.plan.largest) is None:
+            session.note(NoteKind.NO_BATCH_FITS)
             return
-    if session.plan.study.search.method == "optuna":
+    if is_search:
         _search(session)
-        measure_curves(session, winners(session))
+        measure_curves(session, ledger.plan.curves(ledger.winners()))
     else:
-        measure_all(session, session.plan.trials())
-    confirm(session, winners(session))
-    if (
-        session.plan.study.search.method == "optuna" and session.has_measured
-    ):  # else it was, or there was no time
+        measure_curves(session, ledger.plan.trials())
+    confirm(session, ledger.winners())
+    if is_search and session.has_measured:  # else it was, or there was no time
         take_apart_worst(session)
-    if measure_again(session):
-        confirm(session, winners(session))  # a grid's best may be another one now
+    if repeat(session):
+        confirm(session, ledger.winners())  # a grid's best may be another one now
     train(session)
     if session.verify:
         verify(session)
@@ -55,21 +57,12 @@ def _search(session: Session) -> None:
     """
     from raybench.run.search import search  # brings Optuna
 
-    not_reached = ""
-    with session.as_far_as_it_fits("the rest of the search"):
-        not_reached = search(session)
-    if not_reached and session.records():
-        left_out = len(session.not_reached)
-        measure_curves(session, (), after_s=_open_suggestions_s(session))
-        del session.not_reached[left_out:]  # the curves come again
-        with session.as_far_as_it_fits("the rest of the search"):
-            not_reached = search(session)
-    if not_reached:
-        session.not_reached.append(not_reached)
-
-
-def _open_suggestions_s(session: Session) -> float:
-    """Expected seconds of the suggestions that are still to be made."""
-    tried = sum(each.request.kind == "steps" and each.request.role == "search" for each in session.records())
-    left = session.study.search.trials - tried
-    return left * session.expected.cost_s("search", session.plan.target)
+    is_done = True
+    with session.as_far_as_it_fits():
+        is_done = search(session)
+    if is_done or not session.ledger.records():
+        return
+    plan, left = session.ledger.plan, session.study.search.trials - len(session.ledger.searched())
+    measure_curves(session, plan.curves(()), left * session.forecast.cost_s("search", plan.target))
+    with session.as_far_as_it_fits():
+        search(session)

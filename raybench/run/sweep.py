@@ -12,13 +12,13 @@ from raybench.analysis.labels import devices_words
 from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import powers_of_two, refuse_far_too_many
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.asking import FittingGroup, outcome_of
-from raybench.run.session import Store
+from raybench.run.in_flight import FittingGroup, outcome_of
+from raybench.run.ledger import Store
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 import raybench
 from raybench.errors import RequestError
-from raybench.spec.faults import from_validation, nearest, what_pydantic_cannot_word
 from raybench.spec.study import Study
 from raybench.spec.toml import flat, received
 from raybench.spec.typed import (
@@ -22,6 +21,7 @@ from raybench.spec.typed import (
     parse_toml,
     read_at_most,
 )
+from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
 
 DEFAULT_STUDY = "default"
 

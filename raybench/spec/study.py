@@ -29,6 +29,7 @@ MOST_STARTS = 20  # of the workers, for one study
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+Pruner = Literal["none", "median", "successive_halving", "hyperband"]
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
 Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
 
@@ -99,6 +100,13 @@ class SearchSpec(Model):
         "and the last of every list together",
     )
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
+    sampler: Literal["main_effects", "tpe", "gp", "random"] = Field(
+        "main_effects",
+        description="what suggests the next setting: our model of main effects, or a sampler of Optuna's",
+    )
+    pruner: Pruner = Field(
+        "none", description="Optuna's pruner that stops trainings early which learn too little"
+    )
     objectives: Annotated[
         tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
     ] = Field(("throughput",), description="what is best; several: the Pareto front")
@@ -216,6 +224,11 @@ class Study(Model):
             raise ValueError(
                 "training: only real input can be trained on "
                 f"(received workload.input = {self.workload.input!r})"
+            )
+        if self.search.pruner != "none" and (self.training is None or self.training.settings == "default"):
+            raise ValueError(
+                'search.pruner: needs training.settings = "measured", as the default is never stopped '
+                f"(received {self.search.pruner!r})"
             )
         target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
         if target is not None and sizes != "all" and target not in sizes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from raybench.spec.base import (
     Fraction,
@@ -57,15 +57,6 @@ class TrainingSpec(Model):
         description="what is trained: the default (of an ablation all changes together too); measured: at "
         "the target world size every measured setting too, of those that learn alike the fastest",
     )
-    early_stopping: Literal["none", "asha"] = Field(
-        "none",
-        description="asha: asynchronous successive halving; after some epochs only the best of the settings "
-        "go on, and the default",
-    )
-    grace_epochs: PositiveInt = Field(1, description="epochs before the first halving")
-    reduction_factor: Annotated[int, Field(ge=2, strict=True)] = Field(
-        3, description="one of so many goes on at a halving; from one to the next so many times the epochs"
-    )
     target_accuracy: Fraction | None = Field(
         None, description="of the test samples, to which time and samples are told; none: nothing is told"
     )
@@ -82,25 +73,6 @@ class TrainingSpec(Model):
     )
     noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this, in s")
-
-    @model_validator(mode="after")
-    def _stops_what_is_trained(self) -> Self:
-        if self.early_stopping != "none" and self.settings == "default":
-            raise ValueError('early_stopping: needs settings = "measured", as the default is never stopped')
-        return self
-
-    @property
-    def rung_epochs(self) -> tuple[int, ...]:
-        """The epochs after which a training may be stopped: each has an evaluation, the last is none."""
-        if self.early_stopping == "none":
-            return ()
-        rungs, epoch = list[int](), self.grace_epochs
-        while epoch < self.epochs:
-            evaluated = -(-epoch // self.evaluate_every) * self.evaluate_every
-            if evaluated < self.epochs and evaluated not in rungs:
-                rungs.append(evaluated)
-            epoch *= self.reduction_factor
-        return tuple(rungs)
 
     def learning_rate_factor(self, global_batch: int, reference_batch: int) -> float:
         """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.

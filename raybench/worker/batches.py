@@ -1,4 +1,4 @@
-"""Where the batches of a rank come from: made up once, or read through a real loader."""
+"""Where the batches of a rank come from: made up once, or read through a real loader; and halves of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
 from typing import Any, Protocol
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.distributed import DistributedSampler
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.requests import Configuration
-from raybench.worker.devices.base import Device
-from raybench.worker.sample_order import SampleOrder
-from raybench.workloads.batch_counts import SamplesCheck
+from raybench.worker.devices.device import Device
+from raybench.workloads.batch_counts import MOST_PARTS, SamplesCheck, samples_of
 from raybench.workloads.protocol import Workload, collate_of, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -24,8 +26,8 @@ PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader'
 # worker of Ray's not in more: there every new process imports the worker's own main module again).
 PRELOADED = (
     "torch.utils.data",
-    "raybench.workloads.images.data_sets",
-    "raybench.workloads.texts.tokens",
+    "raybench.workloads.image_data_sets",
+    "raybench.workloads.tokens",
     "torchvision.transforms.v2",
     "ray",
 )
@@ -206,3 +208,92 @@ def make_batches(
         )
 
     return RealBatches(make_loader, place, SamplesCheck(workload, size, "a batch of the data set"))
+
+
+class SampleOrder(Sampler[int]):
+    """Indices of one rank's samples, epoch after epoch, each in a new order; the same seed gives the same.
+
+    Within an epoch no sample is on two ranks, and a rank has whole batches only: the rest of its share is
+    dropped. Every iteration begins with a new epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int,
+        *,
+        world_size: int,
+        rank: int,
+        seed: int,
+        num_batches: int | None = None,
+    ) -> None:
+        """``num_batches``: after which an iteration ends; None: never, so that no loader starts again.
+
+        The data set has at least ``batch_size`` samples for each rank.
+        """
+        self._shuffled: DistributedSampler[Any] = DistributedSampler(
+            dataset, num_replicas=world_size, rank=rank, seed=seed, drop_last=True
+        )
+        self._samples_of_epoch = self._shuffled.num_samples // batch_size * batch_size
+        assert self._samples_of_epoch, "less than a batch for each rank"
+        self._samples = None if num_batches is None else num_batches * batch_size
+        self._epochs = count()
+
+    def __iter__(self) -> Iterator[int]:
+        """Indices into the data set."""
+        return islice(self._endless(), self._samples)
+
+    def _endless(self) -> Iterator[int]:
+        for epoch in self._epochs:
+            self._shuffled.set_epoch(epoch)
+            yield from islice(self._shuffled, self._samples_of_epoch)
+
+
+PLAIN = (str, bytes, int, float, bool)
+
+
+class HalfBatches:
+    """The first half of each batch of another supply."""
+
+    prefetched = 0
+
+    def __init__(self, batches: Batches, size: int, workload: Workload) -> None:
+        self._batches, self._size, self._workload = batches, size, workload
+        self._is_checked = False
+
+    def next(self) -> Any:
+        """Half of the next one.
+
+        Raises ``InvalidBatchError`` where what is cut of the first one has not half of its samples.
+        """
+        batch = self._batches.next()
+        half = _first_half(batch, self._size)
+        if not self._is_checked:
+            self._check(batch, half)
+            self._is_checked = True
+        return half
+
+    def _check(self, batch: Any, half: Any) -> None:
+        whole = samples_of(self._workload, batch, self._size)
+        asked = whole * (self._size // 2) / self._size
+        cut = samples_of(self._workload, half, self._size // 2, "half of a batch")
+        if cut != asked:
+            raise InvalidBatchError(f"half of a batch: {asked:g} of {whole} samples (received {cut})")
+
+
+def _first_half(batch: Any, size: int) -> Any:
+    """The first half of everything with ``size`` samples; what has none is left as it is."""
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return batch[: size // 2] if batch.ndim and len(batch) == size else batch
+    if isinstance(batch, dict):
+        return {key: _first_half(value, size) for key, value in batch.items()}
+    if isinstance(batch, Mapping):
+        copied: Any = type(batch)
+        return copied({key: _first_half(value, size) for key, value in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
+        return type(batch)(*(_first_half(value, size) for value in batch))
+    if isinstance(batch, list | tuple):
+        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, PLAIN) for each in batch)):
+            return batch[: size // 2]  # a list of samples, as they are counted
+        return type(batch)(_first_half(value, size) for value in batch)
+    return batch

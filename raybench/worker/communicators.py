@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure
 
 CONTROL_TIMEOUT = timedelta(days=1)

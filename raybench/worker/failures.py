@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from raybench.errors import InvalidTrialError, printable, text_of
-from raybench.workloads.frames import frames_of
+from raybench.workloads.own_code import frames_of
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
 # and their like, and NCCL, whose last line may speak of the allocation alone.

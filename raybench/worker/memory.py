@@ -1,12 +1,20 @@
-"""The memory of the ranks of a trial: what each may take, and what each took."""
+"""The memory of the ranks of a trial: what each may take, and whether the model fits into it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
-from raybench.worker.cache import GroupCache
+import torch
+
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
+from raybench.spec.study import OptimizerSpec
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import AvailableMemory, Device
+from raybench.worker.devices.device import AvailableMemory, Device
+from raybench.worker.group_cache import GroupCache
+from raybench.workloads.protocol import Workload
 
 
 def memory_limits_of_ranks(
@@ -34,7 +42,59 @@ def memory_limits(ranks: Sequence[AvailableMemory | None]) -> tuple[int, ...] | 
     return tuple(limits)
 
 
-def all_known(values: Sequence[int | None]) -> tuple[int, ...] | None:
+def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:
     """The values, where every rank has one."""
-    known = [value for value in values if value is not None]
-    return tuple(known) if len(known) == len(values) else None
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return tuple(known) if len(known) == len(listed) else None
+
+
+GIBIBYTE = 2**30
+
+Known = TypeVar("Known")
+
+
+def check_model_fits(config: Configuration, workload: Workload, team: Team, cache: GroupCache) -> None:
+    """``refuse_too_large`` by the limits that are known, once for each model of a worker group.
+
+    A CPU gives memory that it has not, and the system kills whoever uses it.
+    """
+    limits, setting, world_size = cache.memory_limits.get(team.ranks), config.setting, config.world_size
+    model, optimizer = config.workload.model_dump_json(), config.optimizer.model_dump_json()
+    key = f"{model} {optimizer} {setting.strategy} {world_size}"
+    if limits is None or key in cache.fitting_models:
+        return
+    refuse_too_large(workload, config.optimizer, setting, world_size, limits[team.rank])
+    cache.fitting_models.add(key)
+
+
+def refuse_too_large(
+    workload: Workload, optimizer: OptimizerSpec, setting: Setting, world_size: int, limit_bytes: int
+) -> None:
+    """Raise ``MemoryError`` with the numbers where weights, gradients and optimizer alone exceed the memory.
+
+    The model is made without storage for it; one that cannot be made so is taken to fit. FSDP spreads what
+    is counted over the ranks. What a workload's own optimizer keeps is unknown, and not counted.
+    """
+    try:
+        with torch.device("meta"):
+            model = copy.copy(workload).model()  # a copy: what the workload keeps must not be without storage
+    except Exception:
+        return
+    parameters = list(model.parameters())
+    weights = sum(tensor.nbytes for tensor in (*parameters, *model.buffers()))
+    gradients = sum(tensor.nbytes for tensor in parameters if tensor.requires_grad)
+    states = 0
+    if getattr(workload, "optimizer", None) is None:
+        states = gradients * (2 if optimizer.name != "sgd" else int(optimizer.momentum > 0))
+    shards = world_size if setting.strategy == "fsdp" else 1
+    needed = (weights + gradients + states) // shards
+    if needed > limit_bytes:
+        parts = ", ".join(
+            f"{name} {size / shards / GIBIBYTE:,.2f}"
+            for name, size in (("weights", weights), ("gradients", gradients), ("optimizer", states))
+        )
+        raise MemoryError(
+            f"the model alone needs {needed / GIBIBYTE:,.2f} GiB ({parts}), "
+            f"a rank has {limit_bytes / GIBIBYTE:,.2f} GiB"
+        )

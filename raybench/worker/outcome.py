@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
-from raybench.records.messages import BlockStepTimes, Progress, RankFile
-from raybench.records.record import State, TrialResult
+from raybench.records.messages import Outcome, Progress
+from raybench.records.record import State
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
-from raybench.worker.process_state import ProcessState
-from raybench.workloads.frames import frames_of
+from raybench.workloads.own_code import frames_of
 
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class RankResult:
-    """How the trial ended on one rank; only the team's leader brings the result, every rank its files."""
-
-    state: State
-    reason: str | None = None
-    result: TrialResult | None = None
-    step_times: tuple[BlockStepTimes, ...] = ()
-    files: tuple[RankFile, ...] = ()
-    notes: tuple[str, ...] = ()  # what this rank's record says beside
-    broken: bool = False  # failed where others may still wait: the team's groups are dead
-    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, see ``frames_of``
-
-
 # what a trial brings whose rounds or epochs are done, and what is still to come
-Keep = Callable[[RankResult, tuple[str, ...]], None]
+Keep = Callable[[Outcome, tuple[str, ...]], None]
 
 
 class RunnableTrial(Protocol):
     """A trial of any kind on one rank."""
 
-    def run(self, on_progress: OnProgress) -> RankResult:
+    def run(self, on_progress: OnProgress) -> Outcome:
         """Measure; every rank of the team calls it. Whatever fails is raised."""
         ...
 
@@ -50,28 +34,18 @@ class RunnableTrial(Protocol):
 
 def run_and_release(
     make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
-) -> RankResult:
+) -> Outcome:
     """Make a trial, run it and release what it held, however it ends; only the leader tells progress.
 
-    The team's groups are used before anything is made: what they take is not to be missing later. What the
-    trial's code changed for the whole process is put back; the leader's notes say so.
+    The team's groups are used before anything is made: what they take is not to be missing later.
     """
-    before = ProcessState.now()
-    result = _run_and_release(make, team, device, on_progress)
-    changes = before.put_back()
-    return replace(result, notes=changes) if team.leads else result
-
-
-def _run_and_release(
-    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
-) -> RankResult:
     trial: RunnableTrial | None = None
     give_back = device.end_trial
     try:
         team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
-        return result if team.leads else RankResult(result.state, files=result.files)
+        return result if team.leads else Outcome(result.state, files=result.files)
     except CODE_FAILS as error:
         give_back = device.release_memory  # what did not fit must not be in the next trial's way
         result = failure_result(error, team)
@@ -84,21 +58,22 @@ def _run_and_release(
         give_back()
 
 
-def failure_result(error: BaseException, team: Team) -> RankResult:
+def failure_result(error: BaseException, team: Team) -> Outcome:
     """How a trial ended that raised ``error`` on this rank."""
     if isinstance(error, AgreedFailure):
         state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-        return RankResult(state, str(error), frames=error.frames if state == "crashed" else ())
+        return Outcome(state, reason=str(error), frames=error.frames if state == "crashed" else ())
     if isinstance(error, InvalidBatchError):
-        return RankResult("invalid", f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+        return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
     if isinstance(error, InvalidTrialError):
-        return RankResult("invalid", str(error))  # every rank found it at once: nobody waits
+        return Outcome("invalid", reason=str(error))  # every rank found it at once: nobody waits
     if type(error).__name__ == "FailOnRecompileLimitHit":
-        return RankResult("invalid", "compile: torch gave up, as shapes or graph keep changing", broken=True)
+        reason = "compile: torch gave up, as shapes or graph keep changing"
+        return Outcome("invalid", reason=reason, broken=True)
     reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
     if is_out_of_memory(error):
-        return RankResult("oom", reason, broken=True)
-    return RankResult("crashed", reason, broken=True, frames=frames_of(error))
+        return Outcome("oom", reason=reason, broken=True)
+    return Outcome("crashed", reason=reason, broken=True, frames=frames_of(error))
 
 
 def _ignore(progress: Progress) -> None:

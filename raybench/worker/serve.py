@@ -18,12 +18,11 @@ import torch.distributed as dist
 
 from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.records.requests import TrialRequest
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import first_cause
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.trials import run_trial
 from raybench.worker.watchdog import Watchdog
@@ -69,6 +68,10 @@ def _one_trial(
         tell(Begun())  # all are alive and know of it: what happens from here on happens to this trial
     request, began = task.request, perf_counter()
     results_place = Path(task.results) if task.results else None
+
+    def timed(outcome: Outcome) -> Outcome:
+        return replace(outcome, wall_time_s=perf_counter() - began)
+
     with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
         result = run_trial(
             request,
@@ -79,14 +82,14 @@ def _one_trial(
             tell.progress,
             checkpoints=_checkpoints(results_place, request),
             results=results_place,
-            keep=lambda kept, open_: tell.and_wait(Kept(_outcome_of(kept, perf_counter() - began), open_)),
+            keep=lambda kept, open_: tell.and_wait(Kept(timed(kept), open_)),
         )
         if result is not None and result.broken:
             if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
-                tell.and_wait(_outcome_of(result, perf_counter() - began, ends_group=True))
+                tell.and_wait(replace(timed(result), ends_group=True))
                 os._exit(1)
             communicators.drop_team()  # frees the ranks that still wait in the team's groups
-        results: list[RankResult | None] | None = (
+        results: list[Outcome | None] | None = (
             [None] * communicators.size if communicators.rank == 0 else None
         )
         broken = torch.tensor(int(result is not None and result.broken))
@@ -95,7 +98,7 @@ def _one_trial(
     if broken:
         communicators.drop_team()
     if results is not None:
-        tell(_outcome_of(_of_all_ranks(results), perf_counter() - began))
+        tell(timed(_of_all_ranks(results)))
 
 
 def merged_path(here: Sequence[str], driver: Sequence[str], own_code: Sequence[str]) -> list[str]:
@@ -147,30 +150,15 @@ def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | N
     return Checkpoints(results / CHECKPOINTS / request.trial_id, finish)
 
 
-def _of_all_ranks(results: list[RankResult | None]) -> RankResult:
+def _of_all_ranks(results: list[Outcome | None]) -> Outcome:
     """The leader's numbers with the files of all, or the failure of a rank that tells most."""
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     # a rank whose collective was ended only says that; the reason is with the one that failed first
     if failed:
-        notes = tuple(note for result in present for note in result.notes)
-        return replace(first_cause(failed), notes=notes)
+        return first_cause(failed)
     files = tuple(file for result in present for file in result.files)
     return replace(next(each for each in present if each.result is not None), files=files)
-
-
-def _outcome_of(result: RankResult, seconds: float, *, ends_group: bool = False) -> Outcome:
-    return Outcome(
-        result.state,
-        seconds,
-        result.reason,
-        result=result.result,
-        step_times=result.step_times,
-        files=result.files,
-        notes=result.notes,
-        frames=result.frames,
-        ends_group=ends_group,
-    )
 
 
 def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tuple[Member, ...]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
-from raybench.worker.cache import GroupCache
-from raybench.worker.collectives.trial import CollectivesTrial
+from raybench.worker.collectives.collectives_trial import CollectivesTrial
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
-from raybench.worker.outcome import Keep, OnProgress, RankResult, RunnableTrial, run_and_release
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.outcome import Keep, OnProgress, RunnableTrial, run_and_release
 from raybench.worker.steps.probe import ProbeTrial
-from raybench.worker.steps.trial import StepsTrial
+from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.training.trial import TrainingTrial
+from raybench.worker.training.training_trial import TrainingTrial
 
 
 def run_trial(
@@ -27,7 +28,7 @@ def run_trial(
     checkpoints: Checkpoints | None = None,
     results: Path | None = None,
     keep: Keep = lambda kept, open_: None,
-) -> RankResult | None:
+) -> Outcome | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from raybench.spec.workloads import CausalLMSpec
-from raybench.workloads.texts import corpora, tokenizers, tokenizing, tokens
-from raybench.workloads.texts.tokens import Batch, TokenBlocks
+from raybench.workloads import corpora, tokenizers, tokens
+from raybench.workloads.tokens import Batch, TokenBlocks
 
 
 class CausalLM:
@@ -62,7 +62,7 @@ class CausalLM:
         """
         if split not in self._datasets:
             tokenizer = tokenizers.study_tokenizer(self._spec, self._data)
-            folder = tokenizing.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
+            folder = tokenizers.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
             field = "samples" if split == "train" else "test_samples"
             limit, length = getattr(self._spec, field), self._spec.sequence_length
             self._datasets[split] = TokenBlocks(folder, length, limit, f"workload.{field}")

@@ -1,10 +1,19 @@
-"""The files of data sets: where they may lie under ``--data``, and what is said of those that are damaged."""
+"""The files of data sets under ``--data``, and what is made of them (arrays, a tokenizer): cached.
+
+It is stored in ``$XDG_CACHE_HOME/raybench`` (``~/.cache/raybench``), in folders named by the files' sizes
+and times of change: changed files get a new folder.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from raybench.errors import RequestError
 
@@ -34,3 +43,71 @@ def first_line(error: Exception) -> str:
     """What an error says, without the paragraphs that follow."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+CACHE_FORMAT = 1  # of what is stored: another number, another folder
+ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
+
+
+def cache_directory() -> Path:
+    """``$XDG_CACHE_HOME/raybench``, else ``~/.cache/raybench``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "raybench"
+
+
+def key(files: Sequence[Path], *more: Any) -> str:
+    """A name for what is made of ``files`` with the settings ``more``.
+
+    Raises ``RequestError`` for a file that is not there.
+    """
+    versions = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in file_stats(files)]
+    return hashlib.sha256(repr((CACHE_FORMAT, versions, *more)).encode()).hexdigest()[:16]
+
+
+def cached(name: str) -> Path | None:
+    """The folder ``name`` of the cache, or None."""
+    folder = cache_directory() / name
+    return folder if folder.is_dir() else None
+
+
+def store(name: str, write: Callable[[Path], None]) -> Path:
+    """Make the folder ``name`` of the cache: ``write`` fills the one it is given. Safe in many processes.
+
+    Raises ``RequestError`` for a cache that cannot be written.
+    """
+    cache = cache_directory()
+    folder = cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(cache)
+        _fill(folder, write)
+    except OSError as error:
+        raise RequestError(
+            f"data: the cache of data sets cannot be written: {error.strerror or error}; XDG_CACHE_HOME "
+            f"names another place (received {cache})"
+        ) from error
+    return folder
+
+
+def _fill(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write into a temporary folder, then rename it; the second process to come takes the first one's."""
+    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    try:
+        write(temporary)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_abandoned(cache: Path) -> None:
+    for unfinished in cache.glob(".writing-*"):
+        try:
+            abandoned = time.time() - unfinished.stat().st_mtime > ABANDONED_AFTER_S
+        except FileNotFoundError:  # its owner has just renamed it
+            continue
+        if abandoned:
+            shutil.rmtree(unfinished, ignore_errors=True)

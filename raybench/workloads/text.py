@@ -11,11 +11,11 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import TextSpec
-from raybench.workloads.texts import bert, corpora, tokenizers, tokenizing, tokens
-from raybench.workloads.texts.corpora import PUBLISHED_TEXTS
-from raybench.workloads.texts.encoder import Encoder
-from raybench.workloads.texts.tokenizers import Tokenizer
-from raybench.workloads.texts.tokens import Batch, Padding, TokenizedTexts
+from raybench.workloads import corpora, text_classifiers, tokenizers, tokens
+from raybench.workloads.corpora import PUBLISHED_TEXTS
+from raybench.workloads.text_classifiers import Encoder
+from raybench.workloads.tokenizers import Tokenizer
+from raybench.workloads.tokens import Batch, Padding, TokenizedTexts
 
 CLASSES_OF_UNREAD_FILES = 2
 
@@ -38,7 +38,7 @@ class Text:
             return PUBLISHED_TEXTS[spec.data_set].num_classes
         if spec.input == "synthetic":
             return CLASSES_OF_UNREAD_FILES
-        return tokenizing.classes_of(self._token_folder("train"))[0]
+        return tokenizers.classes_of(self._token_folder("train"))[0]
 
     @property
     def collate(self) -> Padding:
@@ -53,15 +53,15 @@ class Text:
         """
         spec = self._spec
         if spec.checkpoint is not None:
-            config = bert.checkpoint_config(spec, spec.checkpoint, self._data)
+            config = text_classifiers.checkpoint_config(spec, spec.checkpoint, self._data)
             num_classes = self.num_classes
             num_tokens = self._tokenizer().size if spec.input == "real" else 0
-            bert.check_fits(spec, config, num_classes, num_tokens)
-            return bert.pretrained(spec, spec.checkpoint, self._data, num_classes)
+            text_classifiers.check_fits(spec, config, num_classes, num_tokens)
+            return text_classifiers.pretrained(spec, spec.checkpoint, self._data, num_classes)
         sizes = spec.sizes._replace(vocab_size=self._vocab_size())
         if spec.model == "encoder":
             return Encoder(sizes, spec.sequence_length, self.num_classes, spec.dropout)
-        return bert.with_random_weights(spec, sizes, self.num_classes)
+        return text_classifiers.with_random_weights(spec, sizes, self.num_classes)
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """Random tokens of shape (size, sequence_length), none of them padding, and class numbers."""
@@ -79,7 +79,7 @@ class Text:
         """
         if split not in self._datasets:
             folder = self._token_folder(split)
-            needed, classes = tokenizing.classes_of(folder)[0], self.num_classes
+            needed, classes = tokenizers.classes_of(folder)[0], self.num_classes
             if needed > classes:
                 raise RequestError(
                     f"workload.num_classes: at least the {needed} of the data set (received {classes})"
@@ -115,8 +115,8 @@ class Text:
         spec, data = self._spec, self._data
         corpus = corpora.find(spec, data, split)
         if spec.data_set == "files" and split != "train":  # names of classes are numbered by the training set
-            corpus = replace(corpus, class_names=tokenizing.classes_of(self._token_folder("train"))[1])
-        return tokenizing.tokenize_texts(corpus, self._tokenizer(), spec.sequence_length)
+            corpus = replace(corpus, class_names=tokenizers.classes_of(self._token_folder("train"))[1])
+        return tokenizers.tokenize_texts(corpus, self._tokenizer(), spec.sequence_length)
 
     def _tokenizer(self) -> Tokenizer:
         if self._loaded_tokenizer is None:
@@ -126,7 +126,7 @@ class Text:
     def _vocab_size(self) -> int:
         spec, data = self._spec, self._data
         if spec.checkpoint is not None:
-            return int(bert.checkpoint_config(spec, spec.checkpoint, data).vocab_size)
+            return int(text_classifiers.checkpoint_config(spec, spec.checkpoint, data).vocab_size)
         return tokenizers.vocab_size(spec, data)
 
 

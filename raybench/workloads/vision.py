@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads.images import published
-from raybench.workloads.images.data_sets import (
+from raybench.workloads import published_images
+from raybench.workloads.image_data_sets import (
     NUM_CHANNELS,
     ArrayImages,
     FolderImages,
@@ -32,7 +32,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class PublishedImages:
     """What is known of a published data set without reading it."""
 
-    find: Callable[[Path | None], published.PublishedFiles]
+    find: Callable[[Path | None], published_images.PublishedFiles]
     num_classes: int
     image_size: int
     mean: tuple[float, ...]  # of the training images, values from 0 to 1
@@ -42,9 +42,9 @@ class PublishedImages:
 
 PUBLISHED_IMAGES = {
     "cifar10": PublishedImages(
-        published.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
+        published_images.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
     ),
-    "fashion_mnist": PublishedImages(published.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
+    "fashion_mnist": PublishedImages(published_images.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
 }
 FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
 SMALL_IMAGES = 64  # pixels a side, from which on a ResNet keeps its own stem
@@ -104,7 +104,7 @@ class Vision:
             return FolderImages(self._folder(), split, self._size, spec.augment, samples)
         images, augment = self._published, spec.augment and train
         self._check_classes(images.num_classes)
-        folder = published.array_folder(images.find(self._data))
+        folder = published_images.array_folder(images.find(self._data))
         prepare = Preparation(images.mean, images.std, images.padding * augment, augment, self._size)
         return ArrayImages(folder, split, prepare, samples)
 

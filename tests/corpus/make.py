@@ -42,7 +42,8 @@ STUDIES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 NODES, RATE = 2, "1gbit"
 TIMEOUT_S = 900
-KEPT = ("study.toml", "environment.json", "trials.jsonl", "epochs.csv")
+KEPT = ("study.toml", "sweep.toml", "environment.json", "trials.jsonl", "epochs.csv")
+ASKED = KEPT[:2]  # one of them
 COMPRESSED = "trials.jsonl"
 COMMON_PROGRAMS = {"python", "python3", "python3.11", "Ray", "kernel", "pytest"}
 ANY_PATH = "/data"  # what takes the place of a path of the machine
@@ -81,10 +82,11 @@ def pack(measured: Path, to: Path) -> None:
     texts = {name: (measured / name).read_text() for name in KEPT if (measured / name).exists()}
     lines = [json.loads(line) for line in texts["trials.jsonl"].splitlines()]
     anonymous = [_anonymous(each) for each in lines]
-    study = "".join(line for line in texts["study.toml"].splitlines(keepends=True) if line[0] != "#")
+    asked = next(name for name in ASKED if name in texts)
+    study = "".join(line for line in texts[asked].splitlines(keepends=True) if line[0] != "#")
     environment = json.dumps(_anonymous(json.loads(texts["environment.json"])), indent=2)
     texts |= {
-        "study.toml": PATH.sub(ANY_PATH, study),
+        asked: PATH.sub(ANY_PATH, study),
         "environment.json": f"{environment}\n",
         "trials.jsonl": "".join(f"{json.dumps(each, separators=(',', ':'))}\n" for each in anonymous),
     }

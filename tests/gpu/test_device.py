@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from raybench.spec.knobs import Setting
+from raybench.worker.devices import open_device
 from raybench.worker.devices.cuda import CUDADevice
-from raybench.worker.devices.opening import open_device
 from raybench.worker.failures import is_out_of_memory
 from tests.gpu import needs_gpus
 

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import Bound, decide, probe_of
+from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
-from raybench.worker.devices.opening import open_device
+from raybench.worker.devices import open_device
 from raybench.worker.failures import is_out_of_memory
-from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
 from tests.gpu.trials import TIMEOUT_S, Worker, find_largest, largest_batch_plan, run_all, steps
 from tests.ranks.ranks import run_ranks
@@ -31,7 +31,7 @@ REQUESTS: dict[str, TrialRequest] = {
     "bf16": steps(1, precision="bf16", role="search"),
     "compiled": steps(1, compile=True, role="search"),
 }
-Found = tuple[dict[str, RankResult], dict[str, int]]
+Found = tuple[dict[str, Outcome], dict[str, int]]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from raybench.analysis.loss_parity import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.worker.outcome import RankResult
 from tests.gpu import needs_gpus
 from tests.gpu.trials import SHORT, run_all, steps
 from tests.ranks.ranks import run_ranks
@@ -35,7 +34,7 @@ REQUESTS: dict[str, TrialRequest] = {
 
 
 @pytest.fixture(scope="module")
-def two() -> list[dict[str, RankResult]]:
+def two() -> list[dict[str, Outcome]]:
     answers = [found for found, _ in run_ranks(run_all, 2, REQUESTS, timeout_s=400)]
     for name, result in answers[0].items():
         print(name, result.state, result.reason)

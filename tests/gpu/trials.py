@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import decide, probe_of
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
@@ -18,10 +18,9 @@ from raybench.records.requests import StepsRequest, TrialRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.opening import open_device
-from raybench.worker.outcome import RankResult
+from raybench.worker.devices import open_device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.trials import run_trial
 from tests.unit import studies
 
@@ -40,12 +39,12 @@ class Worker:
         self.device, self.cache = open_device(place), GroupCache()
         self.communicators = Communicators(self.device.data_backend)
 
-    def run(self, request: TrialRequest) -> RankResult:
+    def run(self, request: TrialRequest) -> Outcome:
         """How it ended on this rank; a rank that takes no part has nothing to tell."""
         ranks = tuple(range(request.config.world_size))
         result = run_trial(request, ranks, self.communicators, self.device, self.cache, lambda progress: None)
         if result is None:
-            return RankResult("complete")
+            return Outcome("complete")
         if result.broken:
             self.communicators.drop_team()
         return result
@@ -57,9 +56,9 @@ class Worker:
         return outcome.to_record(request, study="gpu", suggestion=None, started_at="now")
 
 
-def run_all(requests: dict[str, TrialRequest]) -> tuple[dict[str, RankResult], dict[str, int]]:
+def run_all(requests: dict[str, TrialRequest]) -> tuple[dict[str, Outcome], dict[str, int]]:
     """On each rank: how each trial ended, and what torch had allocated when it was over, in bytes."""
-    worker, found, left = Worker(), dict[str, RankResult](), dict[str, int]()
+    worker, found, left = Worker(), dict[str, Outcome](), dict[str, int]()
     for name, request in requests.items():
         found[name] = worker.run(request)
         left[name] = torch.cuda.memory_allocated() if worker.device.kind == "cuda" else 0

@@ -16,7 +16,7 @@ from raybench.launch import apart
 from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.spec.load import resolve
 from tests.processes.starting import LIMIT_S
 from tests.support.planted.faults import until

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybench.machine.checks import collectives
+from raybench.machine import checks
 
 
 def self_test_that(monkeypatch: pytest.MonkeyPatch, code: str) -> list[subprocess.Popen[str]]:
@@ -25,13 +25,13 @@ def self_test_that(monkeypatch: pytest.MonkeyPatch, code: str) -> list[subproces
 
 def test_workers_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     started = self_test_that(monkeypatch, "import time; time.sleep(600)")
-    monkeypatch.setattr(collectives, "ALL_REDUCE_TIMEOUT_S", 0.2)
-    (found,) = collectives.all_reduce()
+    monkeypatch.setattr(checks, "ALL_REDUCE_TIMEOUT_S", 0.2)
+    (found,) = checks.all_reduce()
     assert found.status in ("missing", "warning")  # where others take the cores, it shows nothing
     assert [each.poll() for each in started] == [-9]
 
 
 def test_workers_that_fail_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     self_test_that(monkeypatch, "raise SystemExit('no route to host')")
-    (found,) = collectives.all_reduce()
+    (found,) = checks.all_reduce()
     assert found.found == "two workers failed with code 1: no route to host"

@@ -1,7 +1,6 @@
 """This machine is examined, and two workers talk to each other."""
 
-from raybench.machine.checks.examine import examine
-from raybench.machine.checks.software import wanted
+from raybench.machine.checks import examine, wanted
 
 
 def test_this_machine_is_examined_and_two_workers_all_reduce():

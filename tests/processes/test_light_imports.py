@@ -35,7 +35,7 @@ LIGHT = {
     "records": ("import raybench.records.store", ("torch", "ray", "pandas", "pyarrow", "numpy")),
     # every loader's process reads: datasets alone takes longer to import than it takes to start
     "tokens": (
-        "import raybench.workloads.texts.tokens",
+        "import raybench.workloads.tokens",
         ("datasets", "tokenizers", "transformers", "huggingface_hub", "pyarrow", "pandas"),
     ),
     "when a worker stops": (

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from raybench.spec.workloads import TextSpec
-from raybench.workloads.texts import corpora, tokenizers
+from raybench.workloads import corpora, tokenizers
 from tests.processes.starting import program
-from tests.unit.workloads.images.test_published import RAW, write_fashion_mnist
 from tests.unit.workloads.small_texts import SMALL, WORDS
+from tests.unit.workloads.test_published_images import RAW, write_fashion_mnist
 
 # Says when all is imported; calls a function of this module whenever a line says so.
 CODE = """
@@ -36,9 +36,9 @@ def tokenised(data: str) -> list[Any]:
 
 
 def unpacked(data: str) -> str:
-    from raybench.workloads.images import published
+    from raybench.workloads import published_images
 
-    return str(published.array_folder(published.fashion_mnist(Path(data))))
+    return str(published_images.array_folder(published_images.fashion_mnist(Path(data))))
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from raybench.records.requests import Configuration, ProbeRequest, StepsRequest,
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import STEPS_AHEAD
 from tests.ranks import gpu_like
 from tests.ranks.gpu_like import BARE_JOULES, WRAPPED_JOULES, GpuLike, Seen

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
+from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import find_study, load_study
 from raybench.spec.workloads import TextSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
-from raybench.worker.training.parts import shuffled
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trials import run_trial
-from raybench.workloads import build
-from raybench.workloads.texts import corpora, hub, tokenizers
+from raybench.workloads import build, corpora, hub, tokenizers
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, CPU
 
@@ -67,7 +66,7 @@ def request_for(data: Path, strategy: str, devices: int) -> TrainingRequest:
     return training_requests(plan)[-1]
 
 
-def rank_fine_tunes(requests: list[TrainingRequest], results: Path) -> list[RankResult | None]:
+def rank_fine_tunes(requests: list[TrainingRequest], results: Path) -> list[Outcome | None]:
     communicators = Communicators("gloo")
     found = [
         run_trial(

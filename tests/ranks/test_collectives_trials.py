@@ -11,18 +11,18 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from raybench.analysis.collectives import LinkKey, bus_factor, link, messages
-from raybench.machine import memory
-from raybench.machine.cores import allowed_cores
+from raybench.machine import host
+from raybench.machine.host import allowed_cores
 from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.worker.cache import GroupCache
-from raybench.worker.collectives import operations, rounds
+from raybench.worker.collectives import collectives_trial, operations
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
 from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import CPU, serve_trial
 from tests.support.planted import to_record
@@ -101,17 +101,17 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
 
     if name == "planted":
         patch.setattr(dist, "all_reduce", slow)
-        patch.setattr(rounds, "process_time", lambda: PLANTED_SHARE * device.now_s)
-        patch.setattr(rounds, "perf_counter", lambda: device.now_s)
+        patch.setattr(collectives_trial, "process_time", lambda: PLANTED_SHARE * device.now_s)
+        patch.setattr(collectives_trial, "perf_counter", lambda: device.now_s)
         host_cores = PLANTED_HOST * len(allowed_cores())
-        patch.setattr(rounds, "busy_core_seconds", lambda: host_cores * device.now_s)
+        patch.setattr(collectives_trial, "busy_core_seconds", lambda: host_cores * device.now_s)
         return device
     if name == "wrong":
         patch.setattr(operations, "_all_gather", wrong)
     elif name == "unsupported":
         patch.setattr(operations, "_reduce_scatter", unsupported)
     elif name == "memory":
-        patch.setattr(memory, "available_memory_bytes", lambda: 256 * MIB)
+        patch.setattr(host, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
         patch.setattr(operations, "_reduce_scatter", fails)
     return CPU

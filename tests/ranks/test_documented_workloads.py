@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
+from raybench.records.messages import Outcome
 from raybench.records.requests import StudyRequest
 from raybench.records.trainings import TrainingResult
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.workloads import check
 from tests.conftest import ROOT
 from tests.ranks.ranks import Ranks
@@ -62,7 +62,7 @@ def requests_of(study: Study) -> list[StudyRequest]:
     return [steps, next(each for each in training_requests(plan) if each.config.world_size == 2)]
 
 
-def measured(requests: dict[str, list[StudyRequest]]) -> dict[str, list[RankResult]]:
+def measured(requests: dict[str, list[StudyRequest]]) -> dict[str, list[Outcome]]:
     communicators = Communicators("gloo")
     found = {name: run_trials(each, communicators, GroupCache()) for name, each in requests.items()}
     communicators.drop_team()

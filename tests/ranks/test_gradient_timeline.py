@@ -9,15 +9,15 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.simulate.timeline import assign
-from raybench.machine.cores import allowed_cores
+from raybench.machine.host import allowed_cores
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps.contention import LEAST_TURNS
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.replay import LEAST_TURNS
 from tests.ranks.agreement import MUCH, others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials

@@ -8,14 +8,14 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import Bound, LargestFit, decide, probe_of
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, serve_trial
 
@@ -58,9 +58,9 @@ def _find(workload: dict[str, Any], communicators: Communicators, cache: GroupCa
 
 
 def _find_all() -> dict[str, list[str]]:
-    from raybench.machine import memory
+    from raybench.machine import host
 
-    memory.available_memory_bytes = lambda: LEFT_MIB * MIB
+    host.available_memory_bytes = lambda: LEFT_MIB * MIB
     torch.set_num_threads(1)
     communicators, cache = Communicators("gloo"), GroupCache()
     lines = {

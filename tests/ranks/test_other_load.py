@@ -15,8 +15,8 @@ from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials

@@ -15,14 +15,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.analysis.estimates.statistics import Estimate, geometric
+from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
-from raybench.worker.steps.trial import StepsTrial
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.strategies.stepper import Stepper
 from tests.ranks.agreement import STANDARD_ERRORS, agrees, measured_undisturbed, standard_error
 from tests.ranks.ranks import Ranks
@@ -81,7 +81,7 @@ class PlainLoop:
         return (time.perf_counter() - began) / steps
 
 
-def rank_measures(request: StepsRequest, late_s: float) -> tuple[RankResult, list[float]]:
+def rank_measures(request: StepsRequest, late_s: float) -> tuple[Outcome, list[float]]:
     """The trial, and after each of its rounds a block of the plain loop; ``late_s`` is lost in its steps."""
     torch.set_num_threads(1)
     loop, found, step = PlainLoop(), list[float](), Stepper.step

@@ -19,13 +19,13 @@ from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
 from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.strategies.stepper import Stepper
 from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
@@ -152,7 +152,7 @@ class Measured:
         return [fmean(steps) for steps in blocks.values()]
 
 
-def _measure(request: StepsRequest, late_s: float = 0.0) -> tuple[RankResult, Seen]:
+def _measure(request: StepsRequest, late_s: float = 0.0) -> tuple[Outcome, Seen]:
     """On each rank: the trial's result, and what the clock saw; ``late_s`` is lost in each of its steps."""
     torch.set_num_threads(1)
     communicators = Communicators("gloo")

@@ -17,9 +17,9 @@ from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.steps import beside, profiling
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps import auxiliary, profiling
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.planted import MAX_RANKS, Plant, blocks_aligned
 from tests.ranks.ranks import Ranks
@@ -50,7 +50,7 @@ def serve_all(requests: dict[str, StepsRequest]) -> dict[str, list[Outcome]]:
             if name == "too large":
                 patch.setattr(profiling, "MAX_BYTES", 100)
             if name == "fails":
-                patch.setattr(beside, "traces", _cannot_be_had)
+                patch.setattr(auxiliary, "traces", _cannot_be_had)
             found[name] = serve_trial(asked, ranks, communicators, cache)
     communicators.drop_team()
     return found

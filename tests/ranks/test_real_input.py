@@ -14,14 +14,14 @@ from raybench.analysis.diagnosis.findings import FindingName
 from raybench.analysis.diagnosis.stability import findings
 from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
@@ -55,7 +55,7 @@ REQUESTS = {
 }
 
 
-def rank_measures(requests: dict[str, StepsRequest]) -> dict[str, RankResult]:
+def rank_measures(requests: dict[str, StepsRequest]) -> dict[str, Outcome]:
     torch.set_num_threads(1)
     communicators = Communicators("gloo")
     found = {name: run_trials([asked], communicators, GroupCache())[0] for name, asked in requests.items()}
@@ -77,19 +77,19 @@ def requests(late: Path) -> dict[str, StepsRequest]:
 
 
 @pytest.fixture(scope="module")
-def found(pair: Ranks, requests: dict[str, StepsRequest], late: Path) -> dict[str, RankResult]:
+def found(pair: Ranks, requests: dict[str, StepsRequest], late: Path) -> dict[str, Outcome]:
     """What the leader brought."""
 
-    def measure(name: str) -> RankResult:
+    def measure(name: str) -> Outcome:
         late.write_text("")
-        found: RankResult = pair.call(rank_measures, {name: requests[name]})[0][name]
+        found: Outcome = pair.call(rank_measures, {name: requests[name]})[0][name]
         return found
 
     # the one whose late starts are kept comes last
     return {name: measured_undisturbed(partial(measure, name), measured) for name in reversed(requests)}
 
 
-def measured(result: RankResult) -> StepsResult:
+def measured(result: Outcome) -> StepsResult:
     assert (result.state, result.reason) == ("complete", None)
     assert isinstance(result.result, StepsResult)
     return result.result

@@ -18,12 +18,11 @@ from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
-from raybench.worker.strategies.gradients import sample_weight
-from raybench.worker.strategies.hooks import Hook, no_transfer
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.strategies.ddp import Hook, no_transfer
 from raybench.worker.strategies.models import StrategyModels
-from raybench.worker.strategies.stepper import Stepper
+from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.workloads import build, check
 from tests.ranks.trials import ALL, SHORT, run_trials
 from tests.unit import studies
@@ -38,7 +38,7 @@ def request_for(
     )
 
 
-def rank_measures(*requests: StepsRequest) -> list[RankResult]:
+def rank_measures(*requests: StepsRequest) -> list[Outcome]:
     """Trials in a row in the same process."""
     communicators = Communicators("gloo")
     results = run_trials(requests, communicators, GroupCache())

@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import load_model
 from torch.utils.data import default_collate
 
+from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Rung, TrainingResult
+from raybench.records.trainings import TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import FactorySpec
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
-from raybench.worker.training.parts import shuffled
+from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trials import run_trial
 from tests.ranks.driving import DrivingDevice, driven_on_cores
 from tests.ranks.ranks import Ranks
@@ -57,9 +57,8 @@ def request_for(
 
 def stopped_after(epoch: int, request: TrainingRequest) -> TrainingRequest:
     """It learns enough for the first epochs, and not enough for this one."""
-    enough = [Rung(epoch=number, compared=3, least_accuracy=0.0) for number in range(1, epoch)]
-    rungs = (*enough, Rung(epoch=epoch, compared=3, least_accuracy=1.0))
-    return request.model_copy(update={"rungs": rungs})
+    peer = tuple((number, 0.0 if number < epoch else 1.0) for number in range(1, epoch + 1))
+    return request.model_copy(update={"pruner": "median", "peers": (peer, peer)})
 
 
 class StopError(Exception):
@@ -92,7 +91,7 @@ ASKED: dict[str, TrainingRequest] = {
 }
 
 
-def rank_trains(folder: Path) -> dict[str, RankResult | None]:
+def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     """Every trial of ``ASKED``, and one that is broken off after two epochs and gone on with."""
     communicators = Communicators("gloo")
     results = {}
@@ -106,7 +105,7 @@ def rank_trains(folder: Path) -> dict[str, RankResult | None]:
         place: Path | None,
         on_progress: Any = lambda progress: None,
         limits: tuple[int, int] | None = None,
-    ) -> RankResult | None:
+    ) -> Outcome | None:
         request, cache = ASKED[name], GroupCache()
         checkpoints = Checkpoints(place / request.trial_id) if place else None
         ranks = BOTH[: request.config.world_size]
@@ -165,14 +164,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(pair: Ranks, folder: Path) -> list[dict[str, RankResult | None]]:
+def ranks(pair: Ranks, folder: Path) -> list[dict[str, Outcome | None]]:
     results = pair.call(rank_trains, folder)
     left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
     assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
     return results
 
 
-def trained(ranks: list[dict[str, RankResult | None]], name: str) -> TrainingResult:
+def trained(ranks: list[dict[str, Outcome | None]], name: str) -> TrainingResult:
     result = ranks[0][name]
     assert result is not None
     assert (result.state, result.reason) == ("complete", None)
@@ -240,7 +239,7 @@ def test_the_leader_drives_every_device_as_one_large_one(ranks):
     assert len(driven.device_utilization) == 2
     assert driven.weights_difference is None
     assert "the leader holds the weights" in driven.missing["weights_difference"]
-    assert ranks[1]["driven"] == RankResult("complete")
+    assert ranks[1]["driven"] == Outcome("complete")
 
 
 def test_without_gpus_nobody_drives_several_devices(ranks):
@@ -324,7 +323,7 @@ def test_a_kept_model_is_the_one_that_was_trained(ranks, folder, name):
 def test_a_model_is_kept_where_it_was_asked_for(ranks, folder):
     kept = {path.name for path in (folder / "whole" / "models").iterdir()}
     assert kept == {
-        request.trial_id for request in ASKED.values() if request.training.save_model and not request.rungs
+        request.trial_id for request in ASKED.values() if request.training.save_model and not request.peers
     }
     assert trained(ranks, "random").model is None
 
@@ -343,7 +342,7 @@ def test_what_learns_too_little_is_stopped_on_every_rank(ranks, name, whole, epo
     result = trained(ranks, name)
     assert len(result.epochs) == epochs
     assert losses(result) == losses(trained(ranks, whole))[:epochs]
-    assert result.stopped_by == ASKED[name].rungs[-1]
+    assert (result.stopped_by.epoch, result.stopped_by.compared) == (epochs, 3)
     assert trained(ranks, whole).stopped_by is None
     assert result.model is None
     if ASKED[name].training.save_model:
@@ -421,7 +420,7 @@ def test_samples_do_not_depend_on_who_reads_them(ranks):
 
 def test_only_the_ranks_of_the_trial_take_part(ranks):
     assert ranks[1]["alone"] is None
-    assert ranks[1]["together"] == RankResult("complete")
+    assert ranks[1]["together"] == Outcome("complete")
 
 
 def test_noise_is_measured_with_the_ranks_gradients(ranks):

@@ -19,9 +19,9 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators, Team
-from raybench.worker.steps.trial import StepsTrial
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.workloads import build

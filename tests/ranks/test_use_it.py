@@ -20,8 +20,8 @@ from raybench.records.requests import StepsRequest
 from raybench.report.code.section import use_it
 from raybench.spec import Setting
 from raybench.spec.study import Study
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.conftest import ROOT
 from tests.ranks.agreement import measured_undisturbed, ratios_agree
 from tests.ranks.pasted import ratios

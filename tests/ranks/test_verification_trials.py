@@ -12,15 +12,15 @@ from raybench.analysis.diagnosis import study as diagnosing
 from raybench.analysis.diagnosis.findings import Finding, FindingName, Severity
 from raybench.analysis.diagnosis.verifications import Verification, Verified
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.report.tables.verification import verification_lines
-from raybench.run import verify as verifying
-from raybench.worker.cache import GroupCache
+from raybench.run import stages as verifying
 from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial

@@ -15,14 +15,14 @@ import torch.distributed as dist
 from PIL import Image
 
 from raybench.records.measurements import StepsResult
+from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.outcome import RankResult
+from raybench.worker.group_cache import GroupCache
 from raybench.workloads import build
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, CPU, SHORT, run_trials
@@ -55,7 +55,7 @@ def loaders() -> list[psutil.Process]:
     return [child for server in servers for child in server.children()]
 
 
-def rank_measures(*requests: StepsRequest) -> tuple[list[RankResult], int]:
+def rank_measures(*requests: StepsRequest) -> tuple[list[Outcome], int]:
     """Trials in a row in the same process; how many loader processes were left 5 s after."""
     communicators = Communicators("gloo")
     results = [
@@ -161,7 +161,7 @@ def test_fewer_images_than_a_batch_make_the_trial_invalid(two):
             assert result.reason == "batch 64: each of 2 ranks has 50 samples of the 100"
 
 
-def rank_loses_its_images(*requests: StepsRequest) -> list[RankResult]:
+def rank_loses_its_images(*requests: StepsRequest) -> list[Outcome]:
     """Every image of the folder breaks once the listing has been made."""
     workload = build(requests[0].config.workload, requests[0].config.data)
     assert len(workload.dataset("train"))  # type: ignore[attr-defined]

@@ -11,11 +11,10 @@ from raybench.launch.posted_trial import PostedTrial
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.base import Device
-from raybench.worker.devices.opening import open_device
-from raybench.worker.outcome import RankResult
+from raybench.worker.devices import open_device
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.trials import run_trial
 
 CPU, BOTH = open_device(torch.device("cpu")), (0, 1)
@@ -25,7 +24,7 @@ SHORT: tuple[Variant, ...] = ("plain", "synced")
 
 def run_trials(
     requests: Iterable[TrialRequest], communicators: Communicators, cache: GroupCache
-) -> list[RankResult]:
+) -> list[Outcome]:
     """On each rank: what every trial gave on this rank; each is on the first ranks of the group."""
     results = [
         run_trial(
@@ -36,7 +35,7 @@ def run_trials(
     return [result for result in results if result is not None]
 
 
-def complete(found: RankResult | Outcome) -> StepsResult:
+def complete(found: Outcome) -> StepsResult:
     """What a trial of steps brought, which must have ended well."""
     assert found.state == "complete", found.reason
     assert isinstance(found.result, StepsResult)

@@ -9,7 +9,7 @@ import pytest
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from tests.support.contract_of_a_runner import ContractOfARunner
 
 ADDRESS = "CONTRACT_ADDRESS"

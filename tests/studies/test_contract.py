@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raybench.launch.cluster import Cluster
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from tests.support import budget
 from tests.support.contract_of_a_runner import ContractOfARunner, ContractOfGroups
 from tests.support.ranks_runner import RanksRunner

@@ -29,8 +29,8 @@ from raybench.launch import signals as interrupt
 from raybench.launch.deaths import Deaths
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.worker_group import POLL_S, WorkerGroup
+from raybench.machine.host import Resources
 from raybench.machine.network import loopback_interface
-from raybench.machine.resources import Resources
 from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
 from raybench.records.record import State
 from tests.support.forkserver import FORKSERVER
@@ -159,9 +159,9 @@ def _serve(
     import ray.train
 
     from raybench.worker import serve
-    from raybench.worker.cache import GroupCache
     from raybench.worker.communicators import Communicators
-    from raybench.worker.devices.opening import open_device
+    from raybench.worker.devices import open_device
+    from raybench.worker.group_cache import GroupCache
 
     os.environ.clear()
     os.environ.update(variables)

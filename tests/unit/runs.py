@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from raybench.analysis.estimates.efficiency import Scaling
-from raybench.plan import budget
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
+from raybench.run import time_budget as budget
 from raybench.run.session import Session
 from raybench.run.study import run_study
 from tests.support.planted import FakeRunner, Noise

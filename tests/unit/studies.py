@@ -9,7 +9,7 @@ from typing import Any
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan

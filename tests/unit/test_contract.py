@@ -25,7 +25,7 @@ from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
-from raybench.plan.journal import SHOWN
+from raybench.plan.search import SHOWN
 from raybench.records import collectives, measurements, requests, store, trainings
 from raybench.records.epochs_csv import COLUMNS
 from raybench.records.measured_csv import OPTIONAL, REQUIRED
@@ -33,8 +33,8 @@ from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialRes
 from raybench.records.store import ResultsDirectory
 from raybench.report.communication import write_sweep_report
 from raybench.report.prediction import PREDICTION_COLUMNS
-from raybench.spec import describe
-from raybench.spec.faults import RESERVED_VARIABLES
+from raybench.spec import validation
+from raybench.spec.validation import RESERVED_VARIABLES
 from raybench.workloads import protocol
 from tests.conftest import ROOT
 from tests.unit.studies import grid, study
@@ -254,14 +254,14 @@ def test_variables() -> None:
 # --- studies
 
 
-def section_of(row: describe.FieldRow) -> str:
+def section_of(row: validation.FieldRow) -> str:
     if row.workload is not None:
         return f"[workload]: {row.workload}"
     table = row.name.split(".")[0]
     return f"[{table}]" if "." in row.name or table == "environment" else "A study"
 
 
-def default_of(row: describe.FieldRow) -> str:
+def default_of(row: validation.FieldRow) -> str:
     return "required" if row.required else "unset" if row.default is None else f"`{row.default}`"
 
 
@@ -272,7 +272,7 @@ def test_study_fields() -> None:
         if head == "field"
         for row in each
     ]
-    there = [(section_of(row), f"`{row.name}`", default_of(row), row.type) for row in describe.fields()]
+    there = [(section_of(row), f"`{row.name}`", default_of(row), row.type) for row in validation.fields()]
     assert sorted(documented) == sorted(there)
     for section in {row[0] for row in there}:  # and in the order of the program
         assert [row for row in documented if row[0] == section] == [row for row in there if row[0] == section]

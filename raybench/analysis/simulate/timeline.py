@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.rounds import level, series, slowest_step_s
+from raybench.analysis.estimates.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
 
@@ -221,14 +221,26 @@ WAYS: tuple[Way, ...] = (as_slower_computing, as_constant, as_slower_transfers)
 
 @dataclass(frozen=True)
 class KnownCompute:
-    """A step without transfers, and half the interval of the logarithm of its length."""
+    """A step without transfers, and half the interval of the logarithm of its length.
+
+    ``drift`` is that of another trial: the same steps were timed again after the rounds, and how far they had
+    moved by then, beyond the noise of the rounds, is how far they may move until the next trial.
+    """
 
     compute: Compute
     half: float
+    drift: float
 
     def bent(self) -> list[Compute]:
         """The step as long, and as short, as it may be."""
-        return [scaled(self.compute, math.exp(sign * self.half)) for sign in (1, -1)]
+        return self._ends(self.half)
+
+    def drifted(self) -> list[Compute]:
+        """The step as long, and as short, as it may be in another trial."""
+        return self._ends(self.drift)
+
+    def _ends(self, half: float) -> list[Compute]:
+        return [scaled(self.compute, math.exp(sign * half)) for sign in (1, -1)]
 
 
 def compute_of(record: TrialRecord) -> KnownCompute | None:
@@ -244,7 +256,11 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
         return None
     timeline = measurement.gradient_timeline
     timed, whole_s = _of_timeline(timeline), level(values)
-    return KnownCompute(scaled(timed, whole_s.value / timed.step_s), whole_s.log_half_width)
+    in_rounds, half = series(measurement, "local", mean_rank_s), whole_s.log_half_width
+    # marks cost time, so of the timeline's own steps only shorter ones say anything
+    moved = max(math.log(level(in_rounds).value / timed.step_s), 0.0) if in_rounds is not None else 0.0
+    compute = scaled(timed, whole_s.value / timed.step_s)
+    return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, moved))
 
 
 def scaled(compute: Compute, factor: float) -> Compute:

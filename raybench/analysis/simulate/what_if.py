@@ -292,6 +292,7 @@ class _Trial:
     bare: StepModel  # as simulated
     known: KnownWire
     models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+    drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
     def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
@@ -310,7 +311,8 @@ class _Trial:
         bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
-        return cls(record, step_s, bare, known, tuple(models))
+        drifted = [replace(models[0], compute=compute) for compute in alone.drifted()]
+        return cls(record, step_s, bare, known, tuple(models), tuple(drifted))
 
     @property
     def cap(self) -> BucketCap:
@@ -342,8 +344,10 @@ class _Trial:
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
             # what the simulation misses may be of this one trial, so that there is nothing of it in another
             missed = math.log(self._step(self.bare, setting, rates) / best_s)
-        noise = math.sqrt(2) * self.step_s.log_half_width
-        step_s = _within(best_s, math.hypot(of_model, noise, missed), self.step_s.n)
+        told_s = self._step(told, setting, rates)
+        drift = max(abs(math.log(self._step(each, setting, rates) / told_s)) for each in self.drifted)
+        of_trial = math.hypot(math.sqrt(2) * self.step_s.log_half_width, drift, missed)
+        step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)

@@ -18,9 +18,9 @@ from raybench.report.code.starting import variables_snippet
 from raybench.report.code.torch_loop import torch_snippet
 from raybench.report.code.torch_parts import Parts
 from raybench.report.code.transformers import transformers_snippet
+from raybench.report.format import percent, sentence, unshown_words
 from raybench.report.parity_words import changed_words
 from raybench.report.tables.verification import measured_words
-from raybench.report.wording import percent, sentence, unshown_words
 
 SNIPPETS = {
     Framework.TORCH: torch_snippet,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from raybench.analysis.recommendation import Recommendation
-from raybench.machine.memory import KEPT_BY_MALLOC, MALLOC_PREFIX
+from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.report.code.base import Snippet
 
 

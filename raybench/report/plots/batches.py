@@ -9,6 +9,7 @@ import numpy as np
 
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
+from raybench.report.format import rounded_batch
 from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
 from raybench.report.plots.drawing import (
     COLORS,
@@ -21,7 +22,6 @@ from raybench.report.plots.drawing import (
     write_title,
 )
 from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
-from raybench.report.wording import rounded_batch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.report.format import PART_WORDS, duration_words
 from raybench.report.plots.axes import REACH
 from raybench.report.plots.drawing import (
     draw_bar,
@@ -17,7 +18,6 @@ from raybench.report.plots.drawing import (
     write_title,
 )
 from raybench.report.plots.lines import headline_title
-from raybench.report.wording import PART_WORDS, duration_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from raybench.analysis.attribution import Effect
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.report.format import EXPLORATORY, count, percent, times
 from raybench.report.tables.base import (
     MOST_ROWS,
     Column,
@@ -16,7 +17,6 @@ from raybench.report.tables.base import (
     known,
     make_table,
 )
-from raybench.report.wording import EXPLORATORY, count, percent, times
 
 TITLE = "What each knob changes"
 

@@ -11,10 +11,10 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_words
 from raybench.analysis.summary import model_name
 from raybench.report.failures_words import failures_words
+from raybench.report.format import count, figures, interval, milliseconds, percent, share, times
 from raybench.report.measured_on import began_words, hardware_words
 from raybench.report.tables.base import NONE, Column, Heading, Table, empty_table, known, make_table
 from raybench.report.tables.scaling import scaling_table
-from raybench.report.wording import count, figures, interval, milliseconds, percent, share, times
 from raybench.spec.toml import received
 
 

@@ -6,6 +6,7 @@ from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, n
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.report.format import EXPLORATORY, count, percent, times
 from raybench.report.tables.base import (
     MOST_ROWS,
     Column,
@@ -15,7 +16,6 @@ from raybench.report.tables.base import (
     known,
     make_table,
 )
-from raybench.report.wording import EXPLORATORY, count, percent, times
 
 TITLE = "Configurations"
 _COLUMNS: list[Column[DiagnosedConfiguration]] = [

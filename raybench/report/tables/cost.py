@@ -8,10 +8,10 @@ from raybench.analysis.cost import Cost, CostPoint
 from raybench.analysis.curves import Curve
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.trained_words import trained_words
 from raybench.report.when_to_use import when_to_use
-from raybench.report.wording import figures, plain_interval, plain_lasting, plain_times
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from raybench.analysis.estimates.bounded import LEAST_VALUES
 from raybench.analysis.goodput import Goodput
 from raybench.analysis.results import StudyResults
 from raybench.analysis.training import ScaleOverRuns
+from raybench.report.format import figures, interval, plain_percent
 from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
-from raybench.report.wording import figures, interval, plain_percent
 from raybench.spec.counted import counted
 
 KNOWN_WORDS = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.report.format import count, duration_words, milliseconds, sentence, share_of_step
 from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import count, duration_words, milliseconds, sentence, share_of_step
 from raybench.spec.counted import counted
 
 TITLE = "How much compute hides communication"

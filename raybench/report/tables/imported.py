@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
+from raybench.report.format import figures, plain_interval, plain_percent
 from raybench.report.prediction import place_words
 from raybench.report.tables.base import Column, Table, known, make_table
-from raybench.report.wording import figures, plain_interval, plain_percent
 from raybench.spec.knobs import KnobValue
 
 

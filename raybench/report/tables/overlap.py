@@ -10,8 +10,8 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.profiled import OverRanks, Profiled
 from raybench.analysis.results import StudyResults
 from raybench.records.store import TRACES
+from raybench.report.format import aligned, count, milliseconds
 from raybench.report.tables.base import NONE, Column, Table, devices, empty_table, known, make_table
-from raybench.report.wording import aligned, count, milliseconds
 
 TITLE = "Communication in the traces"
 LINE_WORDS = {

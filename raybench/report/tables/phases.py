@@ -6,8 +6,8 @@ from raybench.analysis.estimates.phases import PhaseRow
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.report.format import interval, lost_milliseconds, plain_percent, restart_words, times
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import interval, lost_milliseconds, plain_percent, restart_words, times
 
 
 def phases_table(results: StudyResults) -> Table:

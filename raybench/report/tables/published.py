@@ -11,9 +11,9 @@ from raybench.analysis.published_settings import Departure
 from raybench.analysis.published_values import BY_STEPS, BY_STEPS_AND_RESTARTS, OF_TRAINING
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
+from raybench.report.format import HOUR_S, MINUTE_S, aligned, duration_unit, epochs_words, figures, time_unit
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.tables.published_rows import PublishedRow, first_and_further, published_words
-from raybench.report.wording import HOUR_S, MINUTE_S, aligned, duration_unit, epochs_words, figures, time_unit
 from raybench.spec.counted import counted
 from raybench.spec.workloads import MLPSpec, TextSpec
 

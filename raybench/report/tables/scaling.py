@@ -9,9 +9,7 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
-from raybench.report.tables.base import Column, Table, devices, known, make_table
-from raybench.report.tables.trials import in_order, label_as_told
-from raybench.report.wording import (
+from raybench.report.format import (
     count,
     interval,
     lost_milliseconds,
@@ -21,6 +19,8 @@ from raybench.report.wording import (
     share_of_step,
     times,
 )
+from raybench.report.tables.base import Column, Table, devices, known, make_table
+from raybench.report.tables.trials import in_order, label_as_told
 
 
 def scaling_table(results: StudyResults, *roles: Role) -> Table:

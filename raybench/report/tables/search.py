@@ -9,9 +9,7 @@ from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
-from raybench.report.tables.base import Column, Table, devices, first_rows_words, known, make_table
-from raybench.report.tables.trials import in_order, label_and_mark
-from raybench.report.wording import (
+from raybench.report.format import (
     APART,
     EXPLORATORY,
     bound_words,
@@ -21,6 +19,8 @@ from raybench.report.wording import (
     objectives_words,
     percent,
 )
+from raybench.report.tables.base import Column, Table, devices, first_rows_words, known, make_table
+from raybench.report.tables.trials import in_order, label_and_mark
 
 
 def suggestions_table(results: StudyResults, most: int | None = None) -> Table:

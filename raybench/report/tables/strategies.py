@@ -6,10 +6,10 @@ from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.results import StudyResults
 from raybench.analysis.strategies import StrategyRow
 from raybench.records.record import TrialRecord
+from raybench.report.format import count, mebibytes, milliseconds
 from raybench.report.tables.base import Column, Table, devices, make_table
 from raybench.report.tables.scaling import efficiency_cell, speedup_cell
 from raybench.report.tables.trials import in_order
-from raybench.report.wording import count, mebibytes, milliseconds
 
 
 def strategies_table(results: StudyResults) -> Table:

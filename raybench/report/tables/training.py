@@ -10,9 +10,9 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
 from raybench.analysis.trained_run import TrainedRun
 from raybench.analysis.training import Comparison, TrainingResults
+from raybench.report.format import MEBIBYTE, figures, interval, over_few, times_over_seeds
 from raybench.report.parity_words import points_words
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
-from raybench.report.wording import MEBIBYTE, figures, interval, over_few, times_over_seeds
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ _STOPPED: Column[Comparison] = Column("stopped", lambda each: _stopped_words(eac
 
 
 def _stopped_words(group: TrainedGroup) -> str:
-    rung = group.stopped_by
-    return "" if rung is None else f"after epoch {rung.epoch}, for want of a {rung.words}"
+    pruned = group.stopped_by
+    return "" if pruned is None else f"after epoch {pruned.epoch}, against {pruned.compared - 1} others"
 
 
 def changes_table(results: StudyResults) -> Table:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
+from raybench.report.format import duration_words, interval, percent
 from raybench.report.tables.base import Column, Table, make_table
-from raybench.report.wording import duration_words, interval, percent
 
 LONGEST_REASON = 160  # characters
 MOST_TRIALS = 2000  # in a document; all are in summary.csv

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.diagnosis.verifications import Verification, Verified, verification_of
 from raybench.analysis.results import StudyResults
+from raybench.report.format import percent
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
-from raybench.report.wording import percent
 
 
 def verification_table(results: StudyResults) -> Table:

@@ -9,8 +9,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.base import Column, Table, empty_table, make_table
-from raybench.report.wording import (
+from raybench.report.format import (
     PART_WORDS,
     count,
     interval,
@@ -20,6 +19,7 @@ from raybench.report.wording import (
     serial_fraction_words,
     share_of_step,
 )
+from raybench.report.tables.base import Column, Table, empty_table, make_table
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from raybench.analysis.model_buckets import Buckets
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
+from raybench.report.format import figures, mebibytes, milliseconds, percent, plain_percent, sentence
 from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
-from raybench.report.wording import figures, mebibytes, milliseconds, percent, plain_percent, sentence
 from raybench.spec.counted import counted
 
 TITLE = "What if: predicted from one trial"

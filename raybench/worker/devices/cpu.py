@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
-from raybench.machine import cores, memory
+from raybench.machine import host
 from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
 
 
 class CPUDevice:
@@ -44,7 +44,7 @@ class CPUDevice:
 
     def name(self) -> str:
         """The model of the processor."""
-        return cores.cpu_model()
+        return host.cpu_model()
 
     def activate(self, setting: Setting, threads: int) -> None:
         """The number of threads."""
@@ -99,7 +99,7 @@ class CPUDevice:
         resident = _status_bytes("VmRSS")
         if resident is None:
             return None
-        return AvailableMemory(host_id(), resident, memory.available_memory_bytes())
+        return AvailableMemory(host_id(), resident, host.available_memory_bytes())
 
     def release_memory(self) -> None:
         """Let the C library return what was freed to the system; reference cycles are freed first."""
@@ -199,13 +199,13 @@ def _keep_freed_memory() -> None:
     with a page fault for every 4 KiB: whether a step pays for none or for thousands depends on where the
     heap happens to end, in each start and in each trial. Who sets malloc by variables is left alone.
     """
-    if any(name.startswith(memory.MALLOC_PREFIX) or name == "GLIBC_TUNABLES" for name in os.environ):
+    if any(name.startswith(host.MALLOC_PREFIX) or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library than glibc
         return
-    for parameter, value in memory.KEPT_BY_MALLOC.values():
+    for parameter, value in host.KEPT_BY_MALLOC.values():
         mallopt(parameter, value)
 
 

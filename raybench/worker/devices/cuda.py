@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity
 
 from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.base import AvailableMemory, DeviceKind, MemoryPeak
+from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
 MOST_ALLOCATIONS = 100_000  # that a history of memory keeps

@@ -8,10 +8,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from raybench.records.requests import Configuration
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
-from raybench.worker.strategies import compiling
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.strategies import transforms
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import AUTOCAST, Stepper
 
@@ -23,7 +23,7 @@ def count_or_step(models: StrategyModels, config: Configuration, cache: GroupCac
     key, compiled = flops_key(config), models.setting.compile
     known = key in cache.flops
     if not known:
-        with compiling.eager(compiled):
+        with transforms.eager(compiled):
             cache.flops[key] = _count_flops(models.bare)
     if known or compiled:
         models.bare.step()

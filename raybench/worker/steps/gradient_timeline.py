@@ -14,11 +14,10 @@ from torch import nn
 
 from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.measurements import GradientTimeline, HalfBatch, Phase
-from raybench.worker.batches import drop_ready, whole_turns
+from raybench.worker.batches import HalfBatches, drop_ready, whole_turns
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
-from raybench.worker.half_batches import HalfBatches
-from raybench.worker.steps.contention import communication_cores, contention
+from raybench.worker.devices.device import Device
+from raybench.worker.steps.replay import communication_cores, contention
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 

@@ -1,22 +1,28 @@
-"""Loss parity: the strategy's losses and gradients beside those of one device."""
+"""The strategy's numbers against those of one device: losses, gradients, and what compression does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import LossParity
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
-from raybench.worker.cache import GroupCache
+from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames
-from raybench.worker.steps.parity_runs import ShortRun, run_on_one_device, run_under_strategy
-from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.strategies.models import StrategyModels, joined, make_optimizer
+from raybench.worker.strategies.sharding import copy_weights, gathered
+from raybench.worker.strategies.stepper import Stepper, gradients_of
 from raybench.workloads.protocol import Workload
 
 STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
@@ -101,3 +107,200 @@ def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
     if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
         reasons.append("SyncBatchNorm takes its statistics over all devices")
     return tuple(reasons)
+
+
+@dataclass(frozen=True)
+class ShortRun:
+    """What a few steps showed."""
+
+    losses: list[float]  # the mean of each step
+    # of the first step, by parameter, on the CPU; empty where it is not kept, or fp16 skipped the step
+    gradient: list[torch.Tensor]
+
+
+def run_on_one_device(
+    config: Configuration,
+    workload: Workload,
+    model: nn.Module,
+    world_size: int,
+    steps: int,
+    device: Device,
+) -> ShortRun:
+    """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
+    pieces = SeededPieces(config, workload, range(world_size), device)
+    accumulation = world_size * config.setting.gradient_accumulation
+    setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
+    module = model.to(device.torch_device)
+    return _run(config, workload, module, pieces, setting, device, steps, keep_gradient=True)
+
+
+def run_under_strategy(
+    config: Configuration,
+    workload: Workload,
+    initial: nn.Module,
+    models: StrategyModels,
+    team: Team,
+    steps: int,
+) -> ShortRun:
+    """The measured module with new weights and a new optimizer; the gradient is kept on the leader only.
+
+    A collective call.
+    """
+    wrapped, together = models.wrapped, config.setting.strategy == "dp"
+    assert wrapped is not None
+    copy_weights(initial, wrapped.module)
+    run: ShortRun | None = None
+    if team.leads or not together:
+        ranks = range(team.size) if together else [team.rank]
+        run = _run(
+            config,
+            workload,
+            wrapped.module,
+            SeededPieces(config, workload, ranks, models.device, together=together),
+            config.setting,
+            models.device,
+            steps,
+            keep_gradient=team.leads,
+            autocast=wrapped.autocast,
+        )
+    of_ranks = [losses for losses in team.gather(run.losses if run else None) if losses is not None]
+    means = [sum(losses) / len(of_ranks) for losses in zip(*of_ranks, strict=True)]
+    return ShortRun(means, run.gradient if run else [])
+
+
+def _run(
+    config: Configuration,
+    workload: Workload,
+    module: nn.Module,
+    pieces: Batches,
+    setting: Setting,
+    device: Device,
+    steps: int,
+    *,
+    keep_gradient: bool,
+    autocast: bool = True,
+) -> ShortRun:
+    recorded, gradient = RecordedLosses(workload), list[torch.Tensor]()
+    optimizer = make_optimizer(workload, config.optimizer, module)
+    stepper = Stepper(module, optimizer, recorded, pieces, setting, device.torch_device, autocast=autocast)
+
+    def copy_gradient(*_: Any) -> None:  # when it is averaged, and no longer scaled as fp16 needs it
+        for part in gradients_of(module):
+            whole = gathered(part, keep=keep_gradient)
+            if keep_gradient:
+                gradient.append(whole.to("cpu", copy=True))
+
+    hook = optimizer.register_step_pre_hook(copy_gradient)
+    stepper.step()
+    hook.remove()
+    for _ in range(steps - 1):
+        stepper.step()
+    losses = torch.stack([loss.float() for loss in recorded.losses]).view(steps, -1)
+    return ShortRun([float(loss) for loss in losses.mean(dim=1)], gradient)
+
+
+_SEEDS = 2**31 - 1
+
+
+class SeededPieces:
+    """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
+
+    So augmentation and dropout draw the same for a piece, whoever takes it. ``together``: one micro-batch
+    of all ranks at once, as dp takes them.
+    """
+
+    prefetched = 0
+
+    def __init__(
+        self,
+        config: Configuration,
+        workload: Workload,
+        ranks: Iterable[int],
+        device: Device,
+        *,
+        together: bool = False,
+    ) -> None:
+        self._seed, self._accumulation = config.seed, config.setting.gradient_accumulation
+        self._sources = {rank: _batches_of(config, workload, rank, device) for rank in ranks}
+        self._pieces = self._joined_pieces() if together else self._single_pieces()
+
+    def next(self) -> Any:
+        """The next piece."""
+        return next(self._pieces)
+
+    def _single_pieces(self) -> Iterator[Any]:
+        step = 0
+        while True:
+            for rank in self._sources:
+                for micro_batch in range(self._accumulation):
+                    yield self._read(step, rank, micro_batch)
+            step += 1
+
+    def _joined_pieces(self) -> Iterator[Any]:
+        step = 0
+        while True:
+            for micro_batch in range(self._accumulation):
+                yield joined([self._read(step, rank, micro_batch) for rank in self._sources])
+            step += 1
+
+    def _read(self, step: int, rank: int, micro_batch: int) -> Any:
+        place = (((self._seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch) % _SEEDS
+        torch.manual_seed(place)
+        batch = self._sources[rank].next()
+        torch.manual_seed(place)
+        return batch
+
+
+class RecordedLosses:
+    """A workload that keeps its losses."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self.losses: list[torch.Tensor] = []
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """The workload's own, remembered."""
+        value = self._workload.loss(model, batch)
+        self.losses.append(value.detach())
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workload, name)
+
+
+def _batches_of(config: Configuration, workload: Workload, rank: int, device: Device) -> Batches:
+    """The rank's batches, read in this process: a loader's own processes would draw otherwise."""
+    in_process = config.setting.model_copy(update={"workers": 0})
+    config = config.model_copy(update={"setting": in_process})
+    return make_batches(workload, config, config.batch_size, rank, device)
+
+
+def compression_error(models: StrategyModels, team: Team) -> float | None:
+    """|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms.
+
+    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A
+    collective call.
+    """
+    assert models.wrapped is not None
+    team.broadcast(models.wrapped.tensors())
+    batch = models.wrapped.batches.next()
+    with models.device.fork_rng():
+        compressed = _gradient_of(models.wrapped, batch, team.rank)
+        exact = _gradient_of(models.bare, batch, team.rank)
+    dist.all_reduce(exact, group=team.data)
+    exact /= team.size
+    error = float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
+    return error if math.isfinite(error) else None
+
+
+def _gradient_of(stepper: Stepper, batch: object, seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    stepper.optimizer.zero_grad(set_to_none=True)
+    stepper.backward(batch)
+    gradient = _as_vector(stepper.module)
+    stepper.optimizer.zero_grad(set_to_none=True)
+    return gradient
+
+
+def _as_vector(module: nn.Module) -> torch.Tensor:
+    return torch.cat([gradient.flatten().float() for gradient in gradients_of(module)])

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.records.measurements import ProbeResult
-from raybench.records.messages import Progress
+from raybench.records.messages import Outcome, Progress
 from raybench.records.requests import ProbeRequest
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device, MemoryPeak
+from raybench.worker.devices.device import Device, MemoryPeak
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import OnProgress, RankResult
+from raybench.worker.outcome import OnProgress
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variant_run import measured_run
-from raybench.worker.steps.warmup import WarmUp, warm_up
+from raybench.worker.steps.variants import WarmUp, measured_run, warm_up
 from raybench.worker.strategies.models import StrategyModels
 
 WARMUP_STEPS = 1  # before a window of steps whose memory counts: it does not grow later
@@ -36,7 +35,7 @@ class ProbeTrial:
         self._request, self._team, self._device, self._cache = request, team, device, cache
         self._models = TrialModels(request.config, team, device, cache)
 
-    def run(self, on_progress: OnProgress) -> RankResult:
+    def run(self, on_progress: OnProgress) -> Outcome:
         """The memory that every rank took, the same result on every rank.
 
         On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first.
@@ -65,7 +64,7 @@ class ProbeTrial:
             fixed_memory_bytes=all_known([rank.fixed_bytes for rank in ranks]),
             memory_limit_bytes=limits,
         )
-        return RankResult("complete", result=result)
+        return Outcome("complete", result=result)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""

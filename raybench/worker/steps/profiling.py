@@ -1,33 +1,116 @@
-"""What torch's own tools say of a few steps, when the rounds are done: a trace of each rank, and its memory.
+"""A few steps taken apart when the rounds are done: their phases timed, a trace of each rank, its memory.
 
-torch.profiler slows what it watches, so nothing here is timed: a trace shows the order of things and what
-runs beside what. Its ranges are the phases of a step, as raybench names them.
+Marks inside a step cost time on GPUs and on CPUs, so phases have blocks of their own. torch.profiler slows
+what it watches, so nothing of a trace is timed: it shows the order of things and what runs at once. Its
+ranges are the phases of a step, as raybench names them.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections import defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch.profiler
 
 from raybench.analysis.trace_overlap import traced_rank
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import TracedRank
+from raybench.records.measurements import Phase, PhaseBlock, TracedRank
 from raybench.records.messages import RankFile
+from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
-from raybench.worker.steps.phases import PHASES
+from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
-WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
+NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+
+Steppers = dict[Literal["plain", "local", "synced"], Stepper]
+
+
+def phases_of_trial(
+    models: StrategyModels, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
+) -> tuple[PhaseBlock, ...]:
+    """Phases of the bare model, and of the twin or the model under its strategy. A collective call."""
+    steppers: Steppers = {}
+    if has_plain:
+        steppers["plain"] = models.bare
+    if models.twin is not None:
+        steppers["local"] = models.twin
+    elif models.wrapped is not None and models.setting.strategy != "dp":
+        if models.setting.strategy == "ddp":
+            team.broadcast(models.wrapped.tensors())
+        steppers["synced"] = models.wrapped
+    activate, device = models.activate, models.device
+    return phase_blocks(team, steppers, activate, device, step_s=step_s, max_seconds=max_seconds)
+
+
+def phase_blocks(
+    team: Team,
+    steppers: Steppers,
+    activate: Callable[[], None],
+    device: Device,
+    *,
+    step_s: float,
+    max_seconds: float,
+) -> tuple[PhaseBlock, ...]:
+    """Blocks of each stepper on every rank, ``plain`` on the leader alone; means over steps and ranks."""
+    affordable = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(steppers) * step_s) - DISCARD
+    num_steps, blocks = max(1, min(MAX_STEPS, int(affordable))), []
+    for _ in range(NUM_BLOCKS):
+        for variant, stepper in steppers.items():
+            activate()
+            team.barrier()
+            steps = whole_turns(num_steps, stepper.batches, stepper.batches_per_step)
+            phases = _phases_on_rank(variant, stepper, team, device, steps)
+            reports = [report for report in team.gather(phases) if report is not None]
+            mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
+            blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=steps))
+    return tuple(blocks)
+
+
+def _phases_on_rank(
+    variant: str, stepper: Stepper, team: Team, device: Device, num_steps: int
+) -> dict[Phase, float] | None:
+    """None on a rank that takes no part. Where ranks do not wait for each other, a failure is agreed on."""
+    if variant == "synced":
+        return _time_phases(stepper, device, num_steps)
+    takes_part = variant != "plain" or team.leads
+    return team.agreed(lambda: _time_phases(stepper, device, num_steps) if takes_part else None)
+
+
+def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase, float]:
+    """Mean over steps, in s; "other" is what lies between one step's last mark and the next step."""
+    drop_ready(stepper.batches)
+    for _ in range(DISCARD):
+        stepper.step()
+    device.synchronize()
+    stopwatch, order = device.stopwatch(), list[Phase]()
+
+    def mark(phase: Phase) -> None:
+        stopwatch.lap()
+        order.append(phase)
+
+    stopwatch.start()
+    for _ in range(num_steps):
+        stepper.step(mark)
+        mark("other")
+    totals: dict[Phase, float] = defaultdict(float)
+    for phase, seconds in zip(order, stopwatch.read(), strict=True):
+        totals[phase] += float(seconds)
+    return {phase: totals[phase] / num_steps for phase in (*PHASES, "other")}
+
+
+WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
+TRACE_SHARE = 0.25  # of the trial's time
 MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, which Perfetto still opens
 MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader and of the driver
 
@@ -40,7 +123,7 @@ def traces(
     Fewer steps where a trace is too large. Raises ``InvalidTrialError`` on every rank where one step is.
     """
     stepper = _stepper(models, team)
-    affordable = int(MAX_SHARE * max_seconds / step_s) - WAIT - WARM_UP
+    affordable = int(TRACE_SHARE * max_seconds / step_s) - WAIT - WARM_UP
     for num_steps in sorted({1, max(1, min(ACTIVE, affordable))}, reverse=True):
         profiler = None if stepper is None else _profiled(stepper, device, num_steps)
         team.barrier()  # the others work on: what follows is no part of anybody's step

@@ -10,12 +10,12 @@ from raybench.errors import CODE_FAILS
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import make_batches
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
-from raybench.worker.model_size import check_model_fits
-from raybench.worker.strategies import compiling
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.memory import check_model_fits
+from raybench.worker.strategies import transforms
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads import Workload, build
 
@@ -76,7 +76,7 @@ class TrialModels:
 
     def num_compiled(self) -> int:
         """Graphs compiled so far in this process; 0 where nothing is compiled."""
-        return compiling.num_compiled() if self.compiles else 0
+        return transforms.num_compiled() if self.compiles else 0
 
     def set_up(self, first_step: Callable[[StrategyModels], None]) -> float:
         """Make the models; the seconds that ``first_step`` of the bare one took, as the leader lived it.
@@ -128,7 +128,7 @@ class TrialModels:
     def _make(self) -> None:
         self._workload = build(self._config.workload, self._config.data)
         if self.compiles:
-            compiling.reset()
+            transforms.reset()
             self.compiled_before = self.num_compiled()
         self._measured = self._make_models(self._config)
         if self._versus_setting is not None:

@@ -1,23 +1,165 @@
-"""The variants of one trial on one rank: which of those asked for can be had, and why not the others."""
+"""The variants of one trial on one rank: how each is run, which can be had, and their warm-up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 from typing import TypeVar
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.requests import StepsRequest, Variant
-from raybench.worker.batches import make_batches
+from raybench.spec.study import MeasureSpec
+from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variant_run import VariantRun, bare_run, measured_run, plain_run, strategy_run
-from raybench.worker.steps.warmup import WarmUp, warm_up
-from raybench.worker.strategies.ddp_report import bucket_bytes
+from raybench.worker.strategies.ddp import bucket_bytes
+from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """How a variant is run on this rank."""
+
+    variant: Variant
+    step: Callable[[], None]
+    activate: Callable[[], None] = lambda: None
+    loss: Callable[[], torch.Tensor | None] = lambda: None
+    one_rank: bool = False  # on one rank at a time, which changes from round to round
+    leader_only: bool = False  # the leader's process drives every device, the other ranks wait
+    independent: bool = False  # on all ranks, which do not wait for each other
+    batches: Batches | None = None  # that a step takes; None: it takes none
+    batches_per_step: int = 1
+    # weights and optimizer state, where the ranks' may differ and have to be made equal before a block
+    replicated: Callable[[], list[torch.Tensor]] | None = None
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether ranks hold different weights afterwards."""
+        return self.one_rank or self.independent
+
+
+def measured_run(models: StrategyModels, team: Team) -> VariantRun:
+    """What is measured: the bare model on one device, under its strategy on several. A collective call."""
+    return plain_run(models) if team.size == 1 else strategy_run("synced", models, team)
+
+
+def plain_run(models: StrategyModels) -> VariantRun:
+    """One device alone, without a wrapper."""
+    return bare_run("plain", models, models.bare, one_rank=True)
+
+
+def bare_run(
+    variant: Variant,
+    models: StrategyModels,
+    stepper: Stepper,
+    *,
+    one_rank: bool = False,
+    independent: bool = False,
+) -> VariantRun:
+    """Without communication, by ``stepper`` of ``models``."""
+    return VariantRun(
+        variant,
+        stepper.step,
+        models.activate,
+        lambda: stepper.loss,
+        one_rank=one_rank,
+        independent=independent,
+        batches=stepper.batches,
+        batches_per_step=stepper.batches_per_step,
+    )
+
+
+def strategy_run(variant: Variant, models: StrategyModels, team: Team) -> VariantRun:
+    """The model under its strategy. A collective call."""
+    stepper, strategy = models.wrap(team), models.setting.strategy
+    leader_only = strategy == "dp"
+    return VariantRun(
+        variant,
+        stepper.step if team.leads or not leader_only else lambda: None,
+        models.activate,
+        lambda: stepper.loss,
+        leader_only=leader_only,
+        batches=stepper.batches,
+        batches_per_step=stepper.batches_per_step,
+        # dp's weights are on the leader only, and every rank of FSDP has shards of its own
+        replicated=stepper.tensors if strategy == "ddp" else None,
+    )
+
+
+REBUILT_AFTER = 3  # steps: DDP rebuilds its buckets before the second, the third is as all that follow
+WINDOW_STEPS = 3
+STEADY = 0.05  # relative change between two windows
+WARMUP_SHARE = 0.25  # of the trial's time, for each variant
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How long to warm up."""
+
+    fixed_steps: int | None  # None: until steady
+    max_seconds: float  # of the trial: a variant's warm-up takes a share of it at most
+
+    @classmethod
+    def of(cls, measure: MeasureSpec) -> WarmUp:
+        """As a study's ``[measure]`` asks for it."""
+        return cls(measure.warmup_steps, measure.max_seconds)
+
+
+def warm_up(
+    team: Team, runs: Sequence[VariantRun], asked: WarmUp, device: Device
+) -> tuple[int, dict[Variant, float]]:
+    """Steps of what is measured, and the step time of each variant in s (the slowest rank's).
+
+    Synchronised variants go first, with a fully synchronised step: ``static_graph`` asserts otherwise.
+    """
+    total, step_s = 0, dict[Variant, float]()
+    for run in sorted(runs, key=lambda run: run.changes_weights):
+        run.activate()
+        team.barrier()
+        # what is measured is warmed until steady; the others have its caches, and follow
+        until_steady = run.variant in ("synced", "versus") or team.size == 1
+        steps, step_s[run.variant] = _warm(team, run, asked, device, until_steady)
+        total += steps if run.variant in ("synced", "plain") and until_steady else 0
+    return total, step_s
+
+
+def _warm(
+    team: Team, run: VariantRun, asked: WarmUp, device: Device, until_steady: bool
+) -> tuple[int, float]:
+    """Steps taken, and the step time of the last window in s, on the slowest rank."""
+    began, before = perf_counter(), 0.0
+    fixed = asked.fixed_steps
+    steps = REBUILT_AFTER if fixed is None else max(fixed, 1)
+    _time_steps(run, steps, device)
+    while True:
+        times = _time_steps(run, WINDOW_STEPS, device)
+        steps += WINDOW_STEPS if fixed is None else 0
+        # every rank's view, so that all go on or stop alike
+        views = team.gather((median(times), perf_counter() - began))
+        now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
+        steady = before > 0 and abs(now / before - 1) <= STEADY
+        if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * asked.max_seconds:
+            return steps, now
+        before = now
+
+
+def _time_steps(run: VariantRun, count: int, device: Device) -> list[float]:
+    times = []
+    for _ in range(count):
+        began = perf_counter()
+        run.step()
+        device.synchronize()
+        times.append(perf_counter() - began)
+    return times
+
 
 STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
 

@@ -8,22 +8,26 @@ dropped while the sharded one is made, so that the latter's peak of memory can b
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import torch
 from torch import nn
 from torch.nn.parallel import DataParallel
 
+from raybench.errors import InvalidTrialError
+from raybench.machine.host import host_id
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.cuda import gpu_uuid
+from raybench.worker.devices.device import Device
 from raybench.worker.strategies import ddp
-from raybench.worker.strategies.compiling import compile_module
-from raybench.worker.strategies.data_parallel import device_ids
-from raybench.worker.strategies.model_copies import CopiedModel
-from raybench.worker.strategies.optimizers import make_optimizer, share_state
 from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
-from raybench.workloads.protocol import Workload
+from raybench.worker.strategies.transforms import checkpoint_blocks, compile_module
+from raybench.workloads.protocol import Workload, optimizer_of
 
 
 class StrategyModels:
@@ -149,3 +153,120 @@ class StrategyModels:
     def _stepper(self, module: nn.Module, batches: Batches, *, autocast: bool = True) -> Stepper:
         optimizer, device = make_optimizer(self.workload, self._optimizer, module), self.device.torch_device
         return Stepper(module, optimizer, self.workload, batches, self.setting, device, autocast=autocast)
+
+
+class CopiedModel:
+    """A model as its setting wants it, and further copies of it."""
+
+    def __init__(
+        self, workload: Workload, model: nn.Module, setting: Setting, device: torch.device | None
+    ) -> None:
+        """``device``: where the model is moved to; None: it stays where it is, for FSDP to shard.
+
+        FSDP refuses weights that are not contiguous, so there ``channels_last`` is the inputs' alone: torch's
+        convolutions take their layout, and bring the weights into it in each call.
+
+        Raises ``InvalidTrialError`` where the model lacks what the setting needs.
+        """
+        self._workload, self._setting, self._device = workload, setting, device
+        if setting.activation_checkpointing:
+            checkpoint_blocks(model)
+        self.model = model if device is None else self.in_layout(model.to(device))
+        self.model.train()
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of a whole set of gradients."""
+        return sum(tensor.nbytes for tensor in self.model.parameters() if tensor.requires_grad)
+
+    def in_layout(self, model: nn.Module) -> nn.Module:
+        """``model`` with its weights in the setting's memory format."""
+        layout = torch.channels_last if self._setting.channels_last else torch.preserve_format
+        return model.to(memory_format=layout)
+
+    def with_own_weights(self) -> nn.Module:
+        """The same module again, with weights of its own."""
+        try:
+            return copy.deepcopy(self.model)
+        except Exception:  # a module that cannot be copied is built again
+            again = self._build_again()
+            again.load_state_dict(self.model.state_dict())
+            return again
+
+    def sharing_storage(self) -> nn.Module:
+        """The same module again, its parameters and buffers on the same storage, its gradients its own."""
+        memo: dict[int, Any] = {}
+        for parameter in self.model.parameters():
+            memo[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
+        for buffer in self.model.buffers():
+            memo[id(buffer)] = buffer
+        try:
+            shared: nn.Module = copy.deepcopy(self.model, memo)
+        except Exception:  # a module that cannot be copied is built again and put on the same storage
+            shared = self._build_again().to(self._device)
+            tensors = (*self.model.parameters(), *self.model.buffers())
+            for tensor, other in zip(tensors, (*shared.parameters(), *shared.buffers()), strict=True):
+                other.data = tensor.data
+        return shared
+
+    def _build_again(self) -> nn.Module:
+        model = self._workload.model()
+        if self._setting.activation_checkpointing:
+            checkpoint_blocks(model)
+        return model.train()
+
+
+def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
+    """The workload's own optimizer, or the study's."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    own = optimizer_of(workload, parameters)
+    if own is not None:
+        return own
+    rate, decay = spec.learning_rate, spec.weight_decay
+    if spec.name == "sgd":
+        return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)
+    kind = torch.optim.Adam if spec.name == "adam" else torch.optim.AdamW
+    return kind(parameters, rate, weight_decay=decay)
+
+
+def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Let ``target`` update the same state tensors as ``source``, parameter by parameter."""
+    groups = zip(source.param_groups, target.param_groups, strict=True)
+    for source_group, target_group in groups:
+        for parameter, other in zip(source_group["params"], target_group["params"], strict=True):
+            target.state[other] = source.state[parameter]
+
+
+def device_ids(team: Team, device: Device) -> list[int]:
+    """The team's GPUs as the leader numbers them. A collective call on the control group.
+
+    Raises ``InvalidTrialError`` where one process cannot drive them all.
+    """
+    if not device.drives_several:
+        raise InvalidTrialError("strategy dp exists on GPUs only")
+    gpu = device.torch_device
+    places: list[tuple[str, int | None, str]] = team.gather((host_id(), gpu.index, gpu_uuid(gpu)))
+    if len({host for host, _, _ in places}) > 1:
+        raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
+    seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]
+    if not all(team.gather(all(seen))[:1]):  # the leader's view
+        raise InvalidTrialError("strategy dp: the leader's process does not see every device of the team")
+    return [index for _, index, _ in places if index is not None]
+
+
+def joined(batches: list[Any]) -> Any:
+    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
+    first = batches[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(batches)
+    if isinstance(first, dict):
+        return {key: joined([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
+        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
+    if isinstance(first, list | tuple):
+        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
+    return first
+
+
+def _is_device(index: int, uuid: str) -> bool:
+    return index < torch.cuda.device_count() and gpu_uuid(index) == uuid

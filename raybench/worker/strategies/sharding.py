@@ -22,9 +22,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from raybench.spec.knobs import Setting
 from raybench.worker.communicators import COALESCED_BYTES, Team
-from raybench.worker.strategies.compiling import compile_forward
-from raybench.worker.strategies.repeated_blocks import repeated_blocks
 from raybench.worker.strategies.stepper import AUTOCAST
+from raybench.worker.strategies.transforms import compile_forward, repeated_blocks
 
 
 def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device) -> bool:

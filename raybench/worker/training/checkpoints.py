@@ -1,24 +1,155 @@
-"""Checkpoints of a training trial: a directory for the last good epoch, whole or not there at all."""
+"""What a training writes: checkpoints to resume from, each whole or not there, and the trained model."""
 
 from __future__ import annotations
 
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.devices.base import Device
-from raybench.worker.training.whole_directory import write_whole
+from raybench.records.requests import TrainingRequest
+from raybench.records.trainings import Epoch
+from raybench.records.whole_files import UNFINISHED, replace_directory
+from raybench.worker.communicators import Team
+from raybench.worker.devices.device import Device
+from raybench.worker.failures import describe
+from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
+from raybench.worker.strategies.stepper import Stepper
+
+
+class SavedTraining:
+    """One rank's part in writing and reading the checkpoints of a trial; all its calls are collective.
+
+    A checkpoint has whole tensors, whatever the strategy: shards are put together on the leader, and
+    distributed again. Only the leader holds them whole.
+    """
+
+    def __init__(
+        self, request: TrainingRequest, team: Team, device: Device, checkpoints: Checkpoints | None
+    ) -> None:
+        """``checkpoints``: on the leader, where they are asked for."""
+        self._request, self._team, self._device = request, team, device
+        self._checkpoints = checkpoints
+
+    def save(self, stepper: Stepper, epochs: Sequence[Epoch], steps: int) -> float:
+        """Seconds that it took on the slowest rank; a full disk ends the trial on all."""
+        began = perf_counter()
+        leads, failure = self._team.leads, None
+        random_states = self._team.gather(random_state(self._device))
+        model = gathered(stepper.inner.state_dict(), keep=leads)
+        optimizer = gathered(stepper.optimizer.state_dict(), keep=leads)
+        if self._checkpoints is not None:
+            state = {
+                "trial_id": self._request.trial_id,
+                "epochs": [epoch.model_dump(mode="json") for epoch in epochs],
+                "steps": steps,
+                "model": model,
+                "optimizer": optimizer,
+                "scaler": stepper.scaler.state_dict(),
+                "random": random_states,
+            }
+            try:
+                self._checkpoints.save(state, epochs[-1].epoch)
+            except OSError as error:
+                failure = error
+        self._team.agree(failure)
+        return float(max(self._team.gather(perf_counter() - began)))
+
+    def resume(self, stepper: Stepper) -> list[Epoch]:
+        """Put ``stepper`` to where the last checkpoint has it: the epochs until there, none without one."""
+        state, shapes = None, None
+        failure: Exception | None = None
+        if self._checkpoints is not None:
+            try:
+                state = self._checkpoints.last()
+                if state is not None and state["trial_id"] != self._request.trial_id:
+                    raise InvalidTrialError(
+                        f"the checkpoint is of trial {state['trial_id']}, not of this one"
+                    )
+                shapes = _change_parts(stepper, state, _shape) if state is not None else None
+            except (KeyError, IndexError) as error:
+                failure = _of_another(error)
+            except Exception as error:
+                failure = error
+        self._team.agree(failure)
+        states = [shapes]
+        if self._team.size > 1:
+            dist.broadcast_object_list(states, src=self._team.ranks[0], group=self._team.control)
+        if states[0] is None:
+            return []
+        return self._restore(stepper, states[0] if state is None else state)
+
+    def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
+        epochs, failure = list[Epoch](), None
+        try:
+            sharded = _change_parts(stepper, state, _shard)
+            stepper.inner.load_state_dict(sharded["model"])
+            stepper.optimizer.load_state_dict(sharded["optimizer"])
+            if stepper.scaler.is_enabled():
+                stepper.scaler.load_state_dict(state["scaler"])
+            epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
+            set_random_state(state["random"][self._team.rank], self._device)
+        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+            failure = _of_another(error)
+        self._team.agree(failure)
+        return epochs
+
+
+def _of_another(error: Exception) -> InvalidTrialError:
+    line = str(error).strip().splitlines()[0]
+    return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
+
+
+def _change_parts(
+    stepper: Stepper, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]
+) -> dict[str, Any]:
+    """The state with ``change(part, value)`` for what belongs to a part of the model that may be sharded.
+
+    Of an optimizer's state that is what has the shape of its parameter, as moments have.
+    """
+    parts, model = stepper.inner.state_dict(), state["model"]
+    parameters = [parameter for group in stepper.optimizer.param_groups for parameter in group["params"]]
+    optimizer = {
+        number: {
+            name: change(parameters[number], value) if _is_like(value, parameters[number]) else value
+            for name, value in values.items()
+        }
+        for number, values in state["optimizer"]["state"].items()
+    }
+    return {
+        **state,
+        "model": {
+            name: change(parts[name], value) if name in parts else value for name, value in model.items()
+        },
+        "optimizer": {**state["optimizer"], "state": optimizer},
+    }
+
+
+def _shape(part: Any, value: Any) -> Any:
+    """A tensor without its values, where the leader distributes the shards."""
+    return value.to("meta") if is_sharded(part) else value
+
+
+def _shard(part: Any, value: Any) -> Any:
+    return placed_as(part, value) if is_sharded(part) else value
+
+
+def _is_like(value: Any, parameter: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
+
 
 STATE = "state.pt"
 _NAME = re.compile(r"epoch-(\d{4,})")
-_UNFINISHED = ".unfinished-"
 
 
 class Checkpoints:
@@ -55,14 +186,14 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_unfinished()
         older = self._epochs()
-        unfinished, place = self._folder / f"{_UNFINISHED}{epoch:04}", self._folder / f"epoch-{epoch:04}"
+        place = self._folder / f"epoch-{epoch:04}"
 
         def write(folder: Path) -> None:
             with (folder / STATE).open("wb") as file:
                 torch.save(state, file)
             self._finish(folder)
 
-        write_whole(place, unfinished, write)
+        replace_directory(place, write)
         for path in older:
             if path != place:
                 shutil.rmtree(path)
@@ -72,7 +203,7 @@ class Checkpoints:
         return sorted(paths, key=lambda path: int(path.name.removeprefix("epoch-")))
 
     def _remove_unfinished(self) -> None:
-        for path in self._folder.glob(f"{_UNFINISHED}*"):
+        for path in self._folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(path)
 
 
@@ -99,3 +230,40 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     random.setstate((version, tuple(words), gauss))
     if "device" in state:
         device.set_random_state(state["device"])
+
+
+WEIGHTS = "model.safetensors"
+
+
+def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path | None) -> str | None:
+    """Write the model that ``stepper`` trained to the directory ``place``; why not, where that fails.
+
+    The leader writes; ``place`` is its own. What is trained is not lost for a model that cannot be written.
+    A collective call.
+    """
+    state = gathered(stepper.inner.state_dict(), keep=team.leads) if models.is_sharded else {}
+    failure = None
+    if team.leads:
+        try:
+            if place is None:
+                raise FileNotFoundError("there is no results directory")
+            module = stepper.inner
+            if models.is_sharded:
+                module = models.copies.with_own_weights()
+                module.load_state_dict(state)
+            replace_directory(place, lambda new: _write(module, new))
+        except Exception as error:
+            failure = describe(error)
+    failures: list[str | None] = team.gather(failure)
+    return next((reason for reason in failures if reason), None)
+
+
+def _write(module: nn.Module, folder: Path) -> None:
+    """As transformers writes its own models, with their configuration; of any other module the weights."""
+    save_pretrained = getattr(module, "save_pretrained", None)
+    if save_pretrained is not None:
+        save_pretrained(folder)
+        return
+    from safetensors.torch import save_model  # with tied weights once, which save_file refuses
+
+    save_model(module, str(folder / WEIGHTS))

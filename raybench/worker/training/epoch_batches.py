@@ -1,20 +1,26 @@
-"""The batches of an epoch on one rank, read by parts: what is random in a sample depends on its part."""
+"""The batches of an epoch on one rank, read by parts: every sample once, the last step split evenly.
+
+The samples of an optimizer step depend on the seed, the epoch and the global batch only, never on the number
+of ranks; and what is random in a sample (its augmentation) on its place in the epoch, never on the process
+that reads it. So one device and several train on the same steps, and a resumed trial on the same samples.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_message
-from raybench.worker.devices.base import Device
-from raybench.worker.training.parts import Part
+from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
 from raybench.workloads.protocol import Workload, collate_of
 
@@ -123,3 +129,65 @@ class EpochBatches:
         """On the device, once it is as many samples as were read for it: losses are weighted by them."""
         samples_of(self._workload, batch, len(part.indices), "a batch of the data set")
         return self._place(batch)
+
+
+MOST_SEEDS = 2**63  # that torch's generators take
+PRIME = 1_000_003  # keeps the seeds of two epochs, and of two parts, apart
+
+
+@dataclass(frozen=True)
+class Part:
+    """One micro-batch of one rank."""
+
+    indices: tuple[int, ...]  # of the data set
+    num_samples: int  # that count: 0 where the indices only stand in, for a rank that must take part
+    step_samples: int  # of all ranks in this optimizer step
+    seed: int  # of what is random in the samples
+
+
+def even_sizes(total: int, parts: int) -> list[int]:
+    """``parts`` whole numbers that add up to ``total`` and differ by 1 at most, the larger first."""
+    base, more = divmod(total, parts)
+    return [base + (place < more) for place in range(parts)]
+
+
+def split(
+    order: Sequence[int], *, step_size: int, ranks: int, rank: int, micro_batches: int, seed: int
+) -> list[list[Part]]:
+    """The optimizer steps of an epoch, each with the micro-batches of ``rank``.
+
+    A step's samples are split over the ranks, then over each rank's micro-batches; only the last step may
+    be short. A part without samples holds two of the step's, to be weighted with 0: its rank must take part
+    in the collectives.
+    """
+    steps = []
+    for number, begin in enumerate(range(0, len(order), step_size)):
+        step = order[begin : begin + step_size]
+        shares = even_sizes(len(step), ranks)
+        at = sum(shares[:rank])
+        parts = []
+        for micro_batch, size in enumerate(even_sizes(shares[rank], micro_batches)):
+            place = (number * ranks + rank) * micro_batches + micro_batch
+            indices = tuple(step[at : at + size]) or tuple(step[:2])
+            parts.append(Part(indices, size, len(step), (seed * PRIME + place) % MOST_SEEDS))
+            at += size
+        steps.append(parts)
+    return steps
+
+
+def shuffled(length: int, seed: int, epoch: int) -> list[int]:
+    """The order of an epoch, the same on every rank."""
+    generator = torch.Generator().manual_seed((seed * PRIME + epoch) % MOST_SEEDS)
+    order: list[int] = torch.randperm(length, generator=generator).tolist()
+    return order
+
+
+@contextmanager
+def state_preserved(module: nn.Module, device: Device) -> Iterator[None]:
+    """Buffers and generators are afterwards what they were: the training goes on as if nothing had been."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    with device.fork_rng():
+        yield
+    with torch.no_grad():
+        for buffer, value in buffers:
+            buffer.copy_(value)

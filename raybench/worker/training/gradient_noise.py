@@ -17,9 +17,7 @@ from raybench.worker.failures import describe
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gather_weights
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.epoch_batches import EpochBatches
-from raybench.worker.training.parts import PRIME, Part, shuffled, split
-from raybench.worker.training.state_preserved import state_preserved
+from raybench.worker.training.epoch_batches import PRIME, EpochBatches, Part, shuffled, split, state_preserved
 from raybench.workloads.protocol import Workload
 
 LEAST_BATCHES, MOST_BATCHES = 2, 8  # big ones, after each epoch

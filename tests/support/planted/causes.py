@@ -16,7 +16,7 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.findings import Finding, FindingName
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.environment import Environment
-from raybench.machine.resources import DeviceKind, Resources
+from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec.study import Study
 from tests.support.planted.hardware import FakeHardware

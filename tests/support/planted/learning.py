@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raybench.plan.pruning import pruned_after
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
 from tests.support.planted.hardware import StepCosts, truth
@@ -40,7 +41,7 @@ class FakeLearning:
         epochs, stopped_by = list[Epoch](), None
         for number in range(1, request.training.epochs + 1):
             epochs.append(self._epoch(number, request, final * (1 - math.exp(-number)), costs, noise, random))
-            stopped_by = next((rung for rung in request.rungs if rung.stops(epochs[-1])), None)
+            stopped_by = pruned_after(request, epochs)
             if stopped_by is not None:
                 break
         return TrainingResult(

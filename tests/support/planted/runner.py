@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import DeviceKind, Resources
+from raybench.machine.host import DeviceKind, Resources
 from raybench.records.measurements import ProbeResult
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution, between
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, grid, planted, study

@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.measured import measured_study
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
 from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, run_all

@@ -13,8 +13,10 @@ from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
-from raybench.machine.resources import Resources
-from raybench.plan.left_out import left_out_words
+from raybench.commands.notes import note_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
@@ -126,11 +128,11 @@ def test_a_grid_measures_what_is_the_same_once_and_says_so():
     session, store, _ = run(plan, of_model(SMALL))
     assert asked_caps(store) == {"default"}
     assert len([r for r in store.records if r.config.world_size == 2 and r.request.role == "scaling"]) == 2
-    assert session.notes == [
+    assert [note_words(plan.study, note) for note in session.notes] == [
         "1 MiB buckets are default buckets for this model: 2 trials were not measured a second time",
         "25 MiB buckets are default buckets for this model: 2 trials were not measured a second time",
     ]
-    assert left_out_words(plan.study, store.records) == []
+    assert left_out(plan.study, store.records) == []
     results = analyse(plan.study, store.records)
     table = model_buckets_table(results)
     assert "114,688 trained parameters in 3 tensors: 0.438 MiB of gradients" in table.caption
@@ -150,7 +152,8 @@ def test_what_would_be_measured_as_another_is_not_left_out_beside_it():
     _, store, _ = run(plan, of_model(SMALL))
     whole = store.records
     store.records = [r for r in whole if r.config.setting.batch_size == 64 and r.config.world_size == 2]
-    assert left_out_words(plan.study, store.records)[0].startswith("3 of 8 trials of the curves")
+    (note, *_) = left_out(plan.study, store.records)
+    assert (note.stage, len(note.requests), note.total) == (Stage.CURVES, 3, 8)
     (default,) = store.records[:1]
     store.records = [default, *(r.model_copy(update={"state": "crashed"}) for r in whole if r != default)]
     known = KnownBuckets(CAPS, store.records)
@@ -176,8 +179,8 @@ def test_a_search_suggests_no_second_of_the_same():
     searched = [r for r in store.records if r.request.role == "search"]
     assert sorted(r.config.setting.batch_size for r in searched) == [32, 64]
     assert asked_caps(store) == {"default"}
-    assert "2 of 5 suggestions were made: no others differ from them and may fit" in session.notes
-    assert left_out_words(plan.study, store.records) == []
+    assert Note(NoteKind.SPACE_EXHAUSTED, Stage.SEARCH, 2, 5) in session.notes
+    assert left_out(plan.study, store.records) == []
 
 
 def test_what_was_measured_anyway_is_one_setting_in_every_choice():

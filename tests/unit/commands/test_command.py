@@ -17,7 +17,7 @@ import pytest
 from raybench import study
 from raybench.machine import environment as environments
 from raybench.machine import gpus
-from raybench.machine.cores import usable_cores
+from raybench.machine.host import usable_cores
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Study

@@ -14,7 +14,7 @@ from raybench.commands.options import parse_sizes
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
 from raybench.study import app
 from tests.support.planted import FakeHardware, FakeRunner

@@ -7,45 +7,12 @@ import pytest
 from rich.console import Console
 
 from raybench.commands.console import make_console
-from raybench.commands.display import Display, clock_words, exact_words
+from raybench.commands.display import Display
 from raybench.records.messages import Progress
 from raybench.report.rich_tables import rich_table, width_on
 from raybench.report.tables.base import Column, make_table
 
 COLUMNS = 80
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (0.4, "0 s"),
-        (40, "40 s"),
-        (99.4, "99 s"),
-        (115, "2 min"),
-        (180, "3 min"),
-        (5940, "99 min"),
-        (7500, "2 h 5 min"),
-        (3600 * 25, "25 h 0 min"),
-    ],
-)
-def test_clock_words(seconds, words):
-    assert clock_words(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (40, "40 s"),
-        (120, "2 min"),
-        (170, "2 min 50 s"),
-        (119.7, "2 min"),
-        (7500, "2 h 5 min"),
-        (5400, "90 min"),
-    ],
-)
-def test_what_was_asked_is_said_to_the_second(seconds: float, words: str) -> None:
-    assert exact_words(seconds) == words
 
 
 def test_no_line_of_piped_output_ends_in_spaces(capsys: pytest.CaptureFixture[str]) -> None:

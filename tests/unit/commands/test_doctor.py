@@ -5,10 +5,8 @@ import io
 from rich.console import Console
 
 from raybench.commands.doctor import render
-from raybench.machine.checks import capacity, load, ray_cluster
-from raybench.machine.checks.check import Check
-from raybench.machine.checks.examine import examine
-from raybench.machine.checks.software import wanted
+from raybench.machine import checks
+from raybench.machine.checks import Check, examine, wanted
 
 
 def printed(found, width=80):
@@ -22,9 +20,9 @@ def test_a_check_that_fails_hides_no_other(monkeypatch):
         raise OSError("no /proc here")
         yield
 
-    monkeypatch.setattr(capacity, "memory", broken)
-    monkeypatch.setattr(load, "_busy_processes", list)  # which takes a second
-    found = examine(wanted(), all_reduce=False)
+    monkeypatch.setattr(checks, "memory", broken)
+    monkeypatch.setattr(checks, "_busy_processes", list)  # which takes a second
+    found = examine(wanted(), with_workers=False)
     assert Check("memory", "warning", "could not be examined: OSError: no /proc here") in found
     assert found[-1].name == "Ray"
 
@@ -69,11 +67,11 @@ def test_rays_token_is_found_but_never_shown(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    text = printed(list(ray_cluster.ray()), width=200)
+    text = printed(list(checks.ray()), width=200)
     assert "RAY_ADDRESS ray://...@head:10001" in text
     assert f"RAY_AUTH_MODE=token, the token is in {token}" in text
     assert "s3cr3t" not in text
     token.unlink()
-    assert list(ray_cluster.ray())[-1].mend == "ray get-auth-token --generate"
+    assert list(checks.ray())[-1].mend == "ray get-auth-token --generate"
     monkeypatch.setenv("RAY_AUTH_TOKEN", "s3cr3t")
-    assert "s3cr3t" not in printed(list(ray_cluster.ray()), width=200)
+    assert "s3cr3t" not in printed(list(checks.ray()), width=200)

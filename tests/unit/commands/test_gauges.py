@@ -12,7 +12,7 @@ from raybench.commands.gauges import StudyGauges, trial_values
 from raybench.commands.watchers import Watchers
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord

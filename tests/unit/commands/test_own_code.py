@@ -16,8 +16,7 @@ from raybench.commands.own_code import search_folders
 from raybench.launch.travel import import_path as import_path_of_driver
 from raybench.launch.travel import own_code_path, runtime_environment
 from raybench.machine.environment import capture
-from raybench.records.reading import made_of
-from raybench.records.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory, made_of
 from raybench.spec.load import load_study
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.serve import merged_path

@@ -18,7 +18,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.messages import GroupInfo, Progress
 from raybench.records.record import TrialRecord
-from raybench.report.wording import percent
+from raybench.report.format import percent
 from raybench.run.session import Session
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
@@ -256,7 +256,7 @@ def test_the_epochs_after_a_trial_that_found_no_workers_stand_below_their_traini
     def told_of(progress: StudyProgress) -> None:
         trainings = [Trial(request) for request in training_requests(plan)[:2]]
         session = Session(plan, Losing(), MemoryStore(), progress)
-        with session.as_far_as_it_fits("planted"):
+        with session.as_far_as_it_fits():
             session.measure(trainings[1], done=0, total=2)
         assert session.notes
         session.measure(trainings[0], done=1, total=2)

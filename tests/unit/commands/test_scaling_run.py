@@ -17,11 +17,11 @@ from raybench.commands.results import as_it_began
 from raybench.commands.scaling_request import Options
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
-from raybench.machine.resources import Resources
-from raybench.plan.estimate import FINISH_S, START_S, estimate
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
+from raybench.run.time_budget import FINISH_S, START_S, estimate
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study

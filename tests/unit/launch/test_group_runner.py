@@ -12,7 +12,7 @@ from raybench.errors import GroupLostError, Interrupted
 from raybench.launch import group_runner, signals
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.machine.resources import DeviceKind, WorkerNeeds
+from raybench.machine.host import DeviceKind, WorkerNeeds
 from raybench.records.messages import GroupInfo, Member, Outcome
 from raybench.spec.study import MeasureSpec
 from tests.unit.studies import request

@@ -15,8 +15,8 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.joining import core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.travel import runtime_environment
-from raybench.machine.resources import DeviceKind, Resources, WorkerNeeds
-from raybench.run.asking import outcome_of
+from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
+from raybench.run.in_flight import outcome_of
 from raybench.spec.workloads import FactorySpec, MLPSpec
 
 

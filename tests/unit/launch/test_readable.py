@@ -12,7 +12,7 @@ from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.readable import check_workload, refuse_unseen
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.spec import Study
 
 NEEDS = WorkerNeeds("cpu", 1)

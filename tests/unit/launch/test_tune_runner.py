@@ -21,7 +21,7 @@ from raybench.launch.tune_runner import TuneRunner
 from raybench.launch.tune_submission import LATE_MESSAGE_S, taken_for
 from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
-from raybench.machine.resources import WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
 from tests.support.planted import FakeRunner, to_record
 from tests.unit.studies import request

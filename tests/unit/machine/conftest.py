@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.machine import kernel_files
+from raybench.machine import host
 
 
 @pytest.fixture
@@ -17,10 +17,10 @@ def cgroup(tmp_path, monkeypatch):
             file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text + "\n")
-        read = kernel_files.read
+        read = host.read
         fake = {Path("/proc/self/cgroup"): line}
-        monkeypatch.setattr(kernel_files, "CONTROL_GROUPS", tmp_path)
-        monkeypatch.setattr(kernel_files, "read", lambda path: fake[path] if path in fake else read(path))
+        monkeypatch.setattr(host, "CONTROL_GROUPS", tmp_path)
+        monkeypatch.setattr(host, "read", lambda path: fake[path] if path in fake else read(path))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
 
     return lay

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.machine import cores as processor
+from raybench.machine import host as processor
 
 
 @pytest.mark.parametrize(

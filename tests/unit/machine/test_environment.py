@@ -5,8 +5,15 @@ from importlib import metadata
 import pytest
 
 import raybench
-from raybench.machine.comparing import differences, differences_on_resume, unlike_before, unlike_nodes
-from raybench.machine.environment import Environment, capture, of_nodes
+from raybench.machine.environment import (
+    Environment,
+    capture,
+    differences,
+    differences_on_resume,
+    of_nodes,
+    unlike_before,
+    unlike_nodes,
+)
 from raybench.machine.gpus import Gpu
 from raybench.machine.variables import LONGEST_VALUE, PREFIXES
 

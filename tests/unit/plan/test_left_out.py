@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from raybench.analysis import analyse
-from raybench.machine.resources import Resources
-from raybench.plan.curves import CONFIRMATION
-from raybench.plan.left_out import left_out_words
+from raybench.commands.notes import left_out_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from tests.support.planted import FakeRunner, run_all
@@ -13,7 +14,7 @@ from tests.unit.runs import run
 from tests.unit.studies import grid, study
 
 
-def searched(trials: int, measured: int) -> list[str]:
+def searched(trials: int, measured: int) -> list[Note]:
     """A space of six points, of which so many were measured."""
     knobs = {"batch_size": [32, 64, 128], "static_graph": [False, True]}
     spec = study(knobs=knobs, search={"method": "optuna", "trials": trials})
@@ -22,15 +23,16 @@ def searched(trials: int, measured: int) -> list[str]:
     asked = [plan.search(space.suggestion(n, each)) for n, each in enumerate(space.points())]
     records = run_all(FakeRunner(), asked[:measured])[0]
     numbered = [each.model_copy(update={"suggestion": n}) for n, each in enumerate(records)]
-    words = left_out_words(plan.study, numbered)
-    assert words.pop() == "2 of 2 trials of the curves (1 device: 1, 2 devices: 1)"  # no curve was begun
-    return words
+    notes = left_out(plan.study, numbered)
+    of_curves = notes.pop()  # no curve was begun
+    assert (of_curves.stage, len(of_curves.requests), of_curves.total) == (Stage.CURVES, 2, 2)
+    return notes
 
 
 def test_no_suggestion_beyond_the_space_is_left_out() -> None:
     assert searched(24, 6) == []
-    assert searched(24, 4) == ["2 of 6 suggestions"]
-    assert searched(4, 3) == ["1 of 4 suggestions"]
+    assert searched(24, 4) == [Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6)]
+    assert searched(4, 3) == [Note(NoteKind.NOT_REACHED, Stage.SEARCH, 1, 4)]
     assert searched(4, 4) == []
 
 
@@ -40,21 +42,22 @@ def test_after_a_search_the_curves_and_the_confirmation_belong_to_it() -> None:
     store = run(plan)[1]
     winners = analyse(plan.study, store.records).winners
     assert [each.config.setting.batch_size for each in winners] == [128]
-    assert left_out_words(plan.study, store.records, 1, winners) == []
+    assert left_out(plan.study, store.records, 1, winners) == []
     of_curves = [each for each in store.records if each.request.role == "scaling"]
     first_one = [each for each in store.records if each not in of_curves[1:]]
-    words = left_out_words(plan.study, first_one, 1, winners)
-    assert words == ["3 of 4 trials of the curves (1 device: 2, 2 devices: 1)"]
+    (note,) = left_out(plan.study, first_one, 1, winners)
+    assert left_out_words(plan.study, note) == "3 of 4 trials of the curves (1 device: 2, 2 devices: 1)"
     searched = [each for each in store.records if each.request.role == "search"]
-    assert left_out_words(plan.study, searched, 1, winners)[1:] == [CONFIRMATION]
+    assert left_out(plan.study, searched, 1, winners)[1:] == [Note(NoteKind.NOT_REACHED, Stage.CONFIRMATION)]
 
 
 def test_world_sizes_that_were_not_reached_are_counted() -> None:
     spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [64]}, search={"method": "grid"})
     plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
     records = grid(spec, [1, 2])[0]
-    words = left_out_words(plan.study, records)
-    assert words == ["1 of 3 trials of the curves (4 devices: 1)"]
+    (note,) = left_out(plan.study, records)
+    assert [each.config.world_size for each in note.requests] == [4]
+    assert left_out_words(plan.study, note) == "1 of 3 trials of the curves (4 devices: 1)"
 
 
 def test_what_cannot_be_told_is_said() -> None:
@@ -63,7 +66,6 @@ def test_what_cannot_be_told_is_said() -> None:
     faulty = spec.model_copy(
         update={"scaling": spec.scaling.model_copy(update={"target_world_size": 3, "world_sizes": (1, 2)})}
     )
-    words = left_out_words(faulty, records)
-    assert len(words) == 1
-    assert words[0].startswith("not known: ")
-    assert "target_world_size" in words[0]
+    (note,) = left_out(faulty, records)
+    assert note.kind is NoteKind.NOT_PLANNED
+    assert "target_world_size" in note.reason

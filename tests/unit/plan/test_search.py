@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from raybench.analysis.choice import objective_values
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
@@ -80,6 +80,15 @@ def test_the_same_study_and_seed_ask_the_same_trials():
 def test_the_first_ones_are_the_default_and_the_default_at_each_other_batch():
     found = settings(searched(Search(plan()), plan(), 3))
     assert found == [(512, "default", "fp32"), (32, "default", "fp32"), (128, "default", "fp32")]
+
+
+@pytest.mark.parametrize("sampler", ["main_effects", "tpe", "gp", "random"])
+def test_each_sampler_suggests_the_same_after_the_same(sampler):
+    planned = plan(search={"method": "optuna", "trials": 8, "sampler": sampler})
+    first, second = (settings(searched(Search(planned), planned, 8)) for _ in range(2))
+    assert first == second
+    assert len(first) == len(set(first)) == 8
+    assert first[:3] == [(512, "default", "fp32"), (32, "default", "fp32"), (128, "default", "fp32")]
 
 
 def test_nothing_is_suggested_twice_and_everything_once_before_the_end():

@@ -1,6 +1,6 @@
 """The trials that a study's [training] stands for."""
 
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from raybench.errors import RequestError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan, powers_of_two
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.requests import StepsRequest, TrialRequest

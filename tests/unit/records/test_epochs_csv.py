@@ -2,8 +2,7 @@
 
 import csv
 
-from raybench.records.csv_text import unguarded
-from raybench.records.epochs_csv import epochs_csv
+from raybench.records.epochs_csv import epochs_csv, unguarded
 from raybench.records.store import ResultsDirectory
 from tests.support.planted import FakeLearning
 from tests.unit.records.test_store import ENVIRONMENT

@@ -12,7 +12,7 @@ from raybench.analysis.crossover import crossover
 from raybench.analysis.curves import BatchCurve, BatchPoint
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of

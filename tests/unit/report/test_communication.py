@@ -22,7 +22,7 @@ from raybench.report.communication import (
     times_table,
     write_sweep_report,
 )
-from raybench.report.wording import size_words
+from raybench.report.format import size_words
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept

@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.records.csv_text import unguarded
+from raybench.records.epochs_csv import unguarded
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.contents import make_tables
 from raybench.report.formats import (

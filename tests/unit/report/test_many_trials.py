@@ -12,7 +12,6 @@ import pytest
 from raybench.analysis import analyse, attribution
 from raybench.analysis.diagnosis import which
 from raybench.machine.environment import capture
-from raybench.records import reading
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.contents import make_tables
@@ -77,7 +76,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_packed_rounds_say_the_same(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ResultsDirectory.open_readonly(large) as store:
         plain, spec = store.records(), store.study()
-    monkeypatch.setattr(reading, "PACKED_FROM_BYTES", 0)
+    monkeypatch.setattr(store, "PACKED_FROM_BYTES", 0)
     with ResultsDirectory.open_readonly(large) as store:
         packed = store.records()
     assert plain == packed

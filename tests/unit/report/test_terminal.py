@@ -10,7 +10,7 @@ from rich.console import Console
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration

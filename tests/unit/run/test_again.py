@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
+from raybench.analysis.estimates.repeated import MOST_AGAIN
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.report.answer import answer_box, answer_of
-from raybench.run.again import MOST_AGAIN
+from raybench.run.time_budget import TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
@@ -170,7 +170,7 @@ class DisturbedClock(ClockRunner):
 @pytest.mark.parametrize(("seconds", "is_repeated"), [(70, False), (400, True)])
 def test_without_time_it_stays_as_it_is(monkeypatch, seconds, is_repeated):
     clock = DisturbedClock(monkeypatch)
-    _, store, _ = run(planned(time_budget_seconds=100), clock, budget=Budget(clock.now + seconds))
+    _, store, _ = run(planned(time_budget_seconds=100), clock, budget=TimeBudget(clock.now + seconds))
     assert bool(repeats(store)) == is_repeated
 
 
@@ -180,7 +180,7 @@ def test_a_finished_study_that_is_resumed_settles_what_disagrees_and_measures_no
 ):
     """The suggestion that was not taken apart for want of time is no reason to measure anew."""
     plan, clock = planned(time_budget_seconds=1000), DisturbedClock(monkeypatch)
-    first, store, _ = run(plan, clock, budget=Budget(clock.now + seconds))
+    first, store, _ = run(plan, clock, budget=TimeBudget(clock.now + seconds))
     apart = [each for each in analyse(plan.study, store.records).disagreements if not each.is_settled]
     runner = FakeRunner()
     run(plan, runner, store)
@@ -196,7 +196,7 @@ def test_a_finished_study_that_is_resumed_settles_what_disagrees_and_measures_no
 def test_nothing_is_replaced_by_less(monkeypatch, seconds):
     """However much time is left: a measurement that was cut short does not speak in a longer one's place."""
     clock = DisturbedClock(monkeypatch)
-    _, store, _ = run(planned(time_budget_seconds=1000), clock, budget=Budget(clock.now + seconds))
+    _, store, _ = run(planned(time_budget_seconds=1000), clock, budget=TimeBudget(clock.now + seconds))
     given_s = {
         (each.config.model_dump_json(), each.request.again): each.request.measure.max_seconds
         for each in store.records

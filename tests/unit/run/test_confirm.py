@@ -8,28 +8,27 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.errors import NoRoomError
-from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
-from raybench.plan.curves import CONFIRMATION
-from raybench.plan.left_out import left_out_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo
 from raybench.records.record import State
 from raybench.report.answer import answer_box
-from raybench.run.confirm import NO_DEFAULT, OTHER_PROCESSES, confirm
-from raybench.run.curve import measure_all
-from raybench.run.session import Session, winners
+from raybench.run.session import Session
+from raybench.run.stages import confirm, measure_curves
+from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 
-def measured(runner: FakeRunner, budget: Budget | None = None, **fields: Any) -> Session:
+def measured(runner: FakeRunner, budget: TimeBudget | None = None, **fields: Any) -> Session:
     """A grid whose trials are done, and nothing is confirmed."""
     given = {"knobs": {"batch_size": [32, 512]}, "measure": {"half_width": 0.02}} | fields
     plan = make_plan(study(**given), Resources("cpu", 2, "a CPU"))
-    session = Session(plan, runner, MemoryStore(), Watched(), budget or Budget())
-    measure_all(session, plan.trials())
+    session = Session(plan, runner, MemoryStore(), Watched(), budget or TimeBudget())
+    measure_curves(session, plan.trials())
     return session
 
 
@@ -37,15 +36,15 @@ def test_what_there_was_no_time_for_is_named_once_and_no_more_when_it_was_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ClockRunner(monkeypatch)
-    session = measured(clock, Budget())
+    session = measured(clock, TimeBudget())
     session.budget.deadline = clock.now + 0.1
     for _ in range(2):
-        confirm(session, winners(session))
-        assert session.not_reached == [CONFIRMATION]
+        confirm(session, session.ledger.winners())
+        assert session.not_reached == [Note(NoteKind.NOT_REACHED, Stage.CONFIRMATION)]
     session.budget.deadline = clock.now + 1000
-    confirm(session, winners(session))
+    confirm(session, session.ledger.winners())
     assert session.not_reached == []
-    assert session.store.latest()[session.records()[-1].trial_id].request.role == "confirmation"
+    assert session.ledger.store.latest()[session.ledger.records()[-1].trial_id].request.role == "confirmation"
 
 
 def test_what_had_no_room_is_named_once_and_no_more_when_it_had() -> None:
@@ -61,10 +60,10 @@ def test_what_had_no_room_is_named_once_and_no_more_when_it_had() -> None:
     session = measured(runner)
     runner.is_small = True
     for _ in range(2):
-        confirm(session, winners(session))
-        assert session.notes == [f"not measured, since nodes are gone: {CONFIRMATION} (nothing fits)"]
+        confirm(session, session.ledger.winners())
+        assert session.notes == [Note(NoteKind.NO_ROOM, Stage.CONFIRMATION, reason="nothing fits")]
     runner.is_small = False
-    confirm(session, winners(session))
+    confirm(session, session.ledger.winners())
     assert session.notes == []
 
 
@@ -78,8 +77,8 @@ def test_a_winner_in_other_processes_is_named_once() -> None:
         environment={"MY_BACKEND": ["a", "b"]},
     )
     for _ in range(2):
-        confirm(session, winners(session))
-        assert session.notes == [OTHER_PROCESSES]
+        confirm(session, session.ledger.winners())
+        assert [note.kind for note in session.notes] == [NoteKind.OTHER_PROCESSES]
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 2}], ids=str)
@@ -94,23 +93,23 @@ def test_nothing_is_confirmed_against_a_default_that_crashed(search: dict[str, A
     )
     session, store, _ = run(plan, FakeRunner(noise=QUIET_ENOUGH, fail=crashes))
     assert "confirmation" not in [record.request.role for record in store.records]
-    (note,) = [each for each in session.notes if "confirmed" in each]
-    assert note == f"{NO_DEFAULT}has no numbers itself (crashed: rank 1: no memory of it)"
+    (note,) = [each for each in session.notes if each.kind is NoteKind.DEFAULT_FAILED]
+    assert note.reason == "crashed: rank 1: no memory of it"
     results = analyse(plan.study, store.records)
     gain = next(each.words for each in answer_box(results) if each.question == "Measured gain")
     assert gain.endswith("not confirmed against the default, which has no numbers itself (crashed)")
-    assert left_out_words(plan.study, store.records, 1, results.winners) == []
+    assert left_out(plan.study, store.records, 1, results.winners) == []
 
 
 def test_a_profile_that_is_missing_is_named_once() -> None:
     session = measured(FakeRunner(noise=QUIET_ENOUGH))
-    confirm(session, winners(session))
+    confirm(session, session.ledger.winners())
     asked = make_plan(
         study(knobs={"batch_size": [32, 512]}, measure={"half_width": 0.02, "profile": True}),
         Resources("cpu", 2, "a CPU"),
     )
-    session.plan = asked
+    session.ledger.plan = asked
     for _ in range(2):
-        confirm(session, winners(session))
+        confirm(session, session.ledger.winners())
         (note,) = session.notes
-        assert note.startswith("no profile of trial")
+        assert note.kind is NoteKind.NO_PROFILE

@@ -4,19 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.labels import late_words
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
-from raybench.plan.curves import CONFIRMATION
-from raybench.plan.left_out import left_out_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.record import State
 from raybench.records.requests import StudyRequest, TrialRequest
-from raybench.run.session import winners
+from raybench.run.time_budget import TimeBudget
 from tests.unit.runs import ClockRunner, MemoryStore, run
 from tests.unit.studies import study
 
@@ -73,7 +71,7 @@ def test_a_trial_that_hangs_ends_soon_after_the_budget_and_is_asked_again(
     monkeypatch, fields, hangs, budget_s
 ):
     plan, runner = planned(**fields), Hanging(monkeypatch, hangs)
-    session, store, _ = run(plan, runner, budget=Budget(runner.now + budget_s))
+    session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + budget_s))
     (ended,) = [each for each in runner.requests if hangs(each)]
     grace_s = runner.now - 1000 - budget_s
     assert 20 <= grace_s <= 20 + START_S + 1  # what the study's trials may take, and a start; not 300 s
@@ -86,9 +84,9 @@ def test_a_trial_that_hangs_ends_soon_after_the_budget_and_is_asked_again(
     )
     assert outcome_words(told, of_it) == wanted
     if store.records:  # the report and the terminal name the same
-        assert session.not_reached == left_out_words(plan.study, store.records, 1, winners(session))
+        assert session.not_reached == left_out(plan.study, store.records, 1, session.ledger.winners())
     again = Hanging(monkeypatch, lambda request: False)
-    session, _, _ = run(plan, again, store, budget=Budget(again.now + 1000))
+    session, _, _ = run(plan, again, store, budget=TimeBudget(again.now + 1000))
     assert session.not_reached == []
     assert ended.trial_id in {each.trial_id for each in again.requests}
     assert store.latest()[ended.trial_id].state == "complete"
@@ -97,10 +95,10 @@ def test_a_trial_that_hangs_ends_soon_after_the_budget_and_is_asked_again(
 def test_a_trial_that_takes_its_own_time_out_within_the_budget_has_failed(monkeypatch):
     plan = planned(**GRID, measure={"max_seconds": 5, "timeout_seconds": 30})
     runner = Hanging(monkeypatch, is_slow)
-    session, store, _ = run(plan, runner, budget=Budget(runner.now + 200))
+    session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 200))
     failed = [each for each in store.records if each.state == "timeout"]
     assert {each.reason for each in failed} == {"not done in time"}
-    assert session.cut == {}
+    assert session.ledger.cut == {}
     assert session.not_reached == []
 
 
@@ -109,9 +107,9 @@ def test_a_rank_that_tells_of_another_that_was_ended_has_not_failed(monkeypatch,
     plan = planned(**GRID)
     echo = (state, "rank 1: RuntimeError: Connection closed by peer")
     runner = Hanging(monkeypatch, is_slow, echo)
-    session, store, _ = run(plan, runner, budget=Budget(runner.now + 60))
+    session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 60))
     assert [each.state for each in store.records if each.state != "complete"] == ["oom"] * (state == "oom")
-    assert len(session.cut) == (state == "crashed")
+    assert len(session.ledger.cut) == (state == "crashed")
 
 
 def test_without_a_budget_a_trial_has_its_own_time_out(monkeypatch):
@@ -126,9 +124,9 @@ def test_a_confirmation_that_hangs_is_told_as_not_reached(monkeypatch):
         return request.role == "confirmation"
 
     plan, runner = planned(**OPTUNA), Hanging(monkeypatch, hangs)
-    session, store, _ = run(plan, runner, budget=Budget(runner.now + 200))
+    session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 200))
     assert [each for each in runner.requests if hangs(each)]
-    assert CONFIRMATION in session.not_reached
+    assert Note(NoteKind.NOT_REACHED, Stage.CONFIRMATION) in session.not_reached
     assert all(each.state == "complete" for each in store.records)
 
 
@@ -139,16 +137,16 @@ def test_a_training_that_hangs_is_told_as_not_reached(monkeypatch):
     workload = {"name": "vision", "input": "real"}
     plan = planned(workload=workload, training={"epochs": 4, "seeds": 1})
     runner = Hanging(monkeypatch, hangs)
-    session, _, _ = run(plan, runner, budget=Budget(runner.now + 500))
+    session, _, _ = run(plan, runner, budget=TimeBudget(runner.now + 500))
     late: list[StudyRequest] = [each for each in training_requests(plan) if hangs(each)]
-    assert session.not_reached == [late_words(late, 2, "training")]
+    assert [(note.stage, note.requests) for note in session.not_reached] == [(Stage.TRAINING, tuple(late))]
     assert runner.now < 1000 + 500 + 60
 
 
 def test_a_probe_that_hangs_says_nothing_of_the_batch(monkeypatch):
     plan = planned(knobs={"batch_size": "max"})
     runner = Hanging(monkeypatch, lambda request: request.kind == "probe")
-    session, store, _ = run(plan, runner, MemoryStore(), budget=Budget(runner.now + 100))
+    session, store, _ = run(plan, runner, MemoryStore(), budget=TimeBudget(runner.now + 100))
     assert store.records == []
     assert len(runner.requests) == 1
-    assert "the largest batch, exactly" in session.not_reached[0]
+    assert session.not_reached[0].stage is Stage.LARGEST_BATCH

@@ -10,13 +10,13 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.diagnosis.findings import FindingName
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
+from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
-from raybench.run.confirm import NO_DEFAULT
-from raybench.run.hopeless import MOST_LOOKS
+from raybench.run.in_flight import MOST_LOOKS
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study
@@ -73,7 +73,7 @@ def test_a_bug_costs_one_trial(search: dict[str, object]) -> None:
     assert record.reason.startswith("rank 0: AttributeError: no loss of 512 samples (whatever the setting: ")
     assert "batch 32" in record.reason
     assert "batch 128" in record.reason
-    assert executed.notes == ["no more was asked: the first trial failed, and would whatever the setting"]
+    assert [(note.kind, note.number) for note in executed.notes] == [(NoteKind.ALL_FAIL, 1)]
 
 
 def test_a_bug_that_says_something_else_of_every_batch_costs_one_trial() -> None:
@@ -96,7 +96,7 @@ def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, ob
     executed, store, _ = run(planned(search=search), runner)
     assert [each.kind for each in runner.requests] == ["steps"] * 3 + ["probe"] * 2
     assert len(store.latest()) == 3
-    assert executed.notes == ["no more was asked: the first 3 trials failed, and would whatever the setting"]
+    assert [(note.kind, note.number) for note in executed.notes] == [(NoteKind.ALL_FAIL, 3)]
 
 
 @pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
@@ -107,7 +107,7 @@ def test_side_by_side_a_failure_among_others_is_its_own(search: dict[str, object
     executed, store, _ = run(planned(search=search), runner)
     assert {r.config.setting.precision for r in store.records if r.state == "complete"} == {"fp32"}
     assert runner.most_at_once == 3
-    assert not any("no more was asked" in note for note in executed.notes)
+    assert NoteKind.ALL_FAIL not in [note.kind for note in executed.notes]
 
 
 def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
@@ -129,7 +129,7 @@ def test_what_one_batch_brings_out_leaves_the_others(search: dict[str, object]) 
                 for state in ("crashed", "complete")}  # fmt: skip
     assert by_state == {"crashed": {512}, "complete": {32, 128}}
     (note,) = executed.notes  # the default is among those that crash
-    assert note.startswith(NO_DEFAULT)
+    assert note.kind is NoteKind.DEFAULT_FAILED
     assert sum(each.kind == "probe" for each in runner.requests) == 1  # the first answered
 
 
@@ -195,7 +195,7 @@ def test_every_other_value_of_every_knob_is_tried() -> None:
     runner = Crashing(lambda request: bug(request) if request.config.setting.workers else None)
     executed, store, _ = run(planned(workload={"name": "vision", "input": "real"}, knobs=knobs), runner)
     (note,) = executed.notes  # the default is among those that crash
-    assert note.startswith(NO_DEFAULT)
+    assert note.kind is NoteKind.DEFAULT_FAILED
     looks = [each.config.setting for each in runner.requests if each.kind == "probe"]
     assert [(each.workers, each.precision) for each in looks] == [(4, "bf16"), (0, "bf16")]
     assert {r.config.setting.workers for r in store.records if r.state == "complete"} == {0}
@@ -207,7 +207,7 @@ BACKENDS = {"environment": {"MY_BACKEND": ["a", "b"]}, "knobs": {"batch_size": [
 def test_what_one_process_environment_brings_out_leaves_the_others() -> None:
     runner = Crashing(lambda each: bug(each) if each.config.environment["MY_BACKEND"] == "a" else None)
     executed, store, _ = run(planned(**BACKENDS), runner)
-    assert not any("no more was asked" in note for note in executed.notes)
+    assert NoteKind.ALL_FAIL not in [note.kind for note in executed.notes]
     complete = [r.config.environment for r in store.records if r.state == "complete"]
     assert complete
     assert {each["MY_BACKEND"] for each in complete} == {"b"}
@@ -246,7 +246,7 @@ def test_the_largest_batch_is_not_looked_for_where_none_can_run() -> None:
     runner = Crashing(bug)
     executed, store, _ = run(planned(knobs={"batch_size": ["max", 64]}), runner)
     assert len(store.latest()) == 1
-    assert executed.notes == ["no more was asked: the first trial failed, and would whatever the setting"]
+    assert [(note.kind, note.number) for note in executed.notes] == [(NoteKind.ALL_FAIL, 1)]
 
 
 def test_mended_and_resumed_the_study_goes_on() -> None:

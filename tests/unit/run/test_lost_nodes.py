@@ -6,7 +6,8 @@ import pytest
 
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
+from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome
@@ -48,9 +49,9 @@ def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
     assert sizes.count(4) == min(lost_after, 4)
     assert (sizes.count(2), sizes.count(1)) == (4, 4)
     assert {record.state for record in store.records} == {"complete"}
-    left_out = [note for note in executed.notes if note.startswith("not measured, since nodes are gone")]
+    left_out = [note for note in executed.notes if note.kind is NoteKind.NO_ROOM]
     assert len(left_out) == 4 - sizes.count(4) + (0 if lost_after == 0 else 1)  # and the confirmation
-    assert all("at most 2 workers fit" in note for note in left_out)
+    assert all("at most 2 workers fit" in note.reason for note in left_out)
 
 
 def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None:
@@ -66,7 +67,7 @@ def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None
     executed, store, _ = run(planned("grid"), Vanishing(10**6))
     sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]
     assert (sizes.count(4), sizes.count(2), sizes.count(1)) == (2, 4, 4)
-    assert sum("since nodes are gone: 4 devices" in note for note in executed.notes) == 2
+    assert [each.config.world_size for note in executed.notes for each in note.requests] == [4, 4]
 
 
 def test_a_node_that_comes_back_serves_what_needs_it() -> None:
@@ -89,7 +90,7 @@ def test_a_search_ends_and_the_curves_go_on() -> None:
     assert roles.count("search") == 3
     sizes = {record.config.world_size for record in store.records if record.request.role == "scaling"}
     assert sizes == {1, 2}
-    assert "the rest of the search" in executed.notes[0]
+    assert (executed.notes[0].kind, executed.notes[0].stage) == (NoteKind.NO_ROOM, Stage.SEARCH)
 
 
 def test_what_was_to_be_spread_over_all_nodes_is_left_out_on_fewer() -> None:
@@ -97,4 +98,4 @@ def test_what_was_to_be_spread_over_all_nodes_is_left_out_on_fewer() -> None:
     spec = study(knobs={"batch_size": [32]}, search={"method": "grid"}, scaling=sizes)
     executed, store, _ = run(make_plan(spec, Resources("cpu", 4, "a CPU", num_nodes=2)), Losing(0))
     assert [record.config.world_size for record in store.records] == [1]
-    assert any("since nodes are gone: 2 devices" in note for note in executed.notes)
+    assert [each.config.world_size for note in executed.notes for each in note.requests] == [2]

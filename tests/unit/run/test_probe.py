@@ -14,7 +14,8 @@ from raybench.commands.exit_codes import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
 from raybench.errors import Interrupted, RequestError
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
+from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
@@ -25,7 +26,7 @@ from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.tables.search import largest_table
 from raybench.report.terminal import print_summary
-from raybench.run.expected_time import ExpectedTime
+from raybench.run.time_budget import Forecast
 from tests.support.planted import FakeHardware, FakeRunner, Noise
 from tests.unit.calls import calls
 from tests.unit.runs import MemoryStore
@@ -224,7 +225,7 @@ def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(me
     plan = planned(search={"method": method, "trials": 3})
     executed, store, _ = run_plan(plan, fake(fail=fail))
     assert [record.state for record in store.records] == ["oom"]
-    assert "nothing else was measured" in executed.notes[0]
+    assert executed.notes[0].kind is NoteKind.NO_BATCH_FITS
     results = analyse(plan.study, store.records)
     assert results.complete == ()
     assert "the model alone needs 30 GiB" in answer_of(results)
@@ -239,7 +240,7 @@ def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(me
         knobs = {"batch_size": "max", **many, **buckets}
         wide = planned(knobs=knobs, search={"method": "optuna", "trials": 3})
         executed, store, _ = run_plan(wide, fake(fail=fail))
-        assert "nothing else was measured" in executed.notes[0]
+        assert executed.notes[0].kind is NoteKind.NO_BATCH_FITS
         assert analyse(wide.study, store.records).complete == ()
 
     assert calls(work) < 1_000_000  # less than one for each combination
@@ -302,13 +303,13 @@ def test_retried_probes_are_measured_again_once():
 
 
 def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
-    from raybench.plan import budget
+    from raybench.run import time_budget as budget
 
     plan, runner = planned(), fake()
     monkeypatch.setattr(budget, "monotonic", lambda: 2.0 * len(runner.requests))
-    monkeypatch.setattr(ExpectedTime, "search_reserve_s", lambda expected: 88.0)
-    executed, store, _ = run_plan(plan, runner, budget=budget.Budget(100.0))
-    assert executed.not_reached[0].startswith("the largest batch, exactly")
+    monkeypatch.setattr(Forecast, "search_reserve_s", lambda expected: 88.0)
+    executed, store, _ = run_plan(plan, runner, budget=budget.TimeBudget(100.0))
+    assert executed.not_reached[0].stage is Stage.LARGEST_BATCH
     (found,) = largest_fits_of(plan.study, store.records, plan.world_sizes)
     assert found.next_batch is not None
     assert {r.config.setting.batch_size for r in rest(store.records)} == {found.batch_size}

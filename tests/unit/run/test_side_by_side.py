@@ -8,14 +8,15 @@ import pytest
 
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
-from raybench.plan import budget
-from raybench.plan.budget import Budget
+from raybench.machine.host import Resources
+from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
+from raybench.run import time_budget as budget
+from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study
@@ -181,7 +182,7 @@ class Clocked(FakeRunner):
 
 def test_side_by_side_takes_a_third_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Clocked(monkeypatch)
-    run(planned(), runner, budget=Budget(runner.now_s + 10_000))
+    run(planned(), runner, budget=TimeBudget(runner.now_s + 10_000))
     assert runner.now_s - 1000 <= (len(runner.requests) / 3 + 2) * 25
 
 
@@ -193,7 +194,7 @@ def test_the_deadline_is_kept_and_what_was_not_reached_is_named(
     plan = planned(search=search)
     runner = Clocked(monkeypatch)
     end_s = runner.now_s + seconds
-    executed, store, _ = run(plan, runner, budget=Budget(end_s))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(end_s))
     assert sorted(ids(store)) == sorted(each.trial_id for each in runner.requests)
     if store.records and seconds > 20:  # of the first trials nothing is known beforehand
         assert runner.now_s <= end_s
@@ -206,7 +207,7 @@ def test_the_deadline_is_kept_and_what_was_not_reached_is_named(
 def test_trainings_side_by_side_are_told_of() -> None:
     executed, _, runner = run(planned(**TRAINED, knobs={"batch_size": 32}), side_by_side(2))
     assert runner.most_at_once == 2
-    assert any("2 trainings ran side by side" in note for note in executed.notes)
+    assert [(note.kind, note.number) for note in executed.notes] == [(NoteKind.SIDE_BY_SIDE, 2)]
     executed, *_ = run(planned(**TRAINED, knobs={"batch_size": 32}))
     assert executed.notes == []
 

@@ -10,9 +10,9 @@ from raybench.analysis import analyse
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
-from raybench.plan.budget import LEAST_ROUNDS_S, Budget
-from raybench.plan.left_out import left_out_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
@@ -20,9 +20,10 @@ from raybench.records.record import State
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
-from raybench.run.asking import MAX_LOST_STARTS
-from raybench.run.session import Session, winners
-from raybench.run.worst import take_apart_worst
+from raybench.run.in_flight import MAX_LOST_STARTS
+from raybench.run.session import Session
+from raybench.run.stages import take_apart_worst
+from raybench.run.time_budget import LEAST_ROUNDS_S, Forecast, TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import CostModel, FakeRunner, Noise, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
@@ -191,8 +192,7 @@ def test_process_knobs_have_groups_of_their_own_and_are_not_interleaved():
 
     executed, store, runner = run(plan, FakeRunner(costs, QUIET_ENOUGH))
     assert roles(store) == ["search", "scaling"]
-    assert len(executed.notes) == 1
-    assert "not interleaved" in executed.notes[0]
+    assert [note.kind for note in executed.notes] == [NoteKind.OTHER_PROCESSES]
     by_variable = {r.config.environment["FAST"] for r in store.records if r.request.role == "scaling"}
     assert by_variable == {"0", "1"}
     assert runner.num_starts == 4  # 0 and 1 of the search, 0 and 1 of the curves
@@ -202,7 +202,7 @@ def test_one_device_only():
     plan = planned(1, knobs={"batch_size": [32, 64], "bucket_cap_mb": [1, 25]})
     executed, store, _ = run(plan)
     assert {record.config.world_size for record in store.records} == {1}
-    assert executed.notes == ["2 of 6 suggestions were made: no others differ from them and may fit"]
+    assert executed.notes == [Note(NoteKind.SPACE_EXHAUSTED, Stage.SEARCH, 2, 6)]
     (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
     assert confirmed.request.versus == confirmed.config.setting.model_copy(update={"batch_size": 32})
     assert gain(confirmed, 0.02).verdict is Verdict.BETTER
@@ -451,7 +451,7 @@ def test_what_a_retry_finds_can_win():
 
 def test_enough_time_reaches_everything(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, store, _ = run(planned(), runner, budget=Budget(runner.now + 1000))
+    executed, store, _ = run(planned(), runner, budget=TimeBudget(runner.now + 1000))
     assert executed.not_reached == []
     assert roles(store) == STAGES
 
@@ -469,10 +469,10 @@ def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget
     plan = planned(knobs={**KNOBS, "precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 18})
     runner = OneDeviceIsQuick(monkeypatch)
     end = runner.now + budget
-    executed, store, _ = run(plan, runner, budget=Budget(end))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(end))
     assert runner.now <= end
     searched = sum(record.request.role == "search" for record in store.records)
-    assert executed.not_reached[0] == f"{18 - searched} of 18 suggestions"
+    assert executed.not_reached[0] == Note(NoteKind.NOT_REACHED, Stage.SEARCH, 18 - searched, 18)
     assert searched >= 4 + (budget - 50) // 10  # of 10 s each, with curves and confirmation
     # the confirmation was kept for last, and its time with it
     best = analyse(plan.study, store.records).best
@@ -484,7 +484,7 @@ def test_what_was_not_reached_is_named_and_the_deadline_kept(monkeypatch, budget
 def test_rather_than_leave_suggestions_out_all_are_shorter(monkeypatch, budget):
     plan = planned(knobs={**KNOBS, "precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 18})
     runner = OneDeviceIsQuick(monkeypatch)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + budget))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + budget))
     assert executed.not_reached == []
     assert runner.now <= 1000 + budget
     searched = [r.request.measure.max_seconds for r in store.records if r.request.role == "search"]
@@ -497,25 +497,27 @@ def test_a_grid_of_18_has_shorter_trials_rather_than_few(monkeypatch, seconds):
     """Trials of 20 s, or of 9 s on one device: three to six of them would fit."""
     plan = planned(search={"method": "grid"}, knobs={**KNOBS, "precision": ["fp32", "bf16"]})
     runner = ClockRunner(monkeypatch, seconds=20)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + seconds))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + seconds))
     assert runner.now <= 1000 + seconds
     measured = [each.request for each in store.records if each.request.role == "scaling"]
     assert len(measured) >= seconds // 20 * 2
     assert all(LEAST_ROUNDS_S <= each.measure.max_seconds <= 20 for each in measured)
     total = len(plan.trials())
-    assert executed.not_reached[0].startswith(f"{total - len(measured)} of {total} trials of the curves (")
-    assert executed.not_reached == left_out_words(plan.study, store.records, 1, winners(executed))
+    assert [(note.stage, len(note.requests)) for note in executed.not_reached[:1]] == [
+        (Stage.CURVES, total - len(measured))
+    ]
+    assert executed.not_reached == left_out(plan.study, store.records, 1, executed.ledger.winners())
 
 
 def test_time_that_is_nearly_enough_is_divided_among_all_trials(monkeypatch):
     """Every trial has shorter rounds, none is left out, and a resumed study takes them for what they are."""
     plan = planned(search={"method": "grid"}, knobs={"batch_size": [512, 32]}, measure={"max_seconds": 20})
     store, whole = MemoryStore(), ClockRunner(monkeypatch, seconds=20)
-    run(plan, whole, budget=Budget(whole.now + 1000))
+    run(plan, whole, budget=TimeBudget(whole.now + 1000))
     needed_s = whole.now - 1000
     runner = ClockRunner(monkeypatch, seconds=20)
     end = runner.now + 0.8 * needed_s
-    executed, _, _ = run(plan, runner, store, budget=Budget(end))
+    executed, _, _ = run(plan, runner, store, budget=TimeBudget(end))
     assert executed.not_reached == []
     assert 0.6 * needed_s < runner.now - 1000 <= 0.8 * needed_s
     assert len(store.records) == len(whole.requests)
@@ -538,12 +540,12 @@ def test_a_fast_winner_is_expected_to_be_fast(monkeypatch):
 
     plan = planned(knobs={**KNOBS, "precision": ["fp32", "bf16"]}, measure={"max_seconds": 20})
     runner = ByPrecision(monkeypatch)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 1000))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 1000))
     fast = next(each for each in store.records if each.config.setting.precision == "bf16")
     others = [each for each in store.records if "local" not in each.request.variants]  # not to predict by
     slow = next(each for each in others if each.config.setting.precision == "fp32")
     for record in (fast, slow):
-        expected_s = executed.expected.cost_s("scaling", 2, record.config.setting)
+        expected_s = executed.forecast.cost_s("scaling", 2, record.config.setting)
         assert expected_s == pytest.approx(record.wall_time_s, rel=0.2)
 
 
@@ -559,7 +561,7 @@ def test_a_slow_first_trial_costs_the_search_nothing(monkeypatch):
     plan = planned(search={"method": "optuna", "trials": 5}, measure={"max_seconds": 20})
     runner = ColdAtFirst(monkeypatch)
     end = runner.now + 100
-    executed, store, _ = run(plan, runner, budget=Budget(end))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(end))
     assert executed.not_reached == []
     assert sum(record.request.role == "search" for record in store.records) == 5
     assert runner.now <= end
@@ -568,19 +570,19 @@ def test_a_slow_first_trial_costs_the_search_nothing(monkeypatch):
 def test_a_budget_too_short_for_the_curve_names_its_trials(monkeypatch):
     plan = planned(search={"method": "grid"}, knobs={"batch_size": [512, 32]})
     runner = ClockRunner(monkeypatch, seconds=20)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 42))
-    words = executed.not_reached[0]
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 42))
+    note = executed.not_reached[0]
     left = 4 - sum(record.request.role == "scaling" for record in store.records)
     assert 0 < left < 4
-    assert words == f"{left} of 4 trials of the curves (1 device: {left})"
+    assert [each.config.world_size for each in note.requests] == [1] * left
 
 
 def test_no_time_at_all_measures_nothing_and_says_so(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, store, _ = run(planned(), runner, budget=Budget(runner.now - 1))
+    executed, store, _ = run(planned(), runner, budget=TimeBudget(runner.now - 1))
     assert store.records == []
-    assert executed.not_reached[0] == "6 of 6 suggestions"
-    assert "2 devices" in executed.not_reached[1]
+    assert executed.not_reached[0] == Note(NoteKind.NOT_REACHED, Stage.SEARCH, 6, 6)
+    assert 2 in [each.config.world_size for each in executed.not_reached[1].requests]
 
 
 @pytest.mark.parametrize("search", [SEARCH, {"method": "grid"}], ids=["optuna", "grid"])
@@ -589,14 +591,14 @@ def test_what_is_known_takes_no_time(monkeypatch, search):
     plan = planned(search=search)
     _, store, _ = run(plan)
     runner = ClockRunner(monkeypatch)
-    executed, _, _ = run(plan, runner, store, budget=Budget(runner.now - 1))
+    executed, _, _ = run(plan, runner, store, budget=TimeBudget(runner.now - 1))
     assert executed.not_reached == []
     assert runner.requests == []
 
 
 def test_the_time_left_is_never_more_than_the_budget(monkeypatch):
     runner = ClockRunner(monkeypatch)
-    executed, _, _ = run(planned(), runner, budget=Budget(runner.now + 120))
+    executed, _, _ = run(planned(), runner, budget=TimeBudget(runner.now + 120))
     left = [left_s for *_, left_s in executed.watcher.trials if left_s is not None]
     assert left
     assert all(0 <= each <= 120 for each in left)
@@ -623,12 +625,12 @@ def test_the_worst_suggestion_leaves_the_verification_its_time(monkeypatch):
     asked = []
     for verify in (False, True):
         session = Session(
-            executed.plan, runner, store, Watched(), budget=Budget(runner.now + 1e6), verify=verify
+            executed.ledger.plan, runner, store, Watched(), budget=TimeBudget(runner.now + 1e6), verify=verify
         )
-        monkeypatch.setattr(session.expected, "start_cost_s", lambda request: 7.0)
-        monkeypatch.setattr(session.expected, "in_time", lambda rest, **times: asked.append(times))
+        monkeypatch.setattr(session.in_flight, "start_cost_s", lambda request: 7.0)
+        monkeypatch.setattr(Forecast, "fit", lambda forecast, rest, **times: asked.append(times))
         take_apart_worst(session)
-        assert asked[-1] == {"fixed_s": 7.0, "steps_s": session.expected.verification_cost_s()}
+    assert [times["fixed_s"] for times in asked] == [7.0, 7.0]
     assert asked[0]["steps_s"] == 0.0 < asked[1]["steps_s"]
 
 
@@ -637,8 +639,8 @@ def test_without_time_for_it_the_worst_suggestion_is_not_taken_apart_and_nothing
     worst = store.records.pop()
     runner = ClockRunner(monkeypatch)
     for left_s, measured in ((2.0, []), (100.0, [worst.trial_id])):
-        budget = Budget(runner.now + left_s)
-        session = Session(executed.plan, runner, store, Watched(), budget=budget)
+        budget = TimeBudget(runner.now + left_s)
+        session = Session(executed.ledger.plan, runner, store, Watched(), budget=budget)
         take_apart_worst(session)
         assert [request.trial_id for request in runner.requests] == measured
         assert session.not_reached == []

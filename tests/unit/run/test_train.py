@@ -7,14 +7,14 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.labels import trial_words
 from raybench.commands.progress import outcome_words
-from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
-from raybench.plan.left_out import left_out_words
+from raybench.machine.host import Resources
+from raybench.plan.left_out import left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.requests import TrialRequest
+from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
 from tests.unit.studies import study
@@ -62,19 +62,19 @@ def test_a_trained_study_is_not_trained_again():
 def test_training_that_would_take_too_long_is_named_and_not_begun(monkeypatch):
     """Trials take 10 s each; with 64 s, two are measured, and a first pair is trained, and one more."""
     plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 55))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 55))
     assert [(r.config.seed, r.config.world_size) for r in training(store)] == [(0, 1), (0, 2), (1, 1)]
     assert runner.now <= 1000 + 55
-    assert executed.not_reached == ["3 of 6 trainings (1 device: 1, 2 devices: 2)"]
-    assert executed.not_reached == left_out_words(plan.study, store.records)
+    assert [each.config.world_size for note in executed.not_reached for each in note.requests] == [2, 1, 2]
+    assert executed.not_reached == left_out(plan.study, store.records)
 
 
 def test_the_first_training_trial_is_expected_to_take_what_its_throughput_says(monkeypatch):
     """A million samples an epoch at some thousand samples/s never fit into 100 s: none is begun."""
     plan, runner = planned(), ClockRunner(monkeypatch)
-    executed, store, _ = run(plan, runner, budget=Budget(runner.now + 100, epoch_samples=1e6))
+    executed, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 100, epoch_samples=1e6))
     assert training(store) == []
-    assert executed.not_reached[-1] == "6 of 6 trainings (1 device: 3, 2 devices: 3)"
+    assert len(executed.not_reached[-1].requests) == executed.not_reached[-1].total == 6
     assert len(store.records) == 2  # what training needs does not keep steps from being measured
 
 

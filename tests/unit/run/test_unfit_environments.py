@@ -6,12 +6,12 @@ import pytest
 
 from raybench.errors import GroupLostError
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.machine.resources import Resources
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo
 from raybench.records.requests import TrialRequest
-from raybench.run.asking import MAX_LOST_STARTS
+from raybench.run.in_flight import MAX_LOST_STARTS
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study

@@ -23,8 +23,8 @@ from raybench.analysis.results import StudyResults
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
-from raybench.machine.resources import Resources
-from raybench.plan.budget import Budget
+from raybench.machine.host import Resources
+from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
@@ -36,8 +36,8 @@ from raybench.report.code.section import hint, use_it
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import advice_of, verification_lines, verification_table
 from raybench.report.terminal import print_summary
-from raybench.run import verify as verifying
-from raybench.run.expected_time import ExpectedTime
+from raybench.run import stages as verifying
+from raybench.run.time_budget import Forecast, TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
@@ -229,7 +229,7 @@ def test_within_a_budget_as_many_as_there_is_time_for(propose: Any, monkeypatch:
     propose(*more)
     for seconds, expected in ((58.0, 4), (500.0, 5)):
         runner = ClockRunner(monkeypatch)
-        session, store, _ = studied(planned(), runner, budget=Budget(runner.now + seconds))
+        session, store, _ = studied(planned(), runner, budget=TimeBudget(runner.now + seconds))
         assert roles(store).count("verification") == expected
         assert runner.now <= 1000.0 + seconds
         assert len(session.not_reached) == (expected < 5)
@@ -245,15 +245,15 @@ def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
     studied(plan, store=store)
     missing = [each for each in store.records if each.config.setting.batch_size in (128, 512)]
     store.records = [each for each in store.records if each not in missing]
-    fits = ExpectedTime.in_time
+    fits = Forecast.fit
 
-    def too_long_for_128(expected: ExpectedTime, rest: Any, **more: Any) -> Any:
+    def too_long_for_128(expected: Forecast, rest: Any, **more: Any) -> Any:
         is_128 = rest[0].config.setting.batch_size == 128
         return None if is_128 else fits(expected, rest, **more)
 
-    monkeypatch.setattr(ExpectedTime, "in_time", too_long_for_128)
+    monkeypatch.setattr(Forecast, "fit", too_long_for_128)
     session, _, _ = studied(plan, store=store)
-    assert session.not_reached == ["the verification of 1 change: batch 128"]
+    assert [note.changes for note in session.not_reached] == [({"batch_size": 128},)]
     assert session.watcher.stages[-1].startswith("Verifying 2 changes")
     assert store.records[-1].config.setting.batch_size == 512
 
@@ -290,7 +290,7 @@ def test_without_findings_it_says_so() -> None:
     quiet = FakeRunner(lambda config, setting: StepCosts(plain_s=0.010), QUIET_ENOUGH)
     session, store, _ = studied(planned(), quiet)
     assert "verification" not in roles(store)
-    assert session.notes == ["nothing to verify: no finding proposes a change that was not confirmed yet"]
+    assert [note.kind for note in session.notes] == [NoteKind.NOTHING_PROPOSED]
 
 
 def test_a_diagnosis_of_its_own_is_confirmed() -> None:

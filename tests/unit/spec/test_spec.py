@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from raybench.spec import Knobs, MeasureSpec, Setting, Study
-from raybench.spec.describe import fields, show
 from raybench.spec.load import resolve
+from raybench.spec.validation import fields, show
 from raybench.spec.workloads import WORKLOADS, FactorySpec
 
 MLP = {"name": "x", "workload": {"name": "mlp"}}

@@ -6,9 +6,9 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.spec import TrainingSpec
-from raybench.spec.describe import fields, show
 from raybench.spec.load import resolve
 from raybench.spec.toml import to_toml
+from raybench.spec.validation import fields, show
 from tests.unit.studies import study
 
 REAL = {"name": "vision", "input": "real"}

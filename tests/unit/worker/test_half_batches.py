@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raybench.errors import InvalidBatchError
-from raybench.worker.half_batches import HalfBatches
+from raybench.worker.batches import HalfBatches
 
 Pair = namedtuple("Pair", "inputs labels")
 

@@ -1,6 +1,6 @@
 """How much memory a rank may take."""
 
-from raybench.worker.devices.base import AvailableMemory
+from raybench.worker.devices.device import AvailableMemory
 from raybench.worker.memory import all_known, memory_limits
 
 

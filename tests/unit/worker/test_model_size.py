@@ -11,7 +11,7 @@ from torch import nn
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.workloads import MLPSpec
-from raybench.worker.model_size import refuse_too_large
+from raybench.worker.memory import refuse_too_large
 from raybench.workloads.mlp import MLP
 
 GIB = 2**30

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from raybench.records.messages import Outcome
 from raybench.worker.failures import AgreedFailure, RankFailure
-from raybench.worker.outcome import RankResult, run_and_release
+from raybench.worker.outcome import run_and_release
 
 
 class _Loss:
@@ -22,9 +23,9 @@ class _Trial:
     def __init__(self, *, fails: bool, agreed: bool, held: list[Any], kept: list[Exception], said: list[str]):
         self._fails, self._agreed, self._held, self._kept, self._said = fails, agreed, held, kept, said
 
-    def run(self, on_progress: Any) -> RankResult:
+    def run(self, on_progress: Any) -> Outcome:
         if not self._fails:
-            return RankResult("complete")
+            return Outcome("complete")
         try:
             self._step()
         except MemoryError as error:

@@ -6,7 +6,7 @@ import pytest
 from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from raybench.worker.sample_order import SampleOrder
+from raybench.worker.batches import SampleOrder
 
 
 class Numbers(Dataset[int]):

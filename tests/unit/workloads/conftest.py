@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.workloads.texts import hub, tokenizers
+from raybench.workloads import hub, tokenizers
 from tests.unit.workloads.small_texts import WORDS
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raybench.workloads.batch_counts import tokens_of
-from raybench.workloads.texts.tokens import Padding
+from raybench.workloads.tokens import Padding
 from tests.unit.workloads.small_texts import SMALL, causal_lm, generator, text
 
 pytestmark = pytest.mark.usefixtures("cache_folder")

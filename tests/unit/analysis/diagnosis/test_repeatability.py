@@ -5,8 +5,8 @@ from __future__ import annotations
 from raybench.analysis import StudyResults, analyse
 from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.diagnosis.findings import FindingName, Severity
+from raybench.analysis.estimates.repeated import MOST_AGAIN
 from raybench.records.record import TrialRecord
-from raybench.run.again import MOST_AGAIN
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study

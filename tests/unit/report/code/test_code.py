@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from raybench.analysis import analyse
 from raybench.analysis.recommendation import Framework, Recommendation, told
 from raybench.analysis.results import StudyResults
-from raybench.machine.memory import KEPT_BY_MALLOC
+from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.report import write_report
 from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
 from raybench.report.code.starting import start_words, variables_snippet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.report.format import percent
 from raybench.report.tables.base import (
     NONE,
     Column,
@@ -14,7 +15,6 @@ from raybench.report.tables.base import (
     make_table,
     without_constant,
 )
-from raybench.report.wording import percent
 
 
 def test_a_column_brings_its_heading_and_its_cells() -> None:

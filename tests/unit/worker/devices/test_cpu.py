@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from raybench.spec.knobs import Setting
+from raybench.worker.devices import open_device
 from raybench.worker.devices.cpu import CPUDevice
-from raybench.worker.devices.opening import open_device
 
 
 def test_a_peak_that_cannot_be_reset_is_unknown_until_it_is_passed(monkeypatch):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.base import MemoryPeak
 from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.device import MemoryPeak
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 

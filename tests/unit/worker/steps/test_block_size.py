@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from raybench.spec.study import MeasureSpec
-from raybench.worker.steps.block_size import BlockSize, block_sizes
-from raybench.worker.steps.variant_run import VariantRun
+from raybench.worker.steps.rounds import BlockSize, block_sizes
+from raybench.worker.steps.variants import VariantRun
 
 
 class Ready:

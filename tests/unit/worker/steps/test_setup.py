@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from raybench.worker.cache import GroupCache
 from raybench.worker.communicators import Team
-from raybench.worker.devices.base import Device
+from raybench.worker.devices.device import Device
+from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.setup import TrialModels, _Tried
 from tests.unit.studies import config
 

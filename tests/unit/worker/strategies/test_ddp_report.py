@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.worker.strategies.ddp_report import ddp_report
+from raybench.worker.strategies.ddp import ddp_report
 
 
 @pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 1.0), (torch.float32, 0.5)])

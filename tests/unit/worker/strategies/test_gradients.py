@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from raybench.worker.strategies.gradients import gradients_of, sample_weight
+from raybench.worker.strategies.stepper import gradients_of, sample_weight
 
 
 def test_weights_of_uneven_ranks_make_their_mean_the_mean_over_samples():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from raybench.spec.knobs import Setting
-from raybench.worker.strategies.model_copies import CopiedModel
+from raybench.worker.strategies.models import CopiedModel
 
 
 class Workload:

@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.strategies.repeated_blocks import checkpoint_blocks, repeated_blocks
+from raybench.worker.strategies.transforms import checkpoint_blocks, repeated_blocks
 
 
 def names(model):

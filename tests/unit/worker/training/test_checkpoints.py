@@ -45,7 +45,8 @@ def test_a_write_that_dies_in_the_middle_loses_its_epoch_only(tmp_path, monkeypa
         patched.setattr(torch, "save", dies)
         with pytest.raises(OSError, match="killed"):
             store.save({"epoch": 2}, 2)
-    assert sorted(path.name for path in (tmp_path / "trial").iterdir()) == [".unfinished-0002", "epoch-0001"]
+    left = sorted(path.name for path in (tmp_path / "trial").iterdir())
+    assert left == [".unfinished-epoch-0002", "epoch-0001"]
     assert store.last() == {"epoch": 1}
     assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0001"]
     store.save({"epoch": 2}, 2)
@@ -60,7 +61,7 @@ def test_the_directory_is_finished_before_it_has_its_name(tmp_path):
         seen.append(path)
 
     Checkpoints(tmp_path / "trial", finish).save({}, 7)
-    assert [path.name for path in seen] == [".unfinished-0007"]
+    assert [path.name for path in seen] == [".unfinished-epoch-0007"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):

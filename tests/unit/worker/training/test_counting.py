@@ -5,7 +5,7 @@ import math
 import pytest
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.training.counting import Sums, correct_predictions, mean_loss
+from raybench.worker.training.passes import Sums, correct_predictions, mean_loss
 
 
 def test_every_sample_counts_the_same_whichever_rank_has_it():

@@ -7,8 +7,7 @@ import torch
 
 from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.training.checkpoints import random_state
-from raybench.worker.training.epoch_batches import Reader
-from raybench.worker.training.parts import Part
+from raybench.worker.training.epoch_batches import Part, Reader
 
 CPU = CPUDevice()
 

@@ -6,7 +6,7 @@ import torch
 from raybench.records.requests import TrainingRequest
 from raybench.spec.knobs import Setting
 from raybench.spec.training import TrainingSpec
-from raybench.worker.training.learning_rates import LearningRates
+from raybench.worker.training.passes import LearningRates
 from tests.unit import studies
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.worker.training.parts import even_sizes, shuffled, split
+from raybench.worker.training.epoch_batches import even_sizes, shuffled, split
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 17, 31, 32, 50, 100])

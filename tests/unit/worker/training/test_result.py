@@ -1,7 +1,7 @@
 """What a rank tells of its memory when all epochs are done."""
 
-from raybench.worker.devices.base import MemoryPeak
-from raybench.worker.training.result import TrainingRankReport
+from raybench.worker.devices.device import MemoryPeak
+from raybench.worker.training.training_trial import TrainingRankReport
 
 
 def test_memory_is_the_most_of_any_epoch_that_tells_it():

@@ -1,0 +1,118 @@
+"""What a run has to say beside its results, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from raybench.analysis.labels import changes_words, combination_words, devices_words, knob_words, trial_words
+from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.records.requests import StudyRequest
+from raybench.spec.counted import counted
+from raybench.spec.study import Study
+
+CONFIRMATION = "the confirmation of the best suggestion against the default"
+OF_STAGE = {
+    Stage.SEARCH: "the rest of the search",
+    Stage.CONFIRMATION: CONFIRMATION,
+    Stage.WORST: "the least efficient suggestion with all variants",
+}
+
+
+def note_words(study: Study, note: Note) -> str:
+    """The sentence of a note; ``study`` has numbers in the place of "max"."""
+    first = "trial" if note.number == 1 else counted(note.number, "trial")
+    match note.kind:
+        case NoteKind.NOT_REACHED | NoteKind.NOT_RETRIED | NoteKind.NOT_PLANNED:
+            return f"not reached: {left_out_words(study, note)}"
+        case NoteKind.NO_ROOM:
+            return f"not measured, since nodes are gone: {_lost_words(study, note)} ({note.reason})"
+        case NoteKind.SAME_BUCKETS:
+            own, other = (knob_words("bucket_cap_mb", value) for value in note.values)
+            trials = f"{counted(note.number, 'trial')} {'was' if note.number == 1 else 'were'}"
+            return f"{own} are {other} for this model: {trials} not measured a second time"
+        case NoteKind.NO_PROFILE:
+            (request,) = note.requests
+            return (
+                f"no profile of trial {request.trial_id} ({trial_words(study, request)}): it was measured "
+                "before one was requested, and nothing is measured twice"
+            )
+        case NoteKind.ALL_FAIL:
+            return f"no more was measured: the first {first} failed, and would whatever the setting"
+        case NoteKind.NO_BATCH_FITS:
+            return "no batch fits, in no combination of the knobs: nothing else was measured"
+        case NoteKind.SPACE_EXHAUSTED:
+            made = f"{note.number} of {note.total} suggestions were made"
+            return f"{made}: no others differ from them and may fit"
+        case NoteKind.OTHER_PROCESSES:
+            return (
+                "the best suggestion differs in process knobs, which need other processes: its curve stands "
+                "against the default's, not interleaved; more starts (measure.starts) make that exact"
+            )
+        case NoteKind.DEFAULT_FAILED:
+            return (
+                "the best suggestion was not confirmed: the default, to measure it against, has no numbers "
+                f"itself ({note.reason})"
+            )
+        case NoteKind.NO_DIAGNOSIS:
+            return "nothing to verify: no trial on which a diagnosis could stand"
+        case NoteKind.OVERSUBSCRIBED:
+            return "not verified: with more workers than cores nothing is recommended"
+        case NoteKind.NOTHING_PROPOSED:
+            return "nothing to verify: no finding proposes a change that was not confirmed yet"
+        case NoteKind.SIDE_BY_SIDE:
+            return (
+                f"up to {note.number} trainings ran side by side: that changes nothing of what they learned, "
+                "but their times are those of a machine that is shared"
+            )
+        case NoteKind.FROM_TRIAL:
+            return note.reason
+
+
+def left_out_words(study: Study, note: Note) -> str:
+    """What was not measured, counted: "5 of 18 trials of the curves (2 devices: 2, 4 devices: 3)"."""
+    if note.kind is NoteKind.NOT_PLANNED:
+        return f"not known: from its records the study cannot be planned again ({note.reason})"
+    if note.kind is NoteKind.NOT_RETRIED:
+        return f"{counted(note.number, 'suggestion')} to try again"
+    match note.stage:
+        case Stage.LARGEST_BATCH:
+            named = "; ".join(combination_words(study, each) for each in note.combinations)
+            return f"the largest batch, exactly ({named})"
+        case Stage.SEARCH:
+            return f"{note.number} of {counted(note.total, 'suggestion')}"
+        case Stage.CURVES:
+            return _late_words(note.requests, note.total, "trial", " of the curves")
+        case Stage.TRAINING:
+            return _late_words(note.requests, note.total, "training")
+        case Stage.VERIFICATION:
+            return _verification_words(note)
+    return OF_STAGE[note.stage]
+
+
+def _verification_words(note: Note) -> str:
+    named = "; ".join(map(changes_words, note.changes))
+    return f"the verification of {counted(len(note.changes), 'change')}: {named}"
+
+
+def _lost_words(study: Study, note: Note) -> str:
+    if note.changes:
+        return f"the verification of {changes_words(note.changes[0])}"
+    if note.requests:
+        again = ", again" if note.stage is Stage.REPEAT else ""
+        return f"{trial_words(study, note.requests[0])}{again}"
+    return OF_STAGE[note.stage]
+
+
+def _late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "") -> str:
+    """What was not reached, counted: "5 of 18 trials of the curves (1 device: 2, 2 devices: 3)".
+
+    By world size, or where workers are started more than once by start.
+    """
+    if any(each.kind == "steps" and each.start for each in late):
+        starts = Counter(each.start + 1 if each.kind == "steps" else 1 for each in late)
+        named = [f"start {start}: {number}" for start, number in sorted(starts.items())]
+    else:
+        sizes = Counter(each.config.world_size for each in late)
+        named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
+    return f"{len(late)} of {counted(total, noun)}{of} ({', '.join(named)})"

@@ -1,0 +1,486 @@
+"""What ``doctor`` looks at on one node: each check yields what it found, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+import raybench
+from raybench.machine import gpus, host
+from raybench.machine import network as net
+from raybench.machine.core_time import busy_core_seconds, own_core_seconds
+from raybench.machine.host import virtualization
+
+Status = Literal["ok", "unused", "warning", "missing"]
+
+NOT_ON_CPUS = "not used on CPUs"
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    found: str  # what was seen, in a line
+    mend: str | None = None  # a command, or what to do where no command does it
+
+
+def as_size(num_bytes: float) -> str:
+    """Bytes in MiB or GiB, as they are shown."""
+    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB else f"{num_bytes / 2**20:.0f} MiB"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What raybench needs, as its metadata says: a node to which it travels has no metadata of it."""
+
+    python: str  # versions
+    packages: tuple[str, ...]  # requirements
+
+
+def wanted() -> Wanted:
+    """Of the installed package, else of the checkout."""
+    try:
+        python = str(metadata.metadata("raybench")["Requires-Python"] or "")
+        return Wanted(python, tuple(metadata.requires("raybench") or ()))
+    except metadata.PackageNotFoundError:
+        project = _project()
+        return Wanted(str(project.get("requires-python", "")), tuple(project.get("dependencies", ())))
+
+
+def python(wanted: Wanted) -> Iterator[Check]:
+    """Python, and whether raybench runs on it."""
+    version = platform.python_version()
+    text = f"{version} ({sys.executable})"
+    if wanted.python and Version(version) not in SpecifierSet(wanted.python):
+        needed = f"{text}, raybench needs {wanted.python}"
+        yield Check("Python", "missing", needed, "python3.12 -m venv .venv")
+    else:
+        yield Check("Python", "ok", text)
+
+
+def packages(wanted: Wanted) -> Iterator[Check]:
+    """Packages against the lower bounds of raybench's own metadata, extras left out."""
+    have, bad = [], []
+    for requirement in map(Requirement, wanted.packages):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            bad.append((requirement, "not installed"))
+            continue
+        if requirement.specifier.contains(version, prereleases=True):
+            have.append(f"{requirement.name} {version}")
+        else:
+            bad.append((requirement, f"{version}, needs {requirement.specifier}"))
+    if have:
+        yield Check("packages", "ok", ", ".join(have))
+    for requirement, why in bad:
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        command = f'python -m pip install "{requirement.name}{extras}{requirement.specifier}"'
+        yield Check("packages", "missing", f"{requirement.name}: {why}", command)
+
+
+def installed_version(name: str) -> str:
+    """The version of a package, empty where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _project() -> dict[str, list[str]]:
+    path = Path(raybench.__file__).parent.parent / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    project: dict[str, list[str]] = tomllib.loads(path.read_text()).get("project", {})
+    return project
+
+
+def devices() -> Iterator[Check]:
+    """Cores and GPUs."""
+    graphics, usable = gpus.graphics(), host.usable_cores()
+    clock = host.clock_mhz()
+    at = f" at {clock:.0f} MHz" if clock else ""
+    yield Check("devices", "ok", f"{usable} usable of {os.cpu_count()} cores, {host.cpu_model()}{at}")
+    governor = host.governor()
+    if governor and governor not in ("performance", "schedutil"):
+        yield Check(
+            "devices",
+            "warning",
+            f"frequency governor {governor}: clocks follow the load",
+            "sudo cpupower frequency-set -g performance",
+        )
+    if not graphics.gpus:
+        if Path("/dev/nvidia0").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") is None:
+            yield Check("devices", "missing", "there is a GPU, its driver does not answer", "nvidia-smi")
+        else:
+            yield Check("devices", "ok", "no GPU visible: workers run on cores, with gloo")
+        return
+    for index, gpu in enumerate(graphics.gpus):
+        limit = f", limit {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
+        slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
+        size = f"{gpu.memory_bytes / GIB:.0f} GiB"
+        yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
+    yield Check("devices", "ok", f"driver {graphics.driver_version}, CUDA up to {graphics.cuda_version}")
+    if installed_version("torch").endswith("+cpu"):
+        command = "python -m pip install --force-reinstall torch torchvision"
+        yield Check("devices", "missing", "this torch is built without CUDA", command)
+
+
+def topology() -> Iterator[Check]:
+    """How the GPUs are connected, and whether each reads the memory of the others."""
+    graphics = gpus.graphics()
+    num = len(graphics.gpus)
+    if num == 0:
+        yield Check("peer-to-peer", "unused", NOT_ON_CPUS)
+        return
+    if num < 2:
+        yield Check("peer-to-peer", "ok", "nothing to connect: fewer than two GPUs")
+        return
+    pairs = [(a, b) for a in range(num) for b in range(a + 1, num)]
+    kinds: dict[str, list[str]] = {}
+    for a, b in pairs:
+        kinds.setdefault(graphics.links[a][b], []).append(f"{a}-{b}")
+    connections = "; ".join(f"{kind}: {_few(names)}" for kind, names in kinds.items())
+    without = [f"{a}-{b}" for a, b in pairs if graphics.peer_to_peer[a][b] is False]
+    if without:
+        yield Check(
+            "peer-to-peer",
+            "warning",
+            f"{connections}; no peer-to-peer between {_few(without)}: transfers go through main memory",
+            "nvidia-smi topo -p2p r",
+        )
+    else:
+        yield Check("peer-to-peer", "ok", connections)
+
+
+def _few(names: list[str]) -> str:
+    return " ".join(names) if len(names) <= 8 else f"{' '.join(names[:8])} and {len(names) - 8} more"
+
+
+_BUSY_SAMPLE_S = 0.3
+_BUSY_PERCENT = 20.0
+
+
+def busy() -> Iterator[Check]:
+    """The load, other processes that work, and processes on the GPUs."""
+    usable, load = host.usable_cores(), os.getloadavg()[0]
+    status: Status = "ok" if load < 0.5 * usable else "warning"
+    mend = (
+        "uptime" if status == "ok" else "wait until the load is below half the cores, or stop what is running"
+    )
+    yield Check("busy", status, f"load average {load:.2f} on {usable} usable cores", mend)
+    for process, percent in _busy_processes():
+        yield Check(
+            "busy",
+            "warning",
+            f"process {process.pid} ({_process_name(process.pid)}) takes {percent:.0f}% of a core",
+            f"stop it if it is yours: kill {process.pid}",
+        )
+    for pid, place in gpus.graphics().processes:
+        text = f"process {pid} ({_process_name(pid)}) is on GPU {place}"
+        yield Check("busy", "warning", text, f"stop it if it is yours: kill {pid}")
+
+
+def _busy_processes() -> list[tuple[psutil.Process, float]]:
+    """Other processes that worked more than a share of the sample, the busiest first."""
+    before: dict[int, tuple[psutil.Process, float]] = {}
+    began = time.monotonic()
+    for process in psutil.process_iter():
+        if process.pid != os.getpid():
+            seconds = _cpu_seconds(process)
+            if seconds is not None:
+                before[process.pid] = (process, seconds)
+    time.sleep(_BUSY_SAMPLE_S)
+    shares = []
+    for process, seconds in before.values():
+        now = _cpu_seconds(process)
+        if now is not None:
+            shares.append((process, 100 * (now - seconds) / (time.monotonic() - began)))
+    busy = [(process, percent) for process, percent in shares if percent > _BUSY_PERCENT]
+    return sorted(busy, key=lambda pair: -pair[1])
+
+
+def _cpu_seconds(process: psutil.Process) -> float | None:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system)
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "of another container or user"
+
+
+def network() -> Iterator[Check]:
+    """The interfaces that gloo and NCCL will take."""
+    for library, variable, interface in (
+        ("gloo", "GLOO_SOCKET_IFNAME", net.gloo_interface()),
+        ("NCCL", "NCCL_SOCKET_IFNAME", net.nccl_interface()),
+    ):
+        name = f"{library} interface"
+        if library == "NCCL" and not gpus.graphics().gpus:
+            yield Check(name, "unused", NOT_ON_CPUS)
+            continue
+        there = ", ".join(net.interfaces())
+        if interface is None:
+            yield Check(
+                name, "missing", "no network interface is up, not even the loopback", "ip link set lo up"
+            )
+        elif not interface[1]:
+            text = f"{variable}={interface[0]}: no such interface, there are {there}"
+            yield Check(name, "missing", text, f"unset {variable}")
+        else:
+            why = f"by {variable}" if os.environ.get(variable) else f"{variable} is not set"
+            note = "; one node only" if interface[1].startswith("127.") or interface[1] == "::1" else ""
+            yield Check(name, "ok", f"{interface[0]} ({interface[1]}), {why}{note}")
+
+
+_MIN_OPEN_FILES = 4096  # Ray's processes and the workers' sockets; Ray itself recommends 65536
+_MIN_SHARED_BYTES = GIB
+_MIN_DISK_BYTES = 2 * GIB
+_WORKER_BYTES = GIB  # torch, Ray and a small model in one process
+
+
+def memory() -> Iterator[Check]:
+    """Main memory and the container's limit."""
+    total, limit = host.total_memory_bytes(), host.memory_limit_bytes()
+    available = int(psutil.virtual_memory().available)
+    text = f"{as_size(available)} available of {as_size(total)}"
+    if limit is not None:
+        text += f"; the container's limit is {as_size(limit)}"
+        available = min(available, limit)
+    wanted = _WORKER_BYTES * host.usable_cores()
+    if available < wanted:
+        workers = max(1, available // _WORKER_BYTES)
+        yield Check(
+            "memory",
+            "warning",
+            f"{text}; about {as_size(_WORKER_BYTES)} is needed for each worker",
+            f"python -m raybench.study scaling --world-sizes {'1' if workers < 2 else f'1,{workers}'}",
+        )
+    else:
+        yield Check("memory", "ok", text)
+
+
+def shared_memory() -> Iterator[Check]:
+    """Where Ray and DataLoader processes pass data."""
+    path = Path("/dev/shm")
+    if not path.is_dir():
+        yield Check("shared memory", "warning", "no /dev/shm: Ray's object store goes to the disk instead")
+        return
+    usage = shutil.disk_usage(path)
+    text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}"
+    if usage.free < _MIN_SHARED_BYTES:
+        in_docker = virtualization() in ("docker", "podman")
+        mend = "docker run --shm-size=8g ..." if in_docker else "sudo mount -o remount,size=8G /dev/shm"
+        yield Check("shared memory", "warning", f"{text}; Ray and DataLoader processes pass data there", mend)
+    else:
+        yield Check("shared memory", "ok", text)
+
+
+def disks() -> Iterator[Check]:
+    """The disk of this directory and the one of temporary files."""
+    places = {"disk (here)": Path.cwd(), "disk (temp)": Path(tempfile.gettempdir())}
+    for name, path in places.items():
+        usage = shutil.disk_usage(path)
+        text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}"
+        if not os.access(path, os.W_OK):
+            mend = "python -m raybench.study scaling --output DIR" if "here" in name else "export TMPDIR=DIR"
+            yield Check(name, "warning", f"{path} cannot be written", mend)
+        elif usage.free < _MIN_DISK_BYTES or usage.free < 0.05 * usage.total:
+            # Ray warns from 95% on, and stores nothing on the disk any more.
+            yield Check(name, "warning", text, f"du -xh --max-depth=1 {path} | sort -h | tail")
+        else:
+            yield Check(name, "ok", text)
+
+
+def open_files() -> Iterator[Check]:
+    """How many files and sockets a process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MIN_OPEN_FILES:
+        most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+        text = f"at most {soft} in a process, Ray needs some thousands with many workers"
+        yield Check("open files", "warning", text, f"ulimit -n {most}")
+    else:
+        limit = "without limit" if soft == resource.RLIM_INFINITY else f"up to {soft} in a process"
+        yield Check("open files", "ok", limit)
+
+
+def ray() -> Iterator[Check]:
+    """Which cluster, and whether its token is there; never what it says."""
+    address = os.environ.get("RAY_ADDRESS")
+    # An address may carry a password; what stands before the host is left out.
+    shown = re.sub(r"//[^/@\s]*@", "//...@", address).split("?")[0] if address else None
+    yield Check("Ray", "ok", f"RAY_ADDRESS {shown}" if shown else "RAY_ADDRESS is not set: a local cluster")
+    if importlib.util.find_spec("ray") and not importlib.util.find_spec("aiohttp_cors"):
+        command = 'python -m pip install "ray[default]"'
+        yield Check("Ray", "warning", "without ray[default] there is no dashboard", command)
+    mode = os.environ.get("RAY_AUTH_MODE")
+    if mode == "disabled":
+        yield Check("Ray", "ok", "RAY_AUTH_MODE=disabled: the dashboard's API needs no token")
+        return
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    word = f"RAY_AUTH_MODE={mode}" if mode else "RAY_AUTH_MODE is not set"
+    if "RAY_AUTH_TOKEN" in os.environ:
+        yield Check("Ray", "ok", f"{word}, the token comes from RAY_AUTH_TOKEN")
+    elif path.is_file():
+        yield Check("Ray", "ok", f"{word}, the token is in {path}")
+    elif mode == "token" or address:
+        yield Check("Ray", "warning", f"{word}, no token in {path}", "ray get-auth-token --generate")
+    else:
+        yield Check("Ray", "ok", f"{word}; a local cluster makes its token in {path}")
+
+
+ALL_REDUCE_TIMEOUT_S = 30.0
+BUSY_SHARE = 0.5  # of the cores: where others take more, workers that do not finish show nothing
+SELF_TEST = "raybench.worker.selftest"
+
+
+def all_reduce() -> Iterator[Check]:
+    """Two workers that talk to each other."""
+    name = "all-reduce"
+    environment = dict(os.environ)
+    package_root = str(Path(raybench.__file__).parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    again = f"python -m {SELF_TEST}"
+    look = _CoresOfOthers()
+    # A session of its own: when its time is over both ranks end with it.
+    process = subprocess.Popen(
+        [sys.executable, "-m", SELF_TEST],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        text, taken = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s", look.mean()
+        if taken is not None and taken > BUSY_SHARE * len(host.allowed_cores()):
+            text += f", while other programs took {taken:.2f} of {len(host.allowed_cores())} cores"
+            yield Check(name, "warning", text, f"once they are idle: {again}")
+            return
+        yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
+        return
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        last = next((line for line in reversed(err.splitlines()) if line.strip()), "no message")
+        text = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
+        yield Check(name, "missing", text, again)
+        return
+    result = json.loads(out.splitlines()[-1])
+    yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))
+
+
+class _CoresOfOthers:
+    """How many cores all but this process and its children took, on average since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._before_s = time.monotonic(), self._others_s()
+
+    def mean(self) -> float | None:
+        """None where the machine does not tell."""
+        now_s = self._others_s()
+        if now_s is None or self._before_s is None:
+            return None
+        return (now_s - self._before_s) / (time.monotonic() - self._began)
+
+    @staticmethod
+    def _others_s() -> float | None:
+        busy_s = busy_core_seconds()
+        return None if busy_s is None else busy_s - own_core_seconds(with_children=True)
+
+
+def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
+    """Median and 95% interval of an all-reduce over two ranks, and its bus bandwidth.
+
+    Bus bandwidth is bytes * 2 (n - 1) / n over time, with n = 2 the bytes over time (nccl-tests).
+    """
+    low, high = median_interval(times_s)
+    median = statistics.median(times_s)
+    return (
+        f"2 workers, {backend}, {num_bytes / 2**20:.0f} MiB: median {1e3 * median:.2f} ms "
+        f"[{1e3 * low:.2f}, {1e3 * high:.2f}], n = {len(times_s)}; "
+        f"{num_bytes / median / 1e9:.2f} GB/s of bus bandwidth"
+    )
+
+
+def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
+    """The narrowest symmetric pair of order statistics that covers the median with ``confidence``.
+
+    The number of values below the median is binomial with p = 1/2, whatever their distribution; with
+    fewer than 6 values no pair covers 95%, and the smallest and largest are returned.
+    """
+    ordered, n = sorted(values), len(values)
+    below = 0
+    tail = 0.0
+    while below < n // 2 and 2 * (tail + math.comb(n, below) / 2**n) <= 1 - confidence:
+        tail += math.comb(n, below) / 2**n
+        below += 1
+    below = max(0, below - 1)
+    return ordered[below], ordered[n - 1 - below]
+
+
+def examine(wanted: Wanted, *, with_workers: bool = True) -> list[Check]:
+    """Every check of this node, in the order in which they are shown.
+
+    With ``with_workers`` two workers start, for some 5 s.
+    """
+    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("Python", lambda: python(wanted)),
+        ("packages", lambda: packages(wanted)),
+        ("devices", devices),
+        ("peer-to-peer", topology),
+        ("busy", busy),
+        ("network", network),
+        ("memory", memory),
+        ("shared memory", shared_memory),
+        ("disk", disks),
+        ("open files", open_files),
+        ("Ray", ray),
+    ]
+    if with_workers:
+        looks.append(("all-reduce", all_reduce))
+    found: list[Check] = []
+    for name, look in looks:
+        try:
+            found += look()
+        except Exception as error:  # one unreadable file must not hide the other answers
+            found.append(Check(name, "warning", f"could not be examined: {type(error).__name__}: {error}"))
+    return found

@@ -1,1 +1,0 @@
-"""What ``doctor`` looks at, a module a subject; each function yields what it saw."""

@@ -1,0 +1,341 @@
+"""Numbers, intervals, times and sizes as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from raybench.analysis.crossover import Crossover
+from raybench.analysis.estimates.bounded import LEAST_VALUES
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.largest_batch import Bound, LargestFit
+from raybench.analysis.unshown_knobs import UnshownKnob
+from raybench.spec.counted import counted
+
+MEBIBYTE = 2**20
+MINUTE_S, HOUR_S = 60.0, 3600.0
+MOST_DECIMALS = 5
+MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
+LEAST_DURATION_S = 1e-9  # less is rounding
+PART_WORDS = {
+    "ideal": "ideal",
+    "small_batch": "small batch",
+    "contention": "contention",
+    "wrapper": "DDP wrapper",
+    "skew": "skew",
+    "exposed_communication": "communication",
+    "undivided": "not taken apart",
+}
+
+EXPLORATORY = (
+    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
+    "between them; the confirmation, in the same rounds, is the only claim."
+)
+
+EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
+
+APART = (
+    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
+    "default's, and the interval holds what starts of the workers differ by."
+)
+
+
+def exploratory_once(text: str) -> str:
+    """A document that says at its first place alone what exploratory means."""
+    before, sentence_, after = text.partition(EXPLORATORY)
+    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"
+
+
+def rounded_batch(batch: float) -> str:
+    """A batch between two that were measured: two significant figures, it is interpolated."""
+    digits = max(len(str(int(batch))) - 2, 0)
+    return f"{int(round(batch, -digits)):,}"
+
+
+def bound_words(largest: LargestFit) -> str:
+    """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
+    if largest.bound is Bound.UNFINISHED:
+        return "not finished: larger ones may fit"
+    told = " ".join(largest.reason.split())
+    if largest.bound is Bound.LIMIT:
+        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
+    if largest.bound is Bound.MEMORY:
+        return f"stopped at the memory: {told}"
+    return f"stopped by {largest.bound}, not at the memory: {told}"
+
+
+def figures(value: float) -> str:
+    """A value with three significant figures or more: 0.0123, 1.66, 45.1, 5,120."""
+    if value == 0 or not abs(value) < float("inf"):
+        return f"{value:g}"
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
+
+
+def times(estimate: Estimate) -> str:
+    """A speed-up: "1.66x [1.64, 1.69]"."""
+    digits = _factor_digits(estimate)
+    high, beyond = _upper_end(estimate)
+    return f"{factor(estimate)} [{estimate.low:.{digits}f}, {beyond}{high:.{digits}f}]"
+
+
+def _upper_end(estimate: Estimate) -> tuple[float, str]:
+    """The interval's upper end, and ">" where it is further: a few very noisy rounds allow 10^5 times."""
+    furthest = MOST_TIMES * estimate.value
+    return (furthest, ">") if 0 < furthest < estimate.high else (estimate.high, "")
+
+
+def relative_words(estimate: Estimate) -> str:
+    """Half of the interval as a share of the value: "±3%"."""
+    relative = estimate.relative_half_width
+    return f"±>{MOST_TIMES:.0%}" if relative > MOST_TIMES else f"±{relative:.0%}"
+
+
+def factor(estimate: Estimate) -> str:
+    """A speed-up where its interval stands beside it, as that of the efficiency: "1.66x"."""
+    return f"{estimate.value:.{_factor_digits(estimate)}f}x"
+
+
+def _factor_digits(estimate: Estimate) -> int:
+    return 2 if estimate.value < 10 else 1
+
+
+def times_over_seeds(estimate: Estimate) -> str:
+    """A speed-up over seeds; of fewer than three without an interval: they have none."""
+    return over_few(estimate, times, factor(estimate))
+
+
+def over_few(estimate: Estimate, words: Callable[[Estimate], str], value: str) -> str:
+    """An estimate over seeds in ``words``, or its ``value`` alone: fewer than three have no interval."""
+    return value if estimate.n < LEAST_VALUES else words(estimate)
+
+
+def interval(estimate: Estimate, suffix: str = "") -> str:
+    """A value with its interval, all with the digits that the interval's width leaves meaningful."""
+    end, beyond = _upper_end(estimate)
+    value, low, high = aligned(estimate.value, estimate.low, end)
+    return f"{value}{suffix} [{low}, {beyond}{high}]"
+
+
+def lost_milliseconds(estimate: Estimate) -> str:
+    """A time in s that is lost, or was taken from another, as ms: no less than 0."""
+    return milliseconds(estimate.not_negative)
+
+
+def share_of_step(estimate: Estimate) -> str:
+    """A part of a step in percent, with its interval: no less than nothing of it, no more than all."""
+    return percent(estimate.as_share)
+
+
+def serial_fraction_words(estimate: Estimate) -> str:
+    """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
+    if estimate.low > 1:
+        return "none: slower than one"
+    if estimate.high < 0:
+        return "none: faster than ideal"
+    return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
+
+
+def passage_words(passage: Crossover, with_what: str = "") -> str:
+    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
+    between = f"between {passage.below:,} and {passage.above:,}"
+    if passage.is_wide:
+        return f"{between} (none between them was measured{with_what})"
+    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
+
+
+def passage_batch(passage: Crossover) -> str:
+    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
+    low = f"below {passage.least:,}" if passage.low is None else rounded_batch(passage.low)
+    high = f"above {passage.most:,}" if passage.high is None else rounded_batch(passage.high)
+    return f"about batch {rounded_batch(passage.batch)} [{low}, {high}]"
+
+
+def passages_words(passage: Crossover) -> str:
+    """Where a speed-up passes 1 more than once; empty where it does once."""
+    if len(passage.brackets) < 2:
+        return ""
+    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
+    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"
+
+
+def milliseconds(estimate: Estimate) -> str:
+    """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
+    return interval(estimate.scaled(1e3))
+
+
+def mebibytes(amount_bytes: int | None) -> str:
+    """An amount of memory in MiB, without the unit; empty where it is not known."""
+    return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
+
+
+def timing(estimate: Estimate) -> str:
+    """A time in s with its interval, in the unit that suits it: "61.3 µs [60.9, 61.8]"."""
+    unit, factor = time_unit(estimate.value)
+    return interval(estimate.scaled(factor), f" {unit}")
+
+
+def lasting(estimate: Estimate) -> str:
+    """A run's time in s, with its interval, in the unit that suits it: "2.21 h [1.94, 2.51]"."""
+    size = abs(estimate.value)
+    unit, unit_s = duration_unit(size)
+    if size >= 1 or size == 0:
+        return interval(estimate.scaled(1 / unit_s), f" {unit}")
+    unit, factor = time_unit(size)
+    return interval(estimate.scaled(factor), f" {unit}")
+
+
+def plain_lasting(estimate: Estimate) -> str:
+    """A run's time in s, in the unit that suits it, with its interval where there is one."""
+    if estimate.low < estimate.high:
+        return lasting(estimate)
+    unit, unit_s = duration_unit(abs(estimate.value))
+    return f"{figures(estimate.value / unit_s)} {unit}"
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a time is said, and how many of them a second has."""
+    if seconds >= 1:
+        return "s", 1.0
+    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+
+
+def duration_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a run's time is said, and how many seconds it has."""
+    if seconds >= 2 * HOUR_S:
+        return "h", HOUR_S
+    return ("min", MINUTE_S) if seconds >= 2 * MINUTE_S else ("s", 1.0)
+
+
+def gigabytes_per_s(estimate: Estimate) -> str:
+    """A bandwidth in bytes/s as GB/s (10^9 bytes/s, as nccl-tests has them), with its interval."""
+    return interval(estimate.scaled(1e-9))
+
+
+def size_words(size_bytes: int) -> str:
+    """The size of a message: 256 MiB, 1.5 KiB, 1,020 B."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size_bytes >= unit and size_bytes * 8 % unit == 0:
+            return f"{size_bytes / unit:g} {name}"
+    return f"{size_bytes:,} B"
+
+
+def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """The three numbers with one number of decimals: three figures of the largest."""
+    size = max(abs(value), abs(high), abs(low))
+    decimals = min(max(2 - math.floor(math.log10(size)), 0), MOST_DECIMALS) if 0 < size < math.inf else 0
+    texts = [f"{each:,.{decimals}f}" for each in (value, low, high)]
+    plain = ["0" if float(text.replace(",", "")) == 0 else text for text in texts]
+    return plain[0], plain[1], plain[2]
+
+
+def percent(estimate: Estimate, sign: bool = False) -> str:
+    """A relative value in percent with its interval: "+14% [11, 17]"."""
+    scaled = estimate.scaled(100)
+    digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
+    plus = "+" if sign else ""
+    value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
+    end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
+    low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))
+    return f"{value}% [{low}, {beyond}{high}]"
+
+
+def plain_interval(estimate: Estimate) -> str:
+    """A value with its interval, alone where nobody said how sure it is."""
+    return interval(estimate) if estimate.low < estimate.high else figures(estimate.value)
+
+
+def plain_times(estimate: Estimate) -> str:
+    """A speed-up, with its interval where there is one."""
+    return times(estimate) if estimate.low < estimate.high else factor(estimate)
+
+
+def plain_percent(estimate: Estimate) -> str:
+    """A relative value in percent, with its interval where there is one."""
+    if estimate.low < estimate.high:
+        return percent(estimate)
+    return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
+
+
+def plain_share(value: float) -> str:
+    """A relative value in percent: "37.2%"; what rounds to nothing has no sign."""
+    return f"{_no_negative_zero(f'{100 * value:.1f}')}%"
+
+
+def objectives_words(objectives: Sequence[str]) -> str:
+    """What a study calls best: "throughput and peak memory"."""
+    return " and ".join(name.replace("_", " ") for name in objectives)
+
+
+def share(value: float) -> str:
+    """A relative value that was asked for, in percent: "3%", "2.5%"."""
+    return f"{100 * value:g}%"
+
+
+def count(estimate: Estimate) -> str:
+    """The n of an estimate: "10", or "30 in 3 starts" of the workers."""
+    return f"{estimate.n}" if estimate.starts == 1 else f"{estimate.n} in {estimate.starts} starts"
+
+
+def _no_negative_zero(text: str) -> str:
+    return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
+
+
+def restart_words(estimate: Estimate) -> str:
+    """What a restart of the loader costs an epoch, a time in s, with its unit."""
+    return over_few(estimate, lambda each: timing(each.not_negative), duration_words(estimate.value))
+
+
+def seeds_words(number: int) -> str:
+    """3 seeds; of fewer that they have no interval."""
+    words = counted(number, "seed")
+    return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
+
+
+def sentence(words: str) -> str:
+    """The words with a capital first, where a sentence begins with them."""
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def epochs_words(number: int) -> str:
+    """1 epoch, 3 epochs."""
+    return counted(number, "epoch")
+
+
+def duration_words(seconds: float) -> str:
+    """A step's time with its unit: 0.45 ms, 12.3 ms, 1.25 s."""
+    if abs(seconds) < LEAST_DURATION_S:
+        return "0 ms"
+    return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"
+
+
+def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
+    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
+    each = []
+    for knob in knobs:
+        how = "in the same rounds" if knob.is_paired else "by two trials apart"
+        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
+    return f"not shown to add to that: {', '.join(each)}" if each else ""
+
+
+def clock(seconds: float) -> str:
+    """A span of time as a person says it: 40 s, 3 min, 2 h 5 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def exact_clock(seconds: float) -> str:
+    """A span of time to the second: 40 s, 2 min 50 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60) if minutes >= 100 else (0, minutes)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)

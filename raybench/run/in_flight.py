@@ -1,0 +1,345 @@
+"""The trials in flight: as many as there is room for, retried when groups die, ended fast if all fail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.failures import failure_key
+from raybench.analysis.labels import setting_words
+from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
+from raybench.launch.runner import OnProgress, Submitted, TrialRunner
+from raybench.plan.trials import Plan, Trial
+from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.record import TrialRecord
+from raybench.records.requests import ProbeRequest, StudyRequest
+from raybench.run.time_budget import TimeBudget
+from raybench.spec.knobs import KnobValue, Setting, setting_in_numbers
+
+OnGroup = Callable[[int, float | None], None]
+_Variables = frozenset[tuple[str, str]]  # of an environment
+ENDED_STATES = ("timeout", "crashed")  # as which a trial ends whose processes were ended
+RANKS_APART_S = 1.0  # at most, when they begin a trial
+MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
+
+
+@dataclass(eq=False)
+class Begun:
+    """A trial that has begun."""
+
+    trial: Trial
+    started_at: str  # ISO 8601
+    submitted: Submitted
+    expected_s: float = 0.0  # what it is expected to take; 0: not known
+    num_lost: int = 0  # in a row, of its processes before it began
+
+    def was_cut(self, outcome: Outcome) -> bool:
+        """Whether the time budget has ended it, before its own time-out would have.
+
+        Where one rank ends first, others may tell of a broken connection in the same moment.
+        """
+        timeout_s = self.submitted.request.timeout_s
+        in_time = outcome.wall_time_s < timeout_s - RANKS_APART_S
+        return timeout_s < self.trial.request.timeout_s and not in_time and outcome.state in ENDED_STATES
+
+
+class InFlight:
+    """Begins trials of a plan and waits for them; ``on_group`` is called as ``Watcher.group``."""
+
+    def __init__(self, runner: TrialRunner, budget: TimeBudget, plan: Plan, on_group: OnGroup) -> None:
+        self._runner, self._budget, self._plan, self._on_group = runner, budget, plan, on_group
+        self._group = FittingGroup(runner, plan.group_size)
+        self._begun: list[Begun] = []
+        self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
+        self._served: dict[_Variables, StudyRequest] = {}  # the last in each environment that had workers
+        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and how it is told
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    @property
+    def requests(self) -> list[StudyRequest]:
+        """What was asked of the trials in flight."""
+        return [each.trial.request for each in self._begun]
+
+    def capacity(self, request: StudyRequest) -> int:
+        """How many trials like ``request`` the runner has room for."""
+        config = request.config
+        return self._runner.capacity(request.kind, config.world_size, spread=config.placement == "spread")
+
+    def has_room(self, request: StudyRequest) -> bool:
+        """Whether ``request`` may begin beside these: the largest decides how many there may be."""
+        asked = [request, *self.requests]
+        return len(asked) <= min(self.capacity(each) for each in asked)
+
+    def begin(self, trial: Trial, started_at: str, on_progress: OnProgress, expected_s: float) -> None:
+        """Begin a trial. Raises ``GroupLostError`` when no group starts, ``NoRoomError`` where none fits."""
+        begun = Begun(trial, started_at, Submitted(trial.request, on_progress), expected_s)
+        self._submit(begun)
+        self._begun.append(begun)
+
+    def next_ended(self) -> tuple[Begun, Outcome]:
+        """The trial that ends first.
+
+        Raises ``Interrupted``, ``GroupLostError`` when no group starts, ``NoRoomError`` for a trial that had
+        not begun when its nodes were lost, and is not in flight any more.
+        """
+        while True:
+            submitted = self._runner.wait([each.submitted for each in self._begun])
+            ended = next(each for each in self._begun if each.submitted is submitted)
+            try:
+                outcome = submitted.outcome()
+            except GroupLostError as lost:
+                try:
+                    if not self._given_up(ended, lost):
+                        self._submit(ended)
+                except NoRoomError:  # with its processes its nodes are gone
+                    self._begun.remove(ended)
+                    raise
+                continue
+            self._begun.remove(ended)
+            if outcome.group:  # 0: no group served it
+                self._served[_variables(ended.trial.request)] = ended.trial.request
+            return ended, outcome
+
+    def is_unfit(self, request: StudyRequest) -> bool:
+        """Whether it is known that no worker group starts with the variables of ``request``."""
+        return _variables(request) in self._unfit
+
+    def aside(self, request: StudyRequest) -> Outcome:
+        """How a trial ends that is of no record, while none is in flight. Raises as ``begin``."""
+        assert not self._begun
+        self.begin(Trial(request), "", lambda progress: None, 0.0)
+        return self.next_ended()[1]
+
+    def start_cost_s(self, request: StudyRequest) -> float:
+        """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
+        served = next(reversed(self._start_of.values()), None)
+        asked = _start_asked(request)
+        return self._budget.start_s if served is not None and asked not in (None, served) else 0.0
+
+    def _submit(self, begun: Begun) -> None:
+        request, on_progress = begun.trial.request, begun.submitted.on_progress
+        asked = [request.config.setting]
+        if request.kind == "steps" and request.versus is not None:
+            asked.append(request.versus)
+        fault = next(filter(None, (setting.fault(self._plan.device) for setting in asked)), None)
+        if fault is not None:
+            begun.submitted.ended = Outcome("invalid", 0.0, fault)
+            return
+        unfit = self._unfit.get(_variables(request))
+        if unfit is not None:
+            begun.submitted.ended = Outcome("crashed", 0.0, unfit)
+            return
+        while True:
+            try:
+                self._start_group(request)
+                begun.submitted = self._runner.submit(
+                    self._budget.bounded(request, begun.expected_s), on_progress
+                )
+                return
+            except GroupLostError as lost:
+                if self._given_up(begun, lost):
+                    return
+
+    def _given_up(self, begun: Begun, lost: GroupLostError) -> bool:
+        """Whether its variables end the trial: no group starts with them, and one with others does.
+
+        Raises ``lost`` where it is one too many in a row whatever the variables, or the cluster was waited
+        for in vain.
+        """
+        begun.num_lost += 1
+        if isinstance(lost, ClusterBusyError):
+            raise lost
+        if begun.num_lost < MAX_LOST_STARTS:
+            return False
+        variables = _variables(begun.trial.request)
+        other = next(iter(self._served.values()), None) or self._with_others(begun.trial.request)
+        if other is None or variables in self._served:
+            raise lost
+        try:
+            self._start_group(other)
+        except (GroupLostError, NoRoomError):  # the cluster is what has changed
+            raise lost from None
+        named = ", ".join(f"{name}={value}" for name, value in sorted(variables))
+        self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
+        begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
+        return True
+
+    def _with_others(self, request: StudyRequest) -> StudyRequest | None:
+        """``request`` with the first other variables that a group may start with; None: there are none."""
+        own = request.config.environment
+        for each in self._plan.environments():
+            if each != own and frozenset(each.items()) not in self._unfit:
+                config = request.config.model_copy(update={"environment": dict(each)})
+                return request.model_copy(update={"config": config})
+        return None
+
+    def _start_group(self, request: StudyRequest) -> None:
+        """A worker group for ``request``; of the curve one group serves one start only."""
+        environment, began_s = request.config.environment, self._budget.now_s
+        least = self._least_size(request)
+        self._on_group(self._plan.group_size, None)
+        group = self._group.start(environment, least)
+        is_new = group.number not in self._start_of
+        served, asked = self._start_of.setdefault(group.number, None), _start_asked(request)
+        if served is not None and asked is not None and served != asked:
+            group, is_new = self._group.start(environment, least, anew=True), True
+        number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
+        if is_new:
+            self._budget.started(start_s)
+        if group.members:  # else every trial has its own, which are not there yet
+            self._on_group(len(group.members), start_s if is_new else 0.0)
+        if asked is not None:
+            self._start_of[number] = asked
+
+    def _least_size(self, request: StudyRequest) -> int:
+        """The workers of the smallest group that can serve ``request``: with every rank that it names.
+
+        Few that are spread stand on the nodes of all: on fewer nodes it would be another trial.
+        """
+        placement, world_size = request.config.placement, request.config.world_size
+        if placement == "spread" and world_size > 1:
+            return self._plan.group_size
+        return world_size if isinstance(placement, str) else max(placement) + 1
+
+
+def _variables(request: StudyRequest) -> _Variables:
+    return frozenset(request.config.environment.items())
+
+
+def _start_asked(request: StudyRequest) -> int | None:
+    """In which start of the workers a trial of the curve is to be; None: any serves."""
+    return request.start if request.kind == "steps" and request.role == "scaling" else None
+
+
+def outcome_of(start: Callable[[], object], run: Callable[[], Outcome]) -> Outcome:
+    """What ``run`` gives in the group that ``start`` has started.
+
+    Raises ``GroupLostError`` when no group starts, after so many in a row, and what else the two raise.
+    """
+    lost = 0
+    while True:
+        try:
+            start()
+            return run()
+        except ClusterBusyError:  # it was waited for
+            raise
+        except GroupLostError:
+            lost += 1
+            if lost >= MAX_LOST_STARTS:
+                raise
+
+
+class FittingGroup:
+    """The worker group of a run: of its whole size, or since nodes were lost the largest that fits."""
+
+    def __init__(self, runner: TrialRunner, size: int) -> None:
+        self._runner, self._size = runner, size
+        self._fitting: int | None = None  # since nodes were lost
+
+    def start(self, environment: dict[str, str], least: int, *, anew: bool = False) -> GroupInfo:
+        """A group of ``least`` workers or more; the whole size again where the smaller one is too small.
+
+        Raises ``NoRoomError`` where not even ``least`` fit, and what the runner's ``start`` raises.
+        """
+        size = self._size if self._fitting is None or self._fitting < least else self._fitting
+        try:
+            return self._runner.start(size, environment, anew=anew)
+        except NoRoomError as lost:
+            if lost.places < least:
+                raise
+            self._fitting = lost.places
+            return self._runner.start(lost.places, environment, anew=anew)
+
+
+# --- fail fast
+
+_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, as a rank tells what it raised
+MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is stepped alone: a setting, in one environment of the processes."""
+
+    setting: Setting
+    environment: dict[str, str]
+
+
+def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest], Outcome]) -> str:
+    """With which other settings the trial fails in the same way, in words; empty where one does not.
+
+    Empty too where a few looks cannot hold every other value, or where no worker group starts for one.
+    """
+    key, told = _cause(record.state, record.reason, record.frames), []
+    knobs = [*_other_values(plan, record.config.setting)] or ["batch_size"]
+    several = len(plan.environments()) > 1
+    for look in _looks(plan, record):
+        try:
+            outcome = ask(_alone(plan, record, look))
+        except (GroupLostError, NoRoomError):
+            return ""
+        if _cause(outcome.state, outcome.reason, outcome.frames) != key:
+            return ""
+        told.append(setting_words(look.setting, knobs, look.environment if several else None))
+    return "; ".join(told)
+
+
+def _cause(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
+    """The same for two failures of one bug: of one type at one line, as what is said depends on the shapes.
+
+    Without a line, ``failure_key``.
+    """
+    error = _ERROR.match(reason or "")
+    return (state, error[1], frames[0]) if error and frames else failure_key(state, reason, frames)
+
+
+def _looks(plan: Plan, record: TrialRecord) -> list[_Look]:
+    """Every other value of each knob, and every other environment, at least once; as many together as can be.
+
+    Those in the environment that runs come first. What failed itself where the study has nothing else; none
+    where it takes too many.
+    """
+    setting, environment = record.config.setting, record.config.environment
+    values = _other_values(plan, setting)
+    environments = [each for each in plan.environments() if each != environment]
+    number = max(1, len(environments), *map(len, values.values()))
+    if number > MOST_LOOKS:
+        return []
+    around = [environment] * (number - len(environments)) + environments
+    return [
+        _Look(setting.model_copy(update={name: few[place % len(few)] for name, few in values.items()}), each)
+        for place, each in enumerate(around)
+    ]
+
+
+def _other_values(plan: Plan, failed: Setting) -> dict[str, list[KnobValue]]:
+    """Of each explored knob that matters on one device what ``failed`` has not, and the device can."""
+    found = dict[str, list[KnobValue]]()
+    for name, values in plan.study.knobs.explored().items():
+        if name in Setting.ONE_DEVICE_INDIFFERENT:
+            continue
+        settings = [setting_in_numbers({**vars(failed), name: value}, plan.largest) for value in values]
+        possible = [each for each in settings if each is not None and each.at(1).fault(plan.device) is None]
+        others = dict.fromkeys(getattr(each, name) for each in possible if each != failed)
+        if others:
+            found[name] = list(others)
+    return found
+
+
+def _alone(plan: Plan, record: TrialRecord, look: _Look) -> ProbeRequest:
+    """A few steps of ``look`` on one device, with the micro-batch that it has where the trial failed."""
+    config = record.config
+    micro_batch = max(config.micro_batch(look.setting), 1)
+    alone = {
+        "world_size": 1,
+        "placement": "pack",
+        "scaling": "weak",
+        "setting": look.setting.model_copy(update={"batch_size": micro_batch}).at(1),
+        "environment": look.environment,
+    }
+    return ProbeRequest(
+        config=config.model_copy(update=alone), timeout_seconds=plan.study.measure.timeout_seconds
+    )

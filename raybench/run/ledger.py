@@ -1,0 +1,99 @@
+"""What a run plans and knows: its plan, the records on disk, which trials are open, the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raybench.analysis import choice
+from raybench.analysis.objectives import Candidate
+from raybench.analysis.same_buckets import known_buckets
+from raybench.plan.trials import Plan
+from raybench.records.messages import BlockStepTimes, RankFile
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import StudyRequest
+from raybench.spec.study import Study
+
+
+class Store(Protocol):
+    """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
+
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
+        """Keep one record and its step times."""
+        ...
+
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
+        """Keep what the ranks of a trial made for people to open."""
+        ...
+
+    def latest(self) -> dict[str, TrialRecord]:
+        """The record that counts for each trial id."""
+        ...
+
+
+@dataclass
+class Ledger:
+    """The plan and the records of a study, those of earlier runs among them."""
+
+    plan: Plan  # what "max" stands for is in it once that is found
+    store: Store
+    retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once
+    cut: dict[str, StudyRequest] = field(default_factory=dict)  # trials that the time budget ended, by id
+    _begun: set[str] = field(default_factory=set)
+    _candidates: dict[str, tuple[TrialRecord, Candidate | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._buckets = known_buckets(self.plan.study, self.store.latest().values())
+
+    @property
+    def study(self) -> Study:
+        """The study, with what is known in the place of "max"."""
+        return self.plan.study_in_numbers
+
+    def records(self) -> list[TrialRecord]:
+        """The record that counts of each trial, in the order of their first attempts."""
+        return list(self.store.latest().values())
+
+    def is_open(self, request: StudyRequest) -> bool:
+        """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
+        known = self.store.latest().get(request.trial_id)
+        return known is None or (known.state in self.retry and known.trial_id not in self._begun)
+
+    def stand_in(self, request: StudyRequest) -> StudyRequest | None:
+        """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
+        return self._buckets.stand_in(request)
+
+    def begin(self, request: StudyRequest) -> None:
+        """A trial begins: it is tried once in a run."""
+        self._begun.add(request.trial_id)
+        self.cut.pop(request.trial_id, None)
+
+    def add(self, record: TrialRecord, step_times: Sequence[BlockStepTimes]) -> None:
+        """Keep a record."""
+        self.store.append(record, step_times)
+        self._buckets.learn(record)
+
+    def cut_of(self, requests: Sequence[StudyRequest]) -> list[StudyRequest]:
+        """Those that had begun and the time budget ended; what was not begun again since."""
+        return [each for each in requests if each.trial_id in self.cut]
+
+    def searched(self) -> list[TrialRecord]:
+        """The suggestions of a search that were measured, failed ones included."""
+        return [
+            each for each in self.records() if each.request.kind == "steps" and each.request.role == "search"
+        ]
+
+    def best_searched(self) -> list[TrialRecord]:
+        """The best suggestion so far, or the Pareto front; each record's value is worked out once."""
+        found = []
+        for record in self.searched():
+            known = self._candidates.get(record.trial_id)
+            if known is None or known[0] is not record:
+                known = self._candidates[record.trial_id] = record, choice.candidate(self.study, record)
+            found += [known[1]] if known[1] is not None else []
+        return [each.record for each in choice.winners(self.study, found)]
+
+    def winners(self) -> list[TrialRecord]:
+        """The trials of the best suggestion, or of the Pareto front for several objectives."""
+        return [each.record for each in choice.choose(self.study, self.records(), self.plan.target)]

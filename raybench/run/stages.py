@@ -1,0 +1,381 @@
+"""The stages of a study but for its search: each measures what is open, as far as the time allows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from raybench.analysis import choice
+from raybench.analysis.confirmations import confirmations
+from raybench.analysis.diagnosis.study import diagnose_study
+from raybench.analysis.diagnosis.verifications import Proposal, is_paired, proposals, test_of
+from raybench.analysis.disagreements import Disagreement, disagreements
+from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
+from raybench.analysis.labels import devices_words
+from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
+from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.uneven_load import under_load
+from raybench.plan.notes import NoteKind, Stage
+from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
+from raybench.plan.trials import Trial
+from raybench.records.record import TrialRecord
+from raybench.records.requests import StepsRequest, StudyRequest
+from raybench.run.session import Session
+from raybench.spec.counted import counted
+from raybench.spec.knobs import KnobValue, Setting
+
+MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those furthest apart
+UNDER_LOAD = "other programs took cores from it alone"
+DISAGREE = "measurements of the same setting disagree"
+MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
+
+
+# --- the largest batch: before all others, where ``batch_size = "max"`` is asked for
+
+
+def find_largest_batches(session: Session) -> None:
+    """What "max" stands for in each combination of the knobs that change memory; the plan knows it then."""
+    session.enter(Stage.LARGEST_BATCH)
+    plan = session.ledger.plan
+    combinations = plan.combinations()
+    each = f", for each of {len(combinations)} combinations" if len(combinations) > 1 else ""
+    session.watcher.stage(f"Finding the largest batch that fits on {devices_words(plan.target)}{each}")
+    late = [combination for combination in combinations if not _find_largest_batch(session, combination)]
+    if late:
+        session.note(NoteKind.NOT_REACHED, combinations=tuple(late))
+    fits = largest_fits_of(plan.study, session.ledger.records(), plan.world_sizes)
+    session.ledger.plan = replace(plan, fits=tuple(fits))
+
+
+def _find_largest_batch(session: Session, combination: Setting) -> bool:
+    """Whether there was time to find it."""
+    plan, done = session.ledger.plan, 0
+    while True:
+        probes = _probes(session, combination)
+        decision = decide(combination, plan.target, map(probe_of, probes), plan.rules(combination))
+        if decision.next_batch is None:
+            return True
+        expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
+        if not session.budget.has(expected_s + session.forecast.search_reserve_s()):
+            return False
+        session.measure(Trial(plan.probe(combination, decision.next_batch)), done=done, total=None)
+        done += 1
+
+
+def _probes(session: Session, combination: Setting) -> list[TrialRecord]:
+    """The probes of a combination; what --retry names is not known until it was tried again."""
+    ledger, target = session.ledger, session.ledger.plan.target
+    key = combination.memory_key(target)
+    return [
+        record
+        for record in ledger.records()
+        if record.request.kind == "probe"
+        and record.config.setting.memory_key(target) == key
+        and not ledger.is_open(record.study_request)
+    ]
+
+
+# --- the curves after a search, or every trial of a grid
+
+
+def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0.0) -> None:
+    """The trials in their order, as far as the time allows.
+
+    The time is divided with trials that take ``after_s`` and come after them and the confirmation.
+    """
+    session.enter(Stage.CURVES)
+    if not trials:
+        return
+    ledger = session.ledger
+    _note_without_profile(session, [trial.request for trial in trials])
+    sizes, starts = ", ".join(map(str, ledger.plan.world_sizes)), session.study.measure.starts
+    anew = f", in {starts} starts of the workers" if starts > 1 else ""
+    session.watcher.stage(f"Measuring {counted(len(trials), 'trial')} at world sizes {sizes}{anew}")
+    # each once, beforehand: whoever asks for one reads all records
+    still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
+    same, not_begun = list[tuple[StudyRequest, StudyRequest]](), list[StudyRequest]()
+    for place, (done, trial) in enumerate(still):
+        session.make_room(trial.request)
+        another = ledger.stand_in(trial.request)
+        if another is not None and another.trial_id in ledger.store.latest():
+            same.append((trial.request, another))
+            continue
+        later = (each.request for _, each in still[place + 1 :])
+        rest = [trial.request, *(each for each in later if ledger.stand_in(each) is None)]
+        request = session.forecast.fit_curve([each for each in rest if each.kind == "steps"], after_s)
+        if request is None:
+            not_begun = rest
+            break
+        with session.as_far_as_it_fits(requests=(request,)):
+            session.begin(replace(trial, request=request), done=done, total=len(trials))
+    session.finish()
+    asked = [trial.request for _, trial in still]
+    cut = ledger.cut_of(asked)
+    late = [each for each in asked if each in cut or each in not_begun]
+    if late:
+        session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(trials))
+    _note_the_same(session, same)
+
+
+def _note_the_same(session: Session, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
+    """Say which trials were not measured, as others, which stand second, are the same thing."""
+    found = Counter(tuple(each.config.setting.bucket_cap_mb for each in pair) for pair in pairs)
+    for values, number in found.items():
+        session.note(NoteKind.SAME_BUCKETS, values=values, number=number)
+
+
+def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
+    """Say which of ``requests`` were measured before a profile was asked for."""
+    for request in requests:
+        if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
+            continue
+        steps = session.ledger.store.latest()[request.trial_id].steps
+        if steps is not None and not steps.profile and "profile" not in steps.missing:
+            session.note(NoteKind.NO_PROFILE, requests=(request,))
+
+
+# --- the confirmation: winners against the default, interleaved, before they are called better
+
+
+def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
+    """Every winner that is not the default, in the same rounds as the default."""
+    session.enter(Stage.CONFIRMATION)
+    ledger, plan = session.ledger, session.ledger.plan
+    default, other_processes = plan.default(), False
+    failed = choice.default_failure(session.study, ledger.records(), plan.target)
+    for winner in winners:
+        if choice.is_default(session.study, winner.config):
+            continue
+        if failed is not None:
+            session.note(NoteKind.DEFAULT_FAILED, reason=f"{failed.state}: {failed.reason}")
+            return
+        if winner.config.environment != default.environment:
+            other_processes = True
+            continue
+        request = plan.confirmation(plan.suggestion_of(winner), default)
+        if winner.request.role == "scaling":  # its curve was measured before it was chosen
+            request = plan.profiled(request)
+            _note_without_profile(session, [request])
+        if not ledger.is_open(request):
+            continue
+        in_time = session.forecast.fit_one(request)
+        if in_time is not None:
+            session.watcher.stage("Confirming the best suggestion against the default, interleaved")
+            with session.as_far_as_it_fits():
+                session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
+        if in_time is None or ledger.cut_of([request]):
+            session.note(NoteKind.NOT_REACHED)
+            return
+    if other_processes:
+        session.note(NoteKind.OTHER_PROCESSES)
+
+
+# --- the worst suggestion of a search: where does its time go?
+
+
+def take_apart_worst(session: Session) -> None:
+    """All variants of the least efficient suggestion that only the search has measured, where time is left.
+
+    It answers no question of the study, so it is not named where there is no time for it.
+    """
+    session.enter(Stage.WORST)
+    worst = _worst(session)
+    if worst is None:
+        return
+    plan = session.ledger.plan
+    request = plan.taken_apart(plan.suggestion_of(worst))
+    in_time = session.forecast.fit_one(request)
+    if not session.ledger.is_open(request) or in_time is None:
+        return
+    session.watcher.stage("Taking the least efficient suggestion apart")
+    with session.as_far_as_it_fits():
+        session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
+
+
+def _worst(session: Session) -> TrialRecord | None:
+    """Of the search's complete trials the one of least efficiency; None where a curve has measured it too."""
+    steps = [record for record in session.ledger.searched() if record.steps is not None]
+    efficiencies = [(found.value, record) for record in steps if (found := scaling(record).efficiency)]
+    if not efficiencies:
+        return None
+    worst = min(efficiencies, key=lambda each: each[0])[1]
+    if worst.config.setting.strategy != "ddp":  # the others have no further variants
+        return None
+    apart = (each for each in session.ledger.records() if each.steps and each.request.role == "scaling")
+    return None if any(each.config == worst.config for each in apart) else worst
+
+
+# --- trials that are repeated: what disagrees, or others disturbed
+
+_Requests = dict[str, tuple[StepsRequest, TrialRecord]]  # each once, and the record of the time before
+
+
+def repeat(session: Session) -> bool:
+    """Trials of the curve that others disturbed, or of whose setting measurements disagree; whether any was.
+
+    Until nothing disturbs it more than the rest, and another measurement bears the one that speaks for the
+    setting out. The last one speaks, so none gets less time than the one before it. Not where the curve is
+    measured in several starts, as what these differ by is in its intervals, nor with more workers than cores.
+    It answers no question of the study by itself, so it is not named where there is no time for it: the
+    report names what disagrees.
+    """
+    session.enter(Stage.REPEAT)
+    if session.study.measure.starts > 1 or session.ledger.plan.oversubscribed:
+        return False
+    measured = False
+    for _ in range(MOST_AGAIN):
+        base = measured_study(session.study, session.ledger.records())
+        loaded = [each.record for each in under_load(base)]
+        disturbed = _of_curve(session, loaded)
+        requests = disturbed | _of_curve(session, _that_disagree(base, loaded))
+        if not requests:
+            break
+        number, why = counted(len(requests), "trial"), [UNDER_LOAD] if disturbed else []
+        why += [DISAGREE] if len(requests) > len(disturbed) else []
+        for done, (request, record) in enumerate(requests.values()):
+            in_time = session.forecast.fit_one(request)
+            if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
+                return measured
+            if done == 0:
+                session.watcher.stage(f"Measuring {number} again: {'; '.join(why)}")
+            with session.as_far_as_it_fits(requests=(request,)):
+                session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
+                measured = True
+    return measured
+
+
+def _that_disagree(base: MeasuredStudy, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Of settings whose measurements do, but for those that ``loaded`` trials speak for: these come first."""
+    # what wide intervals leave open is left open by as many rounds more
+    apart = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
+    apart = [each for each in apart if each.speaks.record not in loaded]
+    return [record for each in apart[:MOST_AT_ONCE] if (record := _to_repeat(each))]
+
+
+def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
+    """What to measure again of ``records``: trials of a curve that were not too often."""
+    found: _Requests = {}
+    for record in records:
+        if record.request.role != "scaling" or times_before(record) >= MOST_AGAIN:
+            continue
+        request = session.ledger.plan.again(record, times_before(record) + 1)
+        if session.ledger.is_open(request):
+            found.setdefault(request.trial_id, (request, record))
+    return dict(itertools.islice(found.items(), MOST_AT_ONCE))
+
+
+def _to_repeat(apart: Disagreement) -> TrialRecord | None:
+    """The trial of the curve that was measured again least often: of one device its own before the others."""
+    readings: Sequence[TrialRecord] = [each.record for each in (apart.speaks, *apart.others)]
+    speaks = apart.speaks.record
+    own = [each for each in readings if each is speaks or each.config == apart.config]
+    curve = [each for each in own if each.request.role == "scaling"]
+    last = [each for each in curve if not any(_is_later(other, each) for other in curve)]
+    return min(last, key=lambda each: (times_before(each), each.config.world_size), default=None)
+
+
+def _rounds_s(record: TrialRecord) -> float:
+    """The most seconds that the rounds of a trial of steps were given."""
+    assert record.request.kind == "steps"
+    return record.request.measure.max_seconds
+
+
+def _is_later(one: TrialRecord, other: TrialRecord) -> bool:
+    return one.config == other.config and times_before(one) > times_before(other)
+
+
+# --- the trainings: whole epochs, on one device and on several
+
+
+def train(session: Session) -> None:
+    """Every training trial that there is time for."""
+    session.enter(Stage.TRAINING)
+    ledger, plan = session.ledger, session.ledger.plan
+    requests = training_requests(plan, ledger.records())
+    if any(map(ledger.is_open, requests)):
+        session.watcher.stage(f"Training {counted(len(requests), 'trial')} to the last epoch")
+    late, at_once = list[StudyRequest](), 0
+    for done, request in enumerate(requests):
+        if not ledger.is_open(request):
+            continue
+        session.make_room(request)
+        session.wait_while(partial(waits_for_a_peer, plan, request, ledger.records))
+        if request not in training_requests(plan, ledger.records()):
+            continue  # its setting was stopped in the meantime: it gets no further seed
+        if not session.budget.has(session.forecast.cost_of(request)):
+            late.append(request)
+            continue
+        with session.as_far_as_it_fits(requests=(request,)):
+            asked = with_peers(plan, request, ledger.records())
+            session.begin(Trial(asked), done=done, total=len(requests))
+        at_once = max(at_once, len(session.in_flight))
+    session.finish()
+    cut = ledger.cut_of(requests)
+    late = [each for each in requests if each in cut or each in late]
+    if at_once > 1:
+        session.note(NoteKind.SIDE_BY_SIDE, number=at_once)
+    if late:
+        session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(requests))
+
+
+# --- the verification: the changes that a diagnosis proposes, tested (``--verify``)
+
+
+def verify(session: Session) -> None:
+    """The first findings' changes, each in the same rounds as the setting without it.
+
+    What the diagnosis proposes is worked out once, before the first of them: none has a part in it.
+    """
+    session.enter(Stage.VERIFICATION)
+    asked = [one for one in _verifications(session) if session.ledger.is_open(one[1])]
+    if asked:
+        number = counted(len(asked), "change")
+        session.watcher.stage(f"Verifying {number} that the diagnosis proposes, interleaved")
+    late, default = list[dict[str, KnobValue]](), session.ledger.plan.default().environment
+    for done, (proposal, request) in enumerate(asked):
+        # a new worker group costs its start, which cannot be cut short
+        start_s = session.budget.start_s if request.config.environment != default else 0.0
+        in_time = session.forecast.fit([request], fixed_s=start_s)
+        if in_time is not None:
+            with session.as_far_as_it_fits(changes=(proposal.change,)):
+                session.measure(Trial(in_time), done=done, total=len(asked))
+        if in_time is None or session.ledger.cut_of([request]):
+            late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
+    if late:
+        session.note(NoteKind.NOT_REACHED, changes=tuple(late))
+
+
+def _verifications(session: Session) -> list[tuple[Proposal, StepsRequest]]:
+    """Those that can be tested and are not, by the worker group that they need."""
+    base = measured_study(session.study, session.ledger.records())
+    headline = base.headline
+    if headline is None:
+        session.note(NoteKind.NO_DIAGNOSIS)
+        return []
+    if headline.config.oversubscribed:
+        session.note(NoteKind.OVERSUBSCRIBED)
+        return []
+    open_ = _not_tested(session, base)
+    if not open_:
+        session.note(NoteKind.NOTHING_PROPOSED)
+    if session.budget.left_s is None:
+        open_ = open_[:MOST_WITHOUT_BUDGET]
+    plan = session.ledger.plan
+    return [
+        (each, plan.verification(headline.config, each.setting, dict(each.environment)))
+        for each in sorted(open_, key=lambda one: not is_paired(one, headline.config))
+    ]
+
+
+def _not_tested(session: Session, base: MeasuredStudy) -> list[Proposal]:
+    """The proposals that no confirmation has tested; those of an earlier run of this stage are among them."""
+    chosen = choice.choose(base.study, base.records, base.target_world_size)
+    confirmed = confirmations(base, chosen)
+    first = diagnose_study(base, confirmed, session.around).first
+    found = [each for each in proposals(base, first) if not each.obstacle]
+    tests = [(each, test_of(base, each, confirmed)) for each in found]
+    return [each for each, test in tests if test is None or test.request.role == "verification"]

@@ -1,0 +1,358 @@
+"""What each field of a study means, and what is wrong with a value: field, rule, value received."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from raybench.spec.knobs import Knobs
+from raybench.spec.study import Study
+from raybench.spec.toml import literal, received, render
+from raybench.spec.workloads import WORKLOADS
+
+# Types that pydantic's annotation does not tell in plain words.
+_WORDS = {
+    "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
+    "workload.factory": 'text such as "package.module:function"',
+    "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
+    "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
+    "knobs.batch_size": 'a whole number above 0, or "max"',
+    "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
+    "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
+    "environment": "a table of variables, each with text or a list of texts",
+    "smoke": "a table of dotted fields and values",
+    "cuda": "a table of dotted fields and values",
+}
+
+
+@dataclass(frozen=True)
+class FieldRow:
+    """One field of a study, for people."""
+
+    name: str  # dotted
+    type: str  # in plain words
+    default: str | None  # as TOML; None: the field must be given, or is unset without it
+    meaning: str  # with unit
+    workload: str | None = None  # the workload that has the field, where only one has
+    required: bool = False
+
+
+def show(study: Study) -> str:
+    """TOML of ``study`` with every default; what is unset stands there as a comment with its meaning."""
+    data = study.model_dump()
+    meanings = {row.name: row.meaning for row in fields() if row.workload in (None, _kind(study))}
+    meanings |= {
+        name: field.description or "" for name, field in Study.model_fields.items() if table_of(field)
+    }
+    unset = {name for name in meanings if _field_at(data, name) is None}
+    parts = []
+    for part in render(data).split("\n\n"):
+        table = part[1 : part.index("]")] + "." if part.startswith("[") else ""
+        lines = [
+            f"# {name.removeprefix(table)} is unset: {meanings[name]}"
+            for name in sorted(unset)
+            if name.startswith(table) and "." not in name.removeprefix(table)
+        ]
+        parts.append("\n".join([part.rstrip("\n"), *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def fields() -> list[FieldRow]:
+    """Every field of a study, in the order of ``show``, with those of every workload."""
+    return list(_rows(Study, ""))
+
+
+def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> Iterator[FieldRow]:
+    for name, field in model.model_fields.items():
+        dotted = prefix + name
+        part = table_of(field)
+        if dotted == "workload":
+            for kind, spec in WORKLOADS.items():
+                yield from _rows(spec, "workload.", kind)
+        elif part is not None:
+            yield from _rows(part, f"{dotted}.")
+        else:
+            yield FieldRow(
+                name=dotted,
+                type=plain_type(dotted, field) + (", or a list of these" if _takes_list(field) else ""),
+                default=_default(field, is_knob=model is Knobs),
+                meaning=field.description or "",
+                workload=workload,
+                required=field.is_required(),
+            )
+
+
+def table_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a table of its own, present always or only where it is written."""
+    for each in (field.annotation, *get_args(field.annotation)):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
+def plain_type(dotted: str, field: FieldInfo) -> str:
+    """What values the field takes, in plain words; of a list that takes one value too, each value."""
+    return _WORDS.get(dotted) or _plain(field.annotation, field.metadata)
+
+
+def _takes_list(field: FieldInfo) -> bool:
+    annotation = field.annotation
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return get_origin(annotation) is tuple
+
+
+def _plain(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    limits = list(metadata)
+    while get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        limits += [limit for each in more for limit in getattr(each, "metadata", None) or [each]]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return _alternatives([literal(value) for value in arguments])
+    if origin in (Union, types.UnionType):
+        return _alternatives([_plain(each) for each in arguments if each is not type(None)])
+    if origin is tuple:
+        return _plain(arguments[0])
+    if annotation is bool:
+        return "true or false"
+    if annotation is str:
+        return "text"
+    noun = "a whole number" if annotation is int else "a number"
+    return f"{noun}{_bounds(limits)}"
+
+
+def _bounds(limits: list[Any]) -> str:
+    above = next((limit.gt for limit in limits if isinstance(limit, Gt)), None)
+    least = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
+    below = next((limit.lt for limit in limits if isinstance(limit, Lt)), None)
+    most = next((limit.le for limit in limits if isinstance(limit, Le)), None)
+    if most is not None:
+        return (
+            f" from {least} to {most:,.0f}"
+            if least is not None
+            else f" above {above} and at most {most:,.0f}"
+        )
+    if below is not None:
+        return (
+            f" above {above} and below {below}"
+            if above is not None
+            else f" of at least {least} and below {below}"
+        )
+    if above is not None:
+        return f" above {above}"
+    return f" of at least {least}" if least is not None else ""
+
+
+def _alternatives(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _default(field: FieldInfo, is_knob: bool) -> str | None:
+    if field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return None
+    return literal(value[0] if is_knob else value)
+
+
+def _kind(study: Study) -> str | None:
+    return next((kind for kind, spec in WORKLOADS.items() if isinstance(study.workload, spec)), None)
+
+
+def _field_at(data: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+Path = tuple[str | int, ...]
+
+# Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
+RESERVED_VARIABLES = {
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
+    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "set by Ray Train; say scaling.world_sizes"),
+    **dict.fromkeys(("MASTER_ADDR", "MASTER_PORT"), "where the workers meet, set by Ray Train"),
+    "CUDA_VISIBLE_DEVICES": "set by Ray for each worker; set it for the whole command instead",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that was probably meant."""
+    names = list(known)
+    by_lower = {each.lower(): each for each in names}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def what_pydantic_cannot_word(data: Mapping[str, Any]) -> list[str]:
+    """The faults of variables and of which workload is meant."""
+    faults: list[str] = []
+    if isinstance(environment := data.get("environment"), Mapping):
+        faults += _variables(environment)
+    if "workload" in data:
+        faults += _which_workload(data["workload"])
+    return faults
+
+
+def _variables(environment: Mapping[str, Any]) -> list[str]:
+    faults = []
+    for name in environment:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            faults.append(f"environment: {received(name)} is no name of an environment variable")
+        elif name in RESERVED_VARIABLES:
+            faults.append(f"environment.{name}: not a study's to set: {RESERVED_VARIABLES[name]}")
+    return faults
+
+
+def _which_workload(workload: Any) -> list[str]:
+    if not isinstance(workload, Mapping):
+        return [f"workload: a table with a name or a factory (received {received(workload)})"]
+    names = [kind for kind in WORKLOADS if kind != "factory"]
+    name = workload.get("name")
+    if "factory" in workload:
+        both = f"workload: a name or a factory, not both (received name = {received(name)})"
+        return [both] if "name" in workload else []
+    if "name" not in workload:
+        return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
+    if name in names:
+        return []
+    meant = nearest(name, names) if isinstance(name, str) else None
+    hint = f", did you mean {received(meant)}?" if meant else ""
+    own = 'or factory = "package.module:function"'
+    return [f"workload.name: one of {', '.join(names)}, {own} (received {received(name)}){hint}"]
+
+
+def from_validation(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
+    """One line for each fault that pydantic found in ``data``.
+
+    A union gives an error for each member: the deepest place keeps its line, the rest is left out.
+    """
+    found: dict[Path, list[tuple[str, str]]] = {}
+    for each in error.errors(include_url=False):
+        place = _place(each["loc"], data, is_absent=each["type"] == "missing")
+        message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
+        line = _line(place, each["type"], message, _at(data, place), data)
+        found.setdefault(place, []).append((each["type"], line))
+    lines: list[str] = []
+    for place, entries in found.items():
+        if place and any(other[: len(place)] == place and other != place for other in found):
+            entries = [(kind, line) for kind, line in entries if kind == "value_error"]
+        if entries:
+            # Several entries for one place are a union's members, and read the same but for a value_error.
+            lines.append(next((line for kind, line in entries if kind == "value_error"), entries[0][1]))
+    return list(dict.fromkeys(lines))
+
+
+def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> Path:
+    """Where the fault stands in what the author wrote, without pydantic's names for members of unions."""
+    place: list[str | int] = []
+    here: Any = data
+    if loc[:1] == ("workload",) and len(loc) > 1 and loc[1] in WORKLOADS:
+        loc = (loc[0], *loc[2:])
+    ranks = data.get("scaling", {}).get("placement") if isinstance(data.get("scaling"), Mapping) else None
+    one_list = isinstance(ranks, list | tuple) and all(isinstance(rank, int) for rank in ranks)
+    if loc[:3] == ("scaling", "placement", 0) and one_list:  # the model wrapped it in a list
+        loc = (*loc[:2], *loc[3:])
+    for index, part in enumerate(loc):
+        if isinstance(here, Mapping):
+            if part not in here and not (is_absent and index == len(loc) - 1):
+                continue
+            place.append(part)
+            here = here.get(part)
+        elif isinstance(here, list | tuple) and isinstance(part, int) and part < len(here):
+            place.append(part)
+            here = here[part]
+    return tuple(place)
+
+
+def _line(place: Path, kind: str, message: str | None, value: Any, data: Mapping[str, Any]) -> str:
+    field = dotted(place)
+    names = [part for part in place if isinstance(part, str)]
+    if kind == "extra_forbidden":
+        return _unknown(names, data)
+    if kind == "missing":
+        return f"{field}: must be given"
+    if not place and message:  # the study's own rules name their fields and values themselves
+        return message
+    if message and isinstance(value, Mapping):
+        return f"{field}: {message}"
+    rule = message or ("at least one value" if value == [] else _rule(names, data)) or "not allowed"
+    return f"{field}: {rule} (received {received(value)})"
+
+
+def _at(data: Any, place: Path) -> Any:
+    for part in place:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def dotted(place: Path) -> str:
+    """``knobs.batch_size[1]``."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _rule(names: list[str], data: Mapping[str, Any]) -> str | None:
+    if names[:1] == ["environment"] and len(names) > 1:
+        return "text, or a list of texts"
+    model: type[BaseModel] | None = Study
+    for depth, name in enumerate(names):
+        field = model.model_fields.get(name) if model else None
+        if field is None:
+            return None
+        if depth == len(names) - 1:
+            return "a table" if table_of(field) else plain_type(".".join(names), field)
+        model = _part(names[: depth + 1], data)
+    return None
+
+
+def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
+    """The model of a study's table."""
+    if not names:
+        return Study
+    if names == ["workload"]:
+        workload = data.get("workload", {})
+        if not isinstance(workload, Mapping):
+            return None  # what it has to be is another fault's line
+        return WORKLOADS.get("factory" if "factory" in workload else str(workload.get("name")))
+    field = Study.model_fields.get(names[0]) if len(names) == 1 else None
+    return table_of(field) if field else None
+
+
+def _unknown(names: list[str], data: Mapping[str, Any]) -> str:
+    parent = names[:-1]
+    model = _part(parent, data)
+    siblings = {".".join([*parent, name]): name for name in (model.model_fields if model else {})}
+    meant = nearest(names[-1], siblings.values())
+    if meant is None:
+        # The right name in the wrong table.
+        meant = next((field for field in _everything(data) if field.rsplit(".", 1)[-1] == names[-1]), None)
+        suggestion = meant
+    else:
+        suggestion = ".".join([*parent, meant])
+    if suggestion:
+        return f"{'.'.join(names)}: unknown field, did you mean {suggestion}?"
+    return f"{'.'.join(names)}: unknown field; there are {', '.join(siblings.values())}"
+
+
+def _everything(data: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name in Study.model_fields:
+        model = _part([name], data)
+        found += [f"{name}.{field}" for field in model.model_fields] if model else [name]
+    return found

@@ -1,0 +1,335 @@
+"""Texts and their labels: AG News, IMDB, or CSV and parquet files of the user's.
+
+Local files come first, in the forms in which the data sets are passed on; then the hub's. What is found is
+a ``Corpus``: the files and what their columns mean. Its rows are read as a stream (``datasets``), so that a
+corpus need not fit into memory; its labels become class numbers from 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.errors import RequestError
+from raybench.spec.workloads import CausalLMSpec, TextSpec
+from raybench.workloads import hub
+from raybench.workloads.data_files import candidate_folders, damaged, first_line
+
+HUB_FOLDERS = ("", "data", "plain_text")  # of a repository, where its parquet files are
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One half of a data set: its files, and which of their columns count."""
+
+    files: tuple[Path, ...]
+    text_columns: tuple[str, ...]  # to be joined by a space
+    label_column: str | None  # None: none is wanted
+    header: tuple[str, ...] | None = None  # the columns of CSV files that have no header line
+    first_label: int = 0
+    num_classes: int | None = None  # of a published data set; None: as many as there are labels
+    class_names: tuple[str, ...] = ()  # where the classes are known by name
+    is_users: bool = False  # the study names the files and their columns
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides, beside the files, what is read."""
+        columns = self.text_columns, self.label_column, self.header
+        return *columns, self.first_label, self.num_classes, self.class_names
+
+
+@dataclass(frozen=True)
+class PublishedTexts:
+    """What is known of a published data set without reading it."""
+
+    title: str
+    repository: str  # on the hub
+    folders: tuple[str, ...]  # under --data
+    num_classes: int
+
+
+PUBLISHED_TEXTS = {
+    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", ("ag_news", "ag-news", "AG_News"), 4),
+    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", ("imdb", "IMDB"), 2),
+}
+
+
+def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus:
+    """The corpus of ``split`` ("train" or "test"), looked up but not read.
+
+    Raises ``RequestError`` where it is not there, or has not the columns that the study names.
+    """
+    if spec.data_set == "files":
+        return _users_corpus(spec, data, split)
+    published = PUBLISHED_TEXTS[spec.data_set]
+    # a folder of the data set's name before --data itself, which may hold another one
+    for folder in reversed(candidate_folders(data, *reversed(published.folders))):
+        files = _split_files(folder, split)
+        if files:
+            return _published_corpus(published, files)
+    try:
+        files = _split_files(_hub_folder(published, split), split)
+    except Exception as error:
+        raise _missing_corpus(published, data, split, first_line(error)) from error
+    if not files:
+        raise _missing_corpus(published, data, split, f"{published.repository} has no such files")
+    return _published_corpus(published, files)
+
+
+def _split_files(place: Path, split: str) -> tuple[Path, ...]:
+    """The files of ``split``: the whole before a part of it, all shards of what is in shards."""
+    for folder in dict.fromkeys(place / name for name in HUB_FOLDERS):
+        shards = sorted(folder.glob(f"{split}-*.parquet"))
+        if shards:
+            return tuple(shards)
+        whole = [folder / f"{split}.parquet", folder / f"{split}.csv"]
+        parts = [*sorted(folder.glob(f"{split}_*.parquet")), *sorted(folder.glob(f"{split}_*.csv"))]
+        present = [file for file in (*whole, *parts) if file.is_file()]
+        if present:
+            return (present[0],)
+    return ()
+
+
+def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Corpus:
+    """The columns of a published data set, told by what the first file begins with."""
+    file, classes = files[0], published.num_classes
+    if file.suffix == ".parquet":
+        absent = {"text", "label"} - set(parquet_columns(file))
+        if absent:
+            raise RequestError(f"data: {file}: the columns text and label ({absent.pop()} is missing)")
+        return Corpus(files, ("text",), "label", num_classes=classes)
+    first = first_row(file)
+    lower = [name.strip().lower() for name in first]
+    if {"text", "label"} <= set(lower):
+        text, label = (first[lower.index(name)] for name in ("text", "label"))
+        return Corpus(files, (text,), label, num_classes=classes)
+    if len(first) == 3 and lower[0].isdecimal():
+        columns = ("label", "title", "description")
+        return Corpus(files, columns[1:], "label", columns, first_label=1, num_classes=classes)
+    if len(first) == 3 and lower[0] in ("class index", "class", "label"):
+        return Corpus(files, tuple(first[1:]), first[0], first_label=1, num_classes=classes)
+    if len(first) == 2 and lower[1].isdecimal():
+        return Corpus(files, ("text",), "label", ("text", "label"), num_classes=classes)
+    raise RequestError(
+        f"data: {file}: {published.title} as label, title, description or as text, label "
+        f"(received {len(first)} columns, {','.join(first)[:60]!r})"
+    )
+
+
+def _hub_folder(published: PublishedTexts, split: str) -> Path:
+    """The folder of the hub's copy, taken from the hub's cache where it is there."""
+    from huggingface_hub import snapshot_download
+
+    def download(name: str, local_files_only: bool) -> Path:
+        place = Path(
+            snapshot_download(
+                name,
+                repo_type="dataset",
+                allow_patterns=["*/train-*.parquet", "*/test-*.parquet"],
+                local_files_only=local_files_only,
+            )
+        )
+        if local_files_only and not _split_files(place, split):
+            raise FileNotFoundError(f"{place} is not complete")
+        return place
+
+    return hub.load_local_first(download, published.repository, None)
+
+
+def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
+    where = "DIR" if data is None else str(data)
+    command = (
+        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{published.folders[0]} "
+        "--include '*/train-*' --include '*/test-*'"
+    )
+    received = "nothing: --data DIR says where" if data is None else where
+    return RequestError(
+        f"data: a directory with {published.title}: {split}.csv, {split}.parquet or {split}-*.parquet; "
+        f"this downloads it: {command} (received {received}; {why})"
+    )
+
+
+def _users_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus:
+    """The file that the study names, with the columns that it names."""
+    field, name = f"workload.{split}_file", spec.train_file if split == "train" else spec.test_file
+    if name is None:
+        raise RequestError(f'{field}: a .csv or .parquet file, as data_set is "files" (received nothing)')
+    file = Path(name).expanduser()
+    if not file.is_absolute() and data is None:
+        raise RequestError(f"{field}: an absolute path, or one under --data DIR (received {name!r})")
+    file = file if data is None else data / file
+    if file.suffix not in (".csv", ".parquet"):
+        raise RequestError(f"{field}: a .csv or .parquet file (received {name!r})")
+    if not file.is_file():
+        raise RequestError(f"{field}: a file that is there (received {file})")
+    columns = first_row(file) if file.suffix == ".csv" else parquet_columns(file)
+    label = spec.label_column if isinstance(spec, TextSpec) else None
+    wanted = [("text_columns", text) for text in spec.text_columns]
+    for knob, column in [*wanted, *([("label_column", label)] if label else [])]:
+        if column not in columns:
+            raise RequestError(
+                f"workload.{knob}: a column of {file}: {', '.join(columns)} (received {column!r})"
+            )
+    classes = spec.num_classes if isinstance(spec, TextSpec) else None
+    return Corpus((file,), spec.text_columns, label, num_classes=classes, is_users=True)
+
+
+def first_row(file: Path) -> list[str]:
+    """The fields of a CSV file's first line; raises ``RequestError`` for an empty or damaged file."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            first = next(csv.reader(lines), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise damaged(file, first_line(error)) from error
+    if not first:
+        raise RequestError(f"data: {file}: rows of text (received an empty file)")
+    return first
+
+
+def parquet_columns(file: Path) -> list[str]:
+    """The names of the columns; raises ``RequestError`` for an empty or damaged file."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not file.stat().st_size:
+        raise RequestError(f"data: {file}: rows of text (received an empty file)")
+    try:
+        return list(parquet.read_schema(file).names)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise damaged(file, first_line(error)) from error
+
+
+ROWS_AT_ONCE = 2000
+Labels = list[Any]
+
+
+def row_batches(corpus: Corpus) -> Iterator[tuple[list[str], Labels]]:
+    """The rows in order, some at a time: texts and raw labels (empty where none are wanted).
+
+    Raises ``RequestError`` for damaged files, and for a text column that is not text.
+    """
+    import datasets  # some 0.7 s: not paid where the tokens are in the cache
+
+    row = 0
+    wanted = [*corpus.text_columns, *([corpus.label_column] if corpus.label_column else [])]
+    with hub.quietly():
+        try:
+            file_format, options = _reader(corpus)
+            files = [str(file) for file in corpus.files]
+            rows = datasets.load_dataset(
+                file_format, data_files=files, split="train", streaming=True, **options
+            )
+            for batch in rows.select_columns(wanted).iter(batch_size=ROWS_AT_ONCE):
+                texts = _texts(corpus, batch, row)
+                row += len(texts)
+                yield texts, batch[corpus.label_column] if corpus.label_column else []
+        except RequestError:
+            raise
+        except Exception as error:
+            raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error  # type: ignore[arg-type]
+    if not row:
+        raise RequestError(f"data: {corpus.files[0]}: rows after the header line (received none)")
+
+
+def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
+    """The reader of ``datasets`` and its options. Every column of a CSV file is text: nothing is guessed."""
+    from datasets import Features, Value
+
+    if corpus.files[0].suffix == ".parquet":
+        return "parquet", {}
+    names = list(corpus.header or first_row(corpus.files[0]))
+    options: dict[str, Any] = {
+        "features": Features({name: Value("string") for name in names}),
+        "keep_default_na": False,  # "NA" and "null" are words
+        "encoding": "utf-8-sig",
+    }
+    return "csv", options | ({"column_names": names} if corpus.header else {})
+
+
+def _texts(corpus: Corpus, batch: dict[str, list[Any]], row: int) -> list[str]:
+    """The texts of a batch that begins at ``row``; ``RequestError`` for what is not text."""
+    for name in corpus.text_columns:
+        for offset, value in enumerate(batch[name]):
+            if not isinstance(value, str):
+                raise _not_text(corpus, name, value, row + offset)
+        if not row and all(is_number(value) for value in batch[name]):
+            raise _not_text(corpus, name, batch[name][0], 0)
+    if len(corpus.text_columns) == 1:
+        return list(batch[corpus.text_columns[0]])
+    return [" ".join(parts) for parts in zip(*(batch[name] for name in corpus.text_columns), strict=True)]
+
+
+def is_number(text: str) -> bool:
+    """Whether a value of a CSV file is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_text(corpus: Corpus, column: str, value: Any, row: int) -> RequestError:
+    field = "workload.text_columns" if corpus.is_users else "data"
+    return RequestError(
+        f"{field}: {column} of {corpus.files[0]} holds text (received {value!r} in row {row + 1})"
+    )
+
+
+MOST_NAMES = 8  # of classes, in a message
+
+
+def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Every row's class from 0, and the classes' names, where the labels are names.
+
+    Raises ``RequestError`` for a label that is missing or unknown.
+    """
+    texts = [_label_text(label) for label in labels]
+    if "" in texts:
+        raise _bad_label(corpus, "a label in every row", None, texts.index(""))
+    if corpus.class_names or (corpus.is_users and not any(map(is_number, texts))):
+        return _numbers_of_names(corpus, texts)
+    for row, text in enumerate(texts):
+        if not text.isdecimal():
+            raise _bad_label(corpus, _numbers_rule(corpus), text, row)
+    numbers = np.array([int(text) for text in texts], dtype=np.int64) - corpus.first_label
+    if corpus.num_classes is not None:
+        outside = np.flatnonzero((numbers < 0) | (numbers >= corpus.num_classes))
+        if len(outside):
+            raise _bad_label(corpus, _numbers_rule(corpus), texts[outside[0]], int(outside[0]))
+    return numbers, ()
+
+
+def _numbers_of_names(corpus: Corpus, texts: list[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    names = corpus.class_names or tuple(sorted(set(texts)))
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, text in enumerate(texts):
+        if text not in numbers:
+            raise _bad_label(corpus, f"one of {', '.join(names[:MOST_NAMES])}", text, row)
+    return np.array([numbers[text] for text in texts], dtype=np.int64), names
+
+
+def _numbers_rule(corpus: Corpus) -> str:
+    if corpus.num_classes is None:
+        return "whole numbers from 0, or names"
+    return f"whole numbers from {corpus.first_label} to {corpus.first_label + corpus.num_classes - 1}"
+
+
+def _label_text(label: Any) -> str:
+    """A label as text, whatever a file has it as; empty where there is none."""
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return ""
+    return str(int(label)) if isinstance(label, bool) else str(label).strip()
+
+
+def _bad_label(corpus: Corpus, rule: str, value: str | None, row: int) -> RequestError:
+    field = "workload.label_column" if corpus.is_users else "data"
+    received = "none" if value is None else repr(value)
+    where = f"{corpus.label_column} of {corpus.files[0]}"
+    return RequestError(f"{field}: {where}: {rule} (received {received} in row {row + 1})")

@@ -1,1 +1,0 @@
-"""Texts, labels and tokens: found, checked, tokenised."""

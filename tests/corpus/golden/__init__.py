@@ -1,0 +1,1 @@
+"""Golden values: what the analysis finds in results directories that are stored."""

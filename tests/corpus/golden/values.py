@@ -1,0 +1,188 @@
+"""What raybench finds in a results directory, as plain values: the only module here that calls its analysis.
+
+A section is a dictionary of rows, a row one of values; what is None is left out. No English is in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from raybench.analysis import analyse
+from raybench.analysis.collectives import analyse_sweep
+from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.diagnosis.findings import Finding
+from raybench.analysis.estimates.efficiency import Gain
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.measured import measured_study
+from raybench.analysis.results import StudyResults, with_left_out
+from raybench.analysis.simulate.sources import devices_of_node
+from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
+from raybench.commands import predict_run
+from raybench.commands.console import make_console
+from raybench.commands.notes import left_out_words
+from raybench.errors import RequestError
+from raybench.plan.left_out import left_out
+from raybench.records.store import ResultsDirectory
+from raybench.report.prediction import prediction_rows
+
+Row = dict[str, Any]
+Sections = dict[str, dict[str, Row]]
+CHANGES = (
+    *(Change(bucket_cap_mb=each) for each in ("default", 1.0, 25.0, 100.0)),
+    Change(batch_size=512),
+    Change(gradient_accumulation=2),
+    Change(gradient_compression="fp16"),
+    Change(link_bits_per_s=10e9),
+)
+
+
+def values_of(directory: Path) -> Sections:
+    """Every golden section of the results in ``directory``."""
+    with ResultsDirectory.open_readonly(directory) as store:
+        found = _of_sweep(store) if store.is_sweep else _of_study(store)
+        is_study = not store.is_sweep
+    if is_study:
+        found |= {"predict": _predicted(directory), "what_if": _what_if(directory)}
+    return {name: _plain(rows) for name, rows in found.items() if rows}
+
+
+def _of_sweep(store: ResultsDirectory) -> Sections:
+    results = analyse_sweep(store.sweep(), list(store.latest().values()))
+    rows = [each.row() for each in results.messages]
+    keys = ("collective", "world_size", "placement", "message_bytes")
+    return {"communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows)}
+
+
+def _of_study(store: ResultsDirectory) -> Sections:
+    study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    results = analyse(study, records, devices_of_node(environment, study), Around(environment=environment))
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    results = with_left_out(results, [left_out_words(study, each) for each in notes], "")
+    return {
+        "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
+        "findings": _keyed(map(_finding, results.findings)),
+        "diagnosis": {"findings": {"sorted": sorted(_finding(each)[0] for each in results.diagnosis)}},
+        "choice": _choice(results),
+        "confirmations": _keyed((each.record.trial_id, _gain(each.gain)) for each in results.confirmations),
+        "attribution": _attribution(results),
+        "costs": _keyed(
+            (
+                f"{each.record.trial_id} {each.world_size}",
+                {name: getattr(each, name) for name in ("speedup", "cost_ratio", "saved_s", "saved_money")},
+            )
+            for each in results.costs
+        ),
+        "training": _training(results),
+    }
+
+
+def _finding(finding: Finding) -> tuple[str, Row]:
+    names = ("severity", "values", "explains", "predicted", "change", "is_at_most", "comes_first")
+    return f"{finding.name} {finding.trial_id}", {name: getattr(finding, name) for name in names}
+
+
+def _choice(results: StudyResults) -> dict[str, Row]:
+    best, use = results.best, results.recommendation
+    return {
+        "best": {"trial_id": best.record.trial_id, "is_default": best.is_default} if best else {},
+        "best_gain": _gain(results.best_gain),
+        "pareto": {"trial_ids": sorted(each.record.trial_id for each in results.pareto)},
+        "recommendation": {
+            "basis": use.basis,
+            "setting": use.config.setting.model_dump(mode="json"),
+            "environment": dict(use.config.environment),
+            "world_size": use.config.world_size,
+            "gain": _gain(use.gain),
+        }
+        if use
+        else {},
+    }
+
+
+def _gain(gain: Gain | None) -> Row:
+    return {"gain": gain.gain, "verdict": gain.verdict} if gain else {}
+
+
+def _attribution(results: StudyResults) -> dict[str, Row]:
+    effects = (*results.attribution.singles, *results.attribution.together) if results.attribution else ()
+    names = ("changes", "efficiency", "efficiency_ratio", "throughput_ratio", "interaction")
+    return _keyed((each.record.trial_id, {name: getattr(each, name) for name in names}) for each in effects)
+
+
+def _training(results: StudyResults) -> dict[str, Row]:
+    training = results.training
+    several = (*training.comparisons, *training.changed) if training else ()
+    names = ("num_seeds", "difference_points", "parity", "epoch_speedup", "total_speedup")
+    return _keyed(
+        (
+            f"{each.group.runs[0].record.trial_id} {each.base.runs[0].record.trial_id}",
+            {name: getattr(each, name) for name in names},
+        )
+        for each in several
+    )
+
+
+def _predicted(directory: Path) -> dict[str, Row]:
+    outlooks: list[Any] = []
+    console = make_console()
+    console.quiet = True
+    with mock.patch.object(predict_run, "print_outlooks", lambda found, *_, **__: outlooks.extend(found)):
+        try:
+            predict_run.run_predict(predict_run.PredictOptions(directory), console)
+        except RequestError:
+            return {"refused": {"is_refused": True}}
+    keys = ("nodes", "world_size", "batch_size")
+    rows = [{k: v for k, v in row.items() if k != "refused"} for row in prediction_rows(outlooks)]
+    return _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows)
+
+
+def _what_if(directory: Path) -> dict[str, Row]:
+    with ResultsDirectory.open_readonly(directory) as store:
+        results = measured_study(store.study(), list(store.latest().values()))
+    record = trial_to_ask(results)
+    if record is None:
+        return {}
+    others = [each for each in results.measured if each.trial_id != record.trial_id] + [record]
+    found: dict[str, Row] = {}
+    names = ("num_buckets", "step_time_s", "exposed_s", "throughput_samples_per_s", "gain", "measured_s")
+    for change in CHANGES:
+        key = " ".join(
+            f"{name}={value}" for name, value in dataclasses.asdict(change).items() if value is not None
+        )
+        try:
+            predictions = what_if(record, [change], others=others, measured=others)
+        except RequestError:
+            found[key] = {"is_refused": True}
+            continue
+        if predictions is not None:
+            found[key] = {name: getattr(predictions.points[0], name) for name in names}
+    return found
+
+
+def _keyed(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Row]:
+    """The rows by their keys, sorted; a key that comes again is numbered."""
+    found: dict[str, Row] = {}
+    for key, row in rows:
+        number = next(n for n in range(1, 10_000) if (key if n == 1 else f"{key} #{n}") not in found)
+        found[key if number == 1 else f"{key} #{number}"] = dict(row)
+    return dict(sorted(found.items()))
+
+
+def _plain(value: Any) -> Any:
+    """JSON's own types, without None."""
+    if isinstance(value, Estimate):
+        return _plain({name: getattr(value, name) for name in ("value", "low", "high", "n")})
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items() if each is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, (bool, int, str)):
+        return value
+    return float(value)

@@ -1,0 +1,71 @@
+"""The sentences of a run's notes."""
+
+import pytest
+
+from raybench.commands.notes import left_out_words, note_words
+from raybench.machine.host import Resources
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.resolve import make_plan
+from tests.unit.studies import study
+
+PLAN = make_plan(
+    study(knobs={"batch_size": [32]}, search={"method": "grid"}, measure={"starts": 2}),
+    Resources("cpu", 2, "a CPU"),
+)
+TRIALS = tuple(trial.request for trial in PLAN.trials())
+BATCH = {"batch_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6), "not reached: 2 of 6 suggestions"),
+        (Note(NoteKind.NOT_RETRIED, Stage.SEARCH, 1), "not reached: 1 suggestion to try again"),
+        (
+            Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[1:]),
+            "not reached: 3 of 4 trials of the curves (start 1: 1, start 2: 2)",
+        ),
+        (
+            Note(NoteKind.NOT_REACHED, Stage.TRAINING, total=4, requests=TRIALS[:1]),
+            "not reached: 1 of 4 trainings (2 devices: 1)",
+        ),
+        (
+            Note(NoteKind.NOT_REACHED, Stage.VERIFICATION, changes=(BATCH, {"precision": "bf16"})),
+            "not reached: the verification of 2 changes: batch 128; bf16",
+        ),
+        (
+            Note(NoteKind.NO_ROOM, Stage.SEARCH, reason="at most 2 workers fit"),
+            "not measured, since nodes are gone: the rest of the search (at most 2 workers fit)",
+        ),
+        (
+            Note(NoteKind.NO_ROOM, Stage.VERIFICATION, changes=(BATCH,), reason="no"),
+            "not measured, since nodes are gone: the verification of batch 128 (no)",
+        ),
+        (
+            Note(NoteKind.ALL_FAIL, Stage.CURVES, 1),
+            "no more was measured: the first trial failed, and would whatever the setting",
+        ),
+        (
+            Note(NoteKind.ALL_FAIL, Stage.CURVES, 3),
+            "no more was measured: the first 3 trials failed, and would whatever the setting",
+        ),
+        (Note(NoteKind.FROM_TRIAL, Stage.CURVES, reason="as a rank says it"), "as a rank says it"),
+    ],
+    ids=str,
+)
+def test_notes_in_words(note, words):
+    assert note_words(PLAN.study, note) == words
+
+
+def test_every_kind_and_every_stage_has_words():
+    fields = {
+        "requests": TRIALS[:1],
+        "combinations": (PLAN.default().setting,),
+        "values": (1, 25),
+        "reason": "why",
+    }
+    for kind in NoteKind:
+        assert note_words(PLAN.study, Note(kind, Stage.CURVES, 1, 2, **fields))
+    for stage in (each for each in Stage if each is not Stage.REPEAT):
+        assert left_out_words(PLAN.study, Note(NoteKind.NOT_REACHED, stage, 1, 2, **fields))
+    assert {NoteKind.NOT_REACHED, NoteKind.NOT_RETRIED, NoteKind.NOT_PLANNED} == LEFT_OUT

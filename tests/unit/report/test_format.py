@@ -1,0 +1,130 @@
+"""Numbers and intervals in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.report.format import (
+    aligned,
+    clock,
+    duration_words,
+    exact_clock,
+    figures,
+    interval,
+    lasting,
+    mebibytes,
+    milliseconds,
+    percent,
+    plain_percent,
+    plain_share,
+    relative_words,
+    restart_words,
+    seeds_words,
+    serial_fraction_words,
+    times,
+    times_over_seeds,
+)
+
+
+def test_numbers_in_words() -> None:
+    assert interval(Estimate(5123.4, 5050, 5190.2, 12)) == "5,123 [5,050, 5,190]"
+    assert times(Estimate(1.664, 1.636, 1.69, 12)) == "1.66x [1.64, 1.69]"
+    assert percent(Estimate(0.14, 0.11, 0.17, 9), sign=True) == "+14% [11, 17]"
+    assert percent(Estimate(0.001, -0.002, 0.003, 9), sign=True) == "+0.1% [-0.2, 0.3]"
+    assert percent(Estimate(-0.0001, -0.02, 0.02, 9)) == "0% [-2, 2]"
+    assert aligned(12.345, 12.1, 12.6) == ("12.3", "12.1", "12.6")
+    assert aligned(1e-15, 0, 1e-15) == ("0", "0", "0")
+    assert [figures(value) for value in (5120.4, 45.06, 1.657, 0.01234, 0)] == [
+        "5,120",
+        "45.1",
+        "1.66",
+        "0.0123",
+        "0",
+    ]
+    assert [duration_words(each) for each in (1.25, 0.0123, 1e-16)] == ["1.25 s", "12.3 ms", "0 ms"]
+    assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
+    assert [mebibytes(each) for each in (None, 3 << 30)] == ["", "3,072"]
+
+
+def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
+    """No speed-up below 1 has a serial fraction: 176% is not one."""
+    assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [0, 50]"
+    assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 100]"
+    assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
+    assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
+    assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "cannot be told"
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    """As "-0.0%" of a step."""
+    assert [plain_share(each) for each in (-0.0002, 0.0002, -0.012, 0.3721)] == [
+        "0.0%",
+        "0.0%",
+        "-1.2%",
+        "37.2%",
+    ]
+    assert plain_percent(Estimate(-0.0001, -0.0001, -0.0001, 1)) == "0.0%"
+
+
+def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
+    told = {2.994: "2.99 s [2.69, 3.29]", 0.0499: "49.9 ms [44.9, 54.9]", 7956.0: "2.21 h [1.99, 2.43]"}
+    for seconds, words in told.items():
+        assert lasting(Estimate(seconds, 0.9 * seconds, 1.1 * seconds, 9)) == words
+    assert lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
+
+
+def test_two_seeds_are_said_to_be_too_few() -> None:
+    assert seeds_words(2) == "2 seeds, too few for an interval"
+    assert seeds_words(3) == "3 seeds"
+    assert times_over_seeds(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
+
+
+def test_a_restart_takes_no_time_below_0() -> None:
+    assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [0, 2,660]"
+    assert restart_words(Estimate(0.735, -1.19, 2.66, 2)) == "735 ms"
+
+
+def test_an_interval_that_ends_far_away_says_so_and_no_number() -> None:
+    """As a few rounds on a machine that others use gave them."""
+    wild = Estimate(0.27, 1e-6, 1085.15, 4)
+    assert percent(wild) == "27% [0, >2700]"
+    assert times(wild) == "0.27x [0.00, >27.00]"
+    assert interval(wild.scaled(10)) == "3 [0, >270]"
+    assert relative_words(wild) == "±>10000%"
+    assert percent(Estimate(0.27, 0.14, 0.9, 4)) == "27% [14, 90]"
+    assert relative_words(Estimate(1.0, 0.97, 1.03, 10)) == "±3%"
+    assert percent(Estimate(0.001, -0.2, 0.2, 4), sign=True) == "+0% [-20, 20]"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (40, "40 s"),
+        (99.4, "99 s"),
+        (115, "2 min"),
+        (180, "3 min"),
+        (5940, "99 min"),
+        (7500, "2 h 5 min"),
+        (3600 * 25, "25 h 0 min"),
+    ],
+)
+def test_clock(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (40, "40 s"),
+        (120, "2 min"),
+        (170, "2 min 50 s"),
+        (119.7, "2 min"),
+        (7500, "2 h 5 min"),
+        (5400, "90 min"),
+    ],
+)
+def test_what_was_asked_is_said_to_the_second(seconds: float, words: str) -> None:
+    assert exact_clock(seconds) == words

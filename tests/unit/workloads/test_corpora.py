@@ -1,0 +1,212 @@
+"""Finding and reading texts: every form in which they are passed on, and every way in which they are wrong."""
+
+# ruff: noqa: E501 - a case and its answer stand on one line
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from raybench.spec.workloads import CausalLMSpec, TextSpec
+from raybench.workloads import check, corpora, hub
+from raybench.workloads.corpora import class_numbers, row_batches
+from tests.unit.workloads.refusals import refusal
+
+OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'
+READ = (['Wall St. Bears Short-sellers, "ultra-cynics"', "NA null and 5"], [2, 0])
+PLAIN = "text,label\nWall St. Bears,2\nnull,0\n"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """No network, and a cache of one's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub, "reachable", lambda: False)
+
+
+def write(file, content):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, dict):
+        parquet.write_table(pa.table(content), file)
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        file.write_text(content, encoding="utf-8")
+
+
+def spec(**fields):
+    return TextSpec(name="text", **({"input": "real"} | fields))
+
+
+def read(fields, data, split="train"):
+    """All texts and classes of a corpus."""
+    corpus = corpora.find(spec(**fields), data, split)
+    parts = list(row_batches(corpus))
+    numbers, _ = class_numbers(corpus, [label for _, labels in parts for label in labels])
+    return [text for texts, _ in parts for text in texts], numbers.tolist()
+
+
+@pytest.mark.parametrize("place", ["", "ag_news/"])
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("train.csv", OFFICIAL, READ),
+        ("train.csv", "Class Index,Title,Description\n" + OFFICIAL, READ),
+        ("train.csv", PLAIN, (["Wall St. Bears", "null"], [2, 0])),
+        ("train_subset_5k.csv", '"Wall St., Bears",2\nnull,0\n', (["Wall St., Bears", "null"], [2, 0])),
+        ("train.parquet", {"text": ["a b"], "label": [3]}, (["a b"], [3])),
+        ("data/train-00000-of-00001.parquet", {"label": [1], "text": ["a"]}, (["a"], [1])),
+    ],
+)  # fmt: skip
+def test_ag_news_is_found_in_each_form(tmp_path, place, file, content, expected):
+    write(tmp_path / f"{place}{file}", content)
+    assert read({}, tmp_path) == expected
+
+
+def test_the_whole_comes_before_a_part_and_all_shards_are_read(tmp_path):
+    write(tmp_path / "train.csv", "of another data set,0\n")  # --data itself comes after its folders
+    folder = tmp_path / "imdb"
+    write(folder / "train_5k.parquet", {"text": ["part"], "label": [1]})
+    assert read({"data_set": "imdb"}, tmp_path) == (["part"], [1])
+    for shard in (1, 0):
+        name = f"plain_text/train-0000{shard}-of-00002.parquet"
+        write(folder / name, {"text": [f"shard {shard}"], "label": [shard]})
+    assert read({"data_set": "imdb"}, tmp_path)[0] == ["part"]
+    (folder / "train_5k.parquet").unlink()
+    assert read({"data_set": "imdb"}, tmp_path) == (["shard 0", "shard 1"], [0, 1])
+
+
+def test_the_hubs_copy_is_used_where_there_is_no_local_one(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def download(name, **options):
+        asked.append((name, options["repo_type"], options["local_files_only"]))
+        if not options["local_files_only"]:
+            write(tmp_path / "hub/data/train-00000-of-00001.parquet", {"text": ["hub"], "label": [3]})
+        return str(tmp_path / "hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(hub, "reachable", lambda: True)
+    for _ in range(2):  # the second time from the hub's cache
+        assert read({}, None) == (["hub"], [3])
+    assert [local for _, _, local in asked] == [True, False, True]
+    assert asked[0][:2] == ("fancyzhx/ag_news", "dataset")
+
+
+@pytest.mark.parametrize("data_set", ["ag_news", "imdb"])
+def test_missing_data_names_the_files_and_the_command(tmp_path, data_set):
+    for data in (None, tmp_path):
+        said = refusal(lambda data=data: check(spec(data_set=data_set), data and str(data)))
+        assert said.startswith("data: a directory with ")
+        assert f"{data or 'DIR'}/{data_set} --include" in said
+        assert "huggingface.co cannot be reached" in said
+
+
+def test_the_real_data_is_what_it_should_be(data_dir):
+    texts, labels = read({}, data_dir)
+    assert (len(texts), len(set(texts))) == (5000, 5000)
+    assert np.bincount(labels).min() > 1000
+    texts, labels = read({}, data_dir, "test")
+    assert np.bincount(labels).tolist() == [1900] * 4
+    assert texts[0].startswith("Fears for T N pension after talks Unions representing workers")
+    texts, _ = next(row_batches(corpora.find(spec(data_set="imdb"), data_dir, "test")))
+    assert all(len(text) > 20 for text in texts)
+
+
+def own(**fields):
+    return {"data_set": "files", "train_file": "mine.csv", "test_file": "test.csv"} | fields
+
+
+def test_files_of_ones_own(tmp_path):
+    write(tmp_path / "mine.csv", "id,title,body,kind\n1,A,one,sport\n2,B,two,art\n")
+    fields = own(text_columns=["title", "body"], label_column="kind")
+    assert read(fields, tmp_path) == (["A one", "B two"], [1, 0])  # names in their order
+    write(tmp_path / "mine.parquet", {"text": ["x", "y"], "label": [True, False]})
+    assert read(own(train_file=str(tmp_path / "mine.parquet")), None) == (["x", "y"], [1, 0])
+    without_labels = CausalLMSpec(
+        name="causal_lm", data_set="files", train_file="mine.csv", text_columns="body"
+    )
+    assert list(row_batches(corpora.find(without_labels, tmp_path, "train"))) == [(["one", "two"], [])]
+
+
+def test_the_classes_of_a_test_are_those_of_the_training(tmp_path):
+    write(tmp_path / "mine.csv", "text,label\na,b\nb,d\n")
+    write(tmp_path / "test.csv", "text,label\na,d\n")
+    from raybench.workloads.text import Text
+
+    made = Text(spec(**own(vocab_size=100)), tmp_path)
+    assert made.num_classes == 2
+    assert made.dataset("test")[0][1] == 1
+    write(tmp_path / "test.csv", "text,label\na,d\nb,sport\n")
+    said = refusal(lambda: Text(spec(**own(vocab_size=100)), tmp_path).dataset("test"))
+    assert said.startswith("workload.label_column: label of ")
+    assert said.endswith("one of b, d (received 'sport' in row 2)")
+    write(tmp_path / "three.csv", "text,label\na,b\nb,d\nc,e\n")
+    three = spec(**own(train_file="three.csv", num_classes=2))
+    assert refusal(lambda: check(three, str(tmp_path))) == (
+        "workload.num_classes: at least the 3 of the data set (received 2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "words"),
+    [
+        ("text,label\na,0\n", {"text_columns": ["body"]}, ["workload.text_columns: a column of ", "text, label (received 'body')"]),
+        ("text,label\na,0\n", {"label_column": "y"}, ["workload.label_column: a column of ", "(received 'y')"]),
+        ("text,label\na,0\nb,\n", {}, ["workload.label_column: ", "a label in every row (received none in row 2)"]),
+        ("text,label\na,0\nb,-1\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received '-1' in row 2)"]),
+        ("text,label\na,0\nb,7\n", {"num_classes": 3}, ["workload.label_column: ", "from 0 to 2 (received '7' in row 2)"]),
+        ("", {}, ["data: ", "(received an empty file)"]),
+        ("text,label\n", {}, ["data: ", "rows after the header line (received none)"]),
+        ("text,label\n12,0\n3.5,1\n", {}, ["workload.text_columns: text of ", "mine.csv holds text (received '12' in row 1)"]),
+        (b"text,label\n\xff\xfe,0\n", {}, ["data: ", "mine.csv is damaged: 'utf-8' codec"]),
+        ("text,label\na,0\n", {"train_file": "none.csv"}, ["workload.train_file: a file that is there", "none.csv)"]),
+        ("text,label\na,0\n", {"train_file": "mine.txt"}, ["workload.train_file: a .csv or .parquet file (received 'mine.txt')"]),
+        ("text,label\na,0\n", {"train_file": None}, ["workload.train_file: ", "(received nothing)"]),
+        ("text,label\na,0\n", {"samples": 2}, ["workload.samples: at most the 1 samples there are (received 2)"]),
+    ],
+)  # fmt: skip
+def test_wrong_files_are_answered_in_a_line(tmp_path, content, fields, words):
+    write(tmp_path / "mine.csv", content)
+    said = refusal(lambda: check(spec(**own(**fields)), str(tmp_path)))
+    assert said.startswith(words[0])
+    assert all(word in said for word in words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "(received an empty file)"),
+        (b"PAR1 and nothing", "is damaged: "),
+        ({"text": ["a", None], "label": [0, 1]}, "holds text (received None in row 2)"),
+        ({"text": [1, 2], "label": [0, 1]}, "holds text (received 1 in row 1)"),
+        ({"text": ["a"], "label": pa.array([None], pa.int64())}, "a label in every row (received none in row 1)"),
+        ({"text": ["a"], "label": [4]}, "whole numbers from 0 to 3 (received '4' in row 1)"),
+        ({"text": ["a"], "label": ["Sports"]}, "whole numbers from 0 to 3 (received 'Sports' in row 1)"),
+        ({"text": ["a"]}, "the columns text and label (label is missing)"),
+    ],
+)  # fmt: skip
+def test_wrong_parquet_files_are_answered_in_a_line(tmp_path, content, words):
+    write(tmp_path / "train.parquet", content)
+    said = refusal(lambda: check(spec(), str(tmp_path)))
+    assert said.startswith("data: ")
+    assert words in said
+
+
+def test_a_parquet_file_that_breaks_off_inside_is_damaged(tmp_path):
+    write(tmp_path / "train.parquet", {"text": [json.dumps(list(range(500)))] * 50, "label": [1] * 50})
+    content = bytearray((tmp_path / "train.parquet").read_bytes())
+    content[4:200] = bytes(196)  # the footer is whole
+    (tmp_path / "train.parquet").write_bytes(content)
+    assert "is damaged: " in refusal(lambda: check(spec(), str(tmp_path)))
+
+
+def test_other_columns_than_a_published_data_sets_are_refused(tmp_path):
+    write(tmp_path / "train.csv", "a,b,c,d\n1,2,3,4\n")
+    assert "received 4 columns, 'a,b,c,d'" in refusal(lambda: check(spec(), str(tmp_path)))
+    write(tmp_path / "train.csv", '"5","title","text"\n')
+    assert "from 1 to 4 (received '5' in row 1)" in refusal(lambda: check(spec(), str(tmp_path)))

@@ -1,0 +1,218 @@
+"""Finding data sets on disk: what is there, missing, damaged; and the cache that many processes share."""
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+import torchvision
+
+from raybench.errors import RequestError
+from raybench.workloads import data_files, published_images
+
+RAW = "FashionMNIST/raw"
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "raybench"
+
+
+def idx(values):
+    return (
+        struct.pack(f">{1 + values.ndim}I", published_images.IDX_MAGIC[values.ndim], *values.shape)
+        + values.tobytes()
+    )
+
+
+def write_fashion_mnist(folder, packed=True):
+    """A Fashion-MNIST of 6 and 4 images, whose labels count up."""
+    folder.mkdir(parents=True)
+    for part, count in (("train", 6), ("t10k", 4)):
+        labels = np.arange(count, dtype=np.uint8)
+        images = np.broadcast_to(labels[:, None, None], (count, 28, 28))
+        for kind, values in (("images-idx3", images), ("labels-idx1", labels)):
+            content = idx(values)
+            file = folder / f"{part}-{kind}-ubyte{'.gz' if packed else ''}"
+            file.write_bytes(gzip.compress(content) if packed else content)
+    return folder
+
+
+@pytest.fixture
+def small_cifar10(monkeypatch):
+    """The files of a CIFAR-10 of 2 images each, known to torchvision by their MD5s."""
+    contents, lists = {}, {"train": [], "test": []}
+    for number, name in enumerate([f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"]):
+        data = np.full((2, 3072), number, dtype=np.uint8)
+        contents[name] = pickle.dumps({"data": data, "labels": [number, number]})
+        digest = hashlib.md5(contents[name]).hexdigest()
+        lists["test" if name == "test_batch" else "train"].append([name, digest])
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "train_list", lists["train"])
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "test_list", lists["test"])
+    return contents
+
+
+def extract(contents, folder):
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+def archive(contents, file):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(file, f"w:{file.suffix[1:]}") as made:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(content)
+            made.addfile(member, io.BytesIO(content))
+
+
+def message(find, data):
+    with pytest.raises(RequestError) as caught:
+        published_images.array_folder(find(data))
+    assert len(caught.value.problems) == 1
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["", "cifar10", "cifar-10"])
+@pytest.mark.parametrize(
+    "form", ["cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"]
+)
+def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
+    target = tmp_path / "data" / place / form
+    archive(small_cifar10, target) if "tar" in form else extract(small_cifar10, target)
+    folder = published_images.array_folder(published_images.cifar10(tmp_path / "data"))
+    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
+    assert train.images.shape == (10, 3, 32, 32)
+    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert (test.images == 5).all()
+
+
+@pytest.mark.parametrize("place", [RAW, f"fashion_mnist/{RAW}"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
+    write_fashion_mnist(tmp_path / "data" / place, packed)
+    folder = published_images.array_folder(published_images.fashion_mnist(tmp_path / "data"))
+    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
+    assert train.images.shape == (6, 1, 28, 28)
+    assert train.images[:, 0, 3, 3].tolist() == train.labels.tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(test.labels) == 4
+
+
+@pytest.mark.parametrize(
+    ("find", "words"),
+    [
+        (published_images.cifar10, "datasets.CIFAR10("),
+        (published_images.fashion_mnist, "datasets.FashionMNIST("),
+    ],
+)
+def test_missing_data_names_the_command_that_downloads_it(tmp_path, find, words):
+    assert words in message(find, tmp_path)
+    assert repr(str(tmp_path)) in message(find, tmp_path)
+    assert "--data DIR" in message(find, None)
+
+
+def test_a_damaged_batch_is_named(tmp_path, small_cifar10):
+    extract(small_cifar10 | {"data_batch_3": b"not what was published"}, tmp_path / "cifar-10-batches-py")
+    said = message(published_images.cifar10, tmp_path)
+    assert "data_batch_3" in said
+    assert "MD5" in said
+
+
+def test_what_is_not_the_published_pickle_is_never_loaded(tmp_path, small_cifar10):
+    class Harm:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "harm"),))
+
+    archive(small_cifar10 | {"data_batch_1": pickle.dumps(Harm())}, tmp_path / "cifar-10-python.tar.gz")
+    message(published_images.cifar10, tmp_path)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_missing_batch_is_named(tmp_path, small_cifar10):
+    del small_cifar10["data_batch_5"]
+    extract(small_cifar10, tmp_path / "a" / "cifar-10-batches-py")
+    archive(small_cifar10, tmp_path / "b" / "cifar-10-python.tar.gz")
+    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "a")
+    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"])
+@pytest.mark.parametrize("kept", [0, 100, 0.7])
+def test_a_truncated_archive_is_named(tmp_path, small_cifar10, name, kept):
+    archive(small_cifar10, tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
+    assert f"{name} is damaged" in message(published_images.cifar10, tmp_path)
+
+
+def test_damaged_idx_files_are_named(tmp_path):
+    folder = write_fashion_mnist(tmp_path / RAW)
+    images, labels = (folder / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
+    good = images.read_bytes()
+    for bad in (
+        good[:-9],
+        good[: len(good) // 2],
+        b"",
+        b"<html>404</html>",
+        gzip.compress(b"\0\0\x08\x01" * 9),
+    ):
+        images.write_bytes(bad)
+        assert f"{images} is damaged" in message(published_images.fashion_mnist, tmp_path)
+    images.write_bytes(gzip.compress(gzip.decompress(good)[:-1]))
+    assert "4703 values where 6x28x28 are announced" in message(published_images.fashion_mnist, tmp_path)
+    images.write_bytes(good)
+    labels.write_bytes(gzip.compress(idx(np.zeros(5, dtype=np.uint8))))
+    assert "5 labels for 6 images" in message(published_images.fashion_mnist, tmp_path)
+    labels.unlink()
+    assert "train-labels-idx1-ubyte" in message(published_images.fashion_mnist, tmp_path)
+
+
+def test_other_files_are_read_again_and_the_same_are_not(tmp_path, monkeypatch):
+    folder = write_fashion_mnist(tmp_path / RAW)
+    first = published_images.array_folder(published_images.fashion_mnist(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(published_images, "_idx", lambda *_: pytest.fail("read again"))
+        assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) == first
+    os.utime(folder / "train-images-idx3-ubyte.gz", ns=(0, 0))
+    assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) != first
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    write_fashion_mnist(tmp_path / RAW)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "XDG_CACHE_HOME" in message(published_images.fashion_mnist, tmp_path)
+
+
+def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
+    write_fashion_mnist(tmp_path / RAW)
+    old, new = cache_folder / ".writing-old", cache_folder / ".writing-new"
+    old.mkdir(parents=True)
+    new.mkdir()
+    hours_ago = new.stat().st_mtime - 2 * data_files.ABANDONED_AFTER_S
+    os.utime(old, (hours_ago, hours_ago))
+    published_images.array_folder(published_images.fashion_mnist(tmp_path))
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, monkeypatch):
+    write_fashion_mnist(tmp_path / RAW)
+    source = published_images.fashion_mnist(tmp_path)
+
+    def read(found):
+        splits = source.read(found)
+        published_images.array_folder(source)  # another process, all at once in between
+        return splits
+
+    folder = published_images.array_folder(published_images.PublishedFiles(source.name, source.files, read))
+    assert list(cache_folder.iterdir()) == [folder]
+    assert len(published_images.open_arrays(folder, "test").labels) == 4
