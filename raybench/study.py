@@ -11,9 +11,9 @@ from raybench.commands.communication import communication
 from raybench.commands.compare import compare
 from raybench.commands.console import usable_streams
 from raybench.commands.doctor import doctor
-from raybench.commands.exit_codes import WRONG_REQUEST, leave_without
 from raybench.commands.listing import list_, show
 from raybench.commands.predict import predict
+from raybench.commands.process import WRONG_REQUEST, leave_without
 from raybench.commands.report import report
 from raybench.commands.scaling import scaling
 from raybench.errors import RequestError

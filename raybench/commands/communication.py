@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.exit_codes import leave
 from raybench.commands.options import parse_path as _path
 from raybench.commands.options import parse_whole as _whole
+from raybench.commands.process import leave
 from raybench.errors import RequestError
 
 TIMEOUT_FACTOR = 10.0  # of the seconds that rounds may take: as many as by default

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,8 @@ from rich.console import Console
 from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
-from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
-from raybench.commands.report import write_and_print
-from raybench.commands.results import as_it_began, open_results
-from raybench.commands.scaling_request import needs_of, places_named
+from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
+from raybench.commands.request import as_it_began, needs_of, open_results, places_named
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
@@ -46,37 +45,29 @@ class SweepOptions:
     quiet: bool = False
 
 
+@interruptible
 def run_communication(options: SweepOptions, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    tell = teller(console, quiet=options.quiet)
-    return run_on_cluster(
-        lambda: (Cluster(address=options.address, name=Sweep.name), sweep_of(options)),
-        lambda cluster, sweep: _planned(options, cluster, sweep, tell),
-    )
-
-
-def _planned(options: SweepOptions, cluster: Cluster, sweep: Sweep, tell: Callable[[str], None]) -> int:
-    device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
-    resources = sweep.resources.model_copy(update={"device": device})
-    needs = needs_of(resources)
-    if resources.oversubscribe:
-        cluster.refuse_oversubscribing()
-    cluster.await_places(places_named(sweep), needs, resources.wait_seconds, tell)
-    there = cluster.resources(needs)
-    if options.resume and not cluster.is_local:
-        there = as_it_began(options.output, there, tell)
-    plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), there)
-    now = of_nodes(cluster.environments(needs))
-    with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
-        return measure_and_report(
-            store,
-            lambda display: _measure(options, plan, cluster, store, display),
-            lambda own, notes, stopped: write_and_print(
-                store, own, notes, quiet=options.quiet, command=Sweep.name, stopped=stopped
-            ),
-            command=Sweep.name,
-            quiet=options.quiet,
-        )
+    tell, sweep = teller(console, quiet=options.quiet), sweep_of(options)
+    with closing(Cluster(address=options.address, name=Sweep.name)) as cluster:
+        device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
+        resources = sweep.resources.model_copy(update={"device": device})
+        needs = needs_of(resources)
+        if resources.oversubscribe:
+            cluster.refuse_oversubscribing()
+        cluster.await_places(places_named(sweep), needs, resources.wait_seconds, tell)
+        there = cluster.resources(needs)
+        if options.resume and not cluster.is_local:
+            there = as_it_began(options.output, there, tell)
+        plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), there)
+        now = of_nodes(cluster.environments(needs))
+        with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
+            return measure_and_report(
+                store,
+                lambda display: _measure(options, plan, cluster, store, display),
+                command=Sweep.name,
+                quiet=options.quiet,
+            )
 
 
 def sweep_of(options: SweepOptions) -> Sweep:
@@ -114,7 +105,8 @@ def _measure(
     with tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True) as storage:
         runner = _runner(plan, cluster, Path(storage), store.path)
         session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
-        run_and_end(runner, session.run)
+        with ending(runner):
+            session.run()
     return [*plan.notes, *session.notes]
 
 

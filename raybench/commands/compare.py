@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raybench.commands.console import say, say_to_copy
-from raybench.commands.exit_codes import DONE, SLOWER
+from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_path, parse_percent
-from raybench.commands.paths import shown_path
+from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
 from raybench.spec.typed import real_path
 

@@ -139,3 +139,9 @@ class _Unpadded:
     @property
     def _there(self) -> Any:
         return sys.stdout if self._stream is None else self._stream
+
+
+def shown_path(path: Path) -> str:
+    """A path as short as it is from here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

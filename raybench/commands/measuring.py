@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from typing import ParamSpec
 
 from rich.console import Console
 
-from raybench.commands.console import is_read, own_output, say, say_to_copy
+from raybench.commands.console import is_read, own_output, say, say_to_copy, shown_path
 from raybench.commands.display import NOT_READ, Display
-from raybench.commands.exit_codes import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
-from raybench.commands.last_words import last_words
-from raybench.commands.paths import shown_path
-from raybench.commands.report import resume_command
+from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
+from raybench.commands.report import resume_command, write_and_print
 from raybench.errors import (
     GroupLostError,
     Interrupted,
@@ -25,43 +24,37 @@ from raybench.errors import (
     StoreError,
 )
 from raybench.launch import signals as interrupt
-from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
 
-Asked = TypeVar("Asked")
-# writes it and prints its summary, notes and, where the run stopped early, how to go on; the exit code
-Report = Callable[[Console, list[str], bool], int]
+Arguments = ParamSpec("Arguments")
 
 
-def run_on_cluster(request: Callable[[], tuple[Cluster, Asked]], run: Callable[[Cluster, Asked], int]) -> int:
-    """``run`` what was asked for on its cluster, which is left however that ends; the exit code.
+def interruptible(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
+    """Return exit code 130 where ``command`` is interrupted with nothing to keep, or a second time."""
 
-    Raises ``RequestError`` for a wrong request.
-    """
-    with interrupt.raising():
-        try:
-            cluster, asked = request()
+    @wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
+        with interrupt.raising():
             try:
-                return run(cluster, asked)
-            finally:
-                cluster.close()
-        except Interrupted:  # before there was anything to keep, or for the second time
-            return INTERRUPTED
+                return command(*args, **kwargs)
+            except Interrupted:
+                return INTERRUPTED
+
+    return run
 
 
 def measure_and_report(
     store: ResultsDirectory,
     measure: Callable[[Display], list[str]],
-    report: Report,
     *,
     command: str,
     quiet: bool,
 ) -> int:
     """Measure and report; a full disk and a lost group leave what was measured, and say so.
 
-    ``measure`` gives what to tell beside the results; ``command`` goes on where it stopped. The exit code.
+    ``measure`` returns notes for the report; ``command`` goes on where it stopped. Returns the exit code.
     """
     notes, ended, goes_on, told, read = list(store.warnings), DONE, False, False, True
     goes_on_by = f"To go on: {resume_command(store.path, command)}"
@@ -85,7 +78,7 @@ def measure_and_report(
         try:
             with interrupt.held(second_raises=True):
                 stopped = goes_on or ended != DONE  # an interrupt from now on is told of below
-                code = report(own, notes, stopped)
+                code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=stopped)
                 told = stopped
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
@@ -114,7 +107,7 @@ def _say_elsewhere(*lines: str) -> None:
 
 def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:
     path = shown_path(store.path)
-    return last_words(
+    return exit_watcher(
         "raybench was ended from outside: killed, by a person or for lack of memory, or by Ray's core, whose "
         f"raylet died. What was measured is kept in {path}; what Ray said is in its ray.log",
         goes_on_by,
@@ -122,11 +115,12 @@ def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContext
     )
 
 
-def run_and_end(runner: TrialRunner, run: Callable[[], None]) -> None:
-    """Run, then end every process that the runner started, however the run ends."""
+@contextmanager
+def ending(runner: TrialRunner) -> Iterator[None]:
+    """End every process that ``runner`` started when the block ends, however that happens."""
     try:
         try:
-            run()
+            yield
         except (Interrupted, StoreError):
             raise
         except Exception:

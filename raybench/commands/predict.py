@@ -9,7 +9,7 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.options import parse_above_0, parse_path, parse_whole
-from raybench.commands.threads import one_blas_thread
+from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
 
 MOST_DEVICES = 10**6

@@ -16,10 +16,9 @@ from raybench.analysis.prices import Prices, prices_of
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
-from raybench.commands.console import say, say_to_copy
-from raybench.commands.exit_codes import DONE
+from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_bucket_sizes, parse_list
-from raybench.commands.paths import shown_path
+from raybench.commands.process import DONE
 from raybench.errors import RequestError
 from raybench.records.whole_files import not_written
 from raybench.report import formats

@@ -1,4 +1,4 @@
-"""The command ``report``: analysis and report again, from the records on disk."""
+"""``report FILE.csv``: the report of measurements made elsewhere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from raybench.commands.console import say, say_to_copy
-from raybench.commands.exit_codes import DONE, NOTHING_COMPLETED
-from raybench.commands.garbage import not_collected
+from raybench.analysis.cost import works
+from raybench.analysis.prices import Prices
+from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.sources import groups_of_table
+from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
+from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_above_0, parse_path
-from raybench.commands.paths import shown_path
-from raybench.commands.threads import one_blas_thread
+from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
+from raybench.records.measured_csv import read_measured_csv
+from raybench.records.whole_files import not_written
+from raybench.report.imported import imported_answer, print_imported, write_imported_report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +30,41 @@ if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.diagnosis.findings import Finding
     from raybench.records.store import ResultsDirectory
+
+
+def report_file(
+    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
+) -> int:
+    """Print what the file says and write its report to ``output``; the exit code.
+
+    Raises:
+        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
+    """
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
+    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling)]
+    if quiet:
+        say(console, imported_answer(models))
+    else:
+        print_imported(models, console)
+    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
+        say(console, f"note: {note}")
+    if output is None:
+        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
+        say(console, f"note: {told}")
+        return DONE
+    try:
+        files = write_imported_report(output, file, models)
+    except OSError as error:
+        raise RequestError(f"--output: {not_written(output, error)}") from None
+    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
+    return DONE
+
+
+def _outlook(group: MeasuredGroup) -> Outlook:
+    """The next doublings, on nodes as full as the fullest that was measured."""
+    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
+    return outlook(found, works(), Prices())
 
 
 def report(
@@ -75,13 +116,13 @@ def report(
     if directory.is_file():
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict tells the cost")
-        from raybench.commands.import_report import report_file
+        from raybench.commands.report import report_file
 
         raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
         raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
-    with not_collected(), ResultsDirectory.open_readonly(directory) as store:
+    with ResultsDirectory.open_readonly(directory) as store:
         if prices and store.is_sweep:
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
         links: Mapping[LinkKey, Link] = {}

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.exit_codes import leave
 from raybench.commands.options import parse_path as _path
 from raybench.commands.options import parse_whole as _whole
+from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.typed import home_path, real_path
 
@@ -113,7 +113,7 @@ def scaling(
         "seed": seed,
     }
     from raybench.commands.console import make_console
-    from raybench.commands.scaling_request import Options
+    from raybench.commands.request import Options
     from raybench.commands.scaling_run import run_scaling
 
     options = Options(

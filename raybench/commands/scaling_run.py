@@ -6,6 +6,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -14,15 +15,20 @@ from raybench.analysis.diagnosis.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display
 from raybench.commands.dry_run import left_out_words, print_plan
-from raybench.commands.exit_codes import DONE
-from raybench.commands.gauges import StudyGauges
-from raybench.commands.measuring import measure_and_report, run_and_end, run_on_cluster, teller
+from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
 from raybench.commands.notes import note_words
+from raybench.commands.process import DONE
 from raybench.commands.progress import StudyProgress
-from raybench.commands.report import write_and_print
-from raybench.commands.results import DEFAULT_FOLDER, as_it_began, open_results
-from raybench.commands.scaling_request import Options, needs_of, places_named, request_of
-from raybench.commands.watchers import Watchers
+from raybench.commands.request import (
+    DEFAULT_FOLDER,
+    Options,
+    as_it_began,
+    needs_of,
+    open_results,
+    places_named,
+    request_of,
+)
+from raybench.commands.watchers import StudyGauges, Watchers
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -44,19 +50,37 @@ OVERRUN = 1.05  # times the budget, from where it is said though nothing was lef
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
+@interruptible
 def run_scaling(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+    cluster, study, made_of = request_of(options)
+    with closing(cluster):
+        tell = teller(console, quiet=options.quiet)
+        plan, samples = _plan(options, cluster, study, tell)
+        needs = needs_of(study.resources)
+        if options.dry_run:
+            if options.output is not None and not options.resume:
+                refuse_occupied(options.output)
+            own, known = options.runner == "tune", _not_again(options) if options.resume else []
+            print_plan(plan, console, verify=options.verify, own_processes=own, known=known)
+            return DONE
+        if plan.study.training is not None:
+            refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
+        now = of_nodes(cluster.environments(needs))
+        with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
+            return measure_and_report(
+                store,
+                lambda display: _measure(options, plan, cluster, store, display, samples),
+                command=f"scaling{_same_again(options)}",
+                quiet=options.quiet,
+            )
 
-    def prepare() -> tuple[Cluster, tuple[Study, Path | None]]:
-        cluster, study, made_of = request_of(options)
-        return cluster, (study, made_of)
 
-    return run_on_cluster(prepare, lambda cluster, asked: _planned(options, cluster, *asked, console))
-
-
-def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | None, console: Console) -> int:
+def _plan(
+    options: Options, cluster: Cluster, study: Study, tell: Callable[[str], None]
+) -> tuple[Plan, tuple[int, int] | None]:
+    """The plan on what the cluster has, and the samples of the user's data: training, test."""
     needs = needs_of(study.resources)
-    tell = teller(console, quiet=options.quiet)
     if study.resources.oversubscribe:
         cluster.refuse_oversubscribing()
     cluster.await_places(places_named(study), needs, study.resources.wait_seconds, tell)
@@ -75,18 +99,7 @@ def _planned(options: Options, cluster: Cluster, study: Study, made_of: Path | N
         tell(words)
     if options.runner == "tune":
         _refuse_ranks(study)
-    samples = check_workload(cluster, plan.study, needs)
-    if options.dry_run:
-        if options.output is not None and not options.resume:
-            refuse_occupied(options.output)
-        own, known = options.runner == "tune", _not_again(options) if options.resume else []
-        print_plan(plan, console, verify=options.verify, own_processes=own, known=known)
-        return DONE
-    if plan.study.training is not None:
-        refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
-    now = of_nodes(cluster.environments(needs))
-    with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
-        return _run(options, plan, cluster, store, _epoch_samples(plan.study, samples))
+    return plan, check_workload(cluster, plan.study, needs)
 
 
 def _was_grid(output: Path | None) -> bool:
@@ -101,21 +114,6 @@ def _not_again(options: Options) -> list[TrialRecord]:
     assert options.output is not None
     with ResultsDirectory.open_readonly(options.output) as store:
         return [record for record in store.latest().values() if record.state not in options.retry]
-
-
-def _run(
-    options: Options, plan: Plan, cluster: Cluster, store: ResultsDirectory, epoch_samples: float | None
-) -> int:
-    command = f"scaling{_same_again(options)}"
-    return measure_and_report(
-        store,
-        lambda display: _measure(options, plan, cluster, store, display, epoch_samples),
-        lambda console, notes, stopped: write_and_print(
-            store, console, notes, quiet=options.quiet, command=command, stopped=stopped
-        ),
-        command=command,
-        quiet=options.quiet,
-    )
 
 
 def _same_again(options: Options) -> str:
@@ -133,7 +131,7 @@ def _measure(
     cluster: Cluster,
     store: ResultsDirectory,
     display: Display,
-    epoch_samples: float | None,
+    samples: tuple[int, int] | None,
 ) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
     weights = weights_words(plan.study)
@@ -155,19 +153,16 @@ def _measure(
         runner=runner,
         store=store,
         watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
-        budget=TimeBudget(_deadline(options, plan.study), epoch_samples),
+        budget=TimeBudget(_deadline(options, plan.study), _epoch_samples(plan.study, samples)),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
         verify=options.verify,
         around=Around(environment=store.environment()),
     )
 
-    def run() -> None:
-        with metrics:  # ends before Ray does
-            run_study(session)
-
     try:
-        run_and_end(runner, run)
+        with ending(runner), metrics:  # the gauges end before Ray does
+            run_study(session)
     finally:
         storage.cleanup()
     asked_s, took_s = plan.study.time_budget_seconds, time.time() - options.began

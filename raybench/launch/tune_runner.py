@@ -19,16 +19,14 @@ from typing import Any
 import ray
 
 from raybench.errors import GroupLostError
-from raybench.launch import failures
 from raybench.launch import signals as interrupt
+from raybench.launch import worker_group
 from raybench.launch.cluster import NAME, Cluster
-from raybench.launch.deaths import DEATH_NOTICE_S
+from raybench.launch.liveness import DEATH_NOTICE_S
 from raybench.launch.mailbox import new_mailbox
-from raybench.launch.places import Places
 from raybench.launch.runner import OnProgress, Submitted
-from raybench.launch.travel import import_path
-from raybench.launch.tune_requests import TuneRequests
-from raybench.launch.tune_submission import Submission, alone_on_nodes, taken_for
+from raybench.launch.runtime_env import import_path
+from raybench.launch.tune_submission import Places, Submission, TuneRequests, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.host import Resources, WorkerNeeds
@@ -215,10 +213,10 @@ class TuneRunner:
 
     def _lose_all(self, error: BaseException) -> None:
         """The mailbox is gone, as after Ray's memory monitor took it: no trial can tell its outcome."""
-        state: State = "oom" if failures.ran_out_of_memory(error) else "crashed"
+        state: State = "oom" if worker_group.ran_out_of_memory(error) else "crashed"
         self._kill([*self._trials.values()])  # they measure on, each with a mailbox of its group
         for trial in list(self._trials.values()):
-            reason = f"the mailbox of the trials died: {failures.reason(error)}"
+            reason = f"the mailbox of the trials died: {worker_group.reason(error)}"
             has_begun, began = trial.has_begun, trial.began or monotonic()
             lost = Outcome(state, monotonic() - began, reason) if has_begun else GroupLostError(reason)
             self._end(trial, lost)

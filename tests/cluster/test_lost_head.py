@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.exit_codes import RAY_DIED
+from raybench.commands.process import RAY_DIED
 from tests.cluster.conftest import nodes_of, run_until_broken, write_study
 
 pytestmark = pytest.mark.timeout(900)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from raybench.launch.deaths import Deaths
+from raybench.launch.liveness import Deaths
 from tests.processes.starting import LIMIT_S, program
 from tests.support.planted.faults import until
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from raybench.launch.posted_trial import PostedTrial
+from raybench.launch.mailbox import PostedTrial
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant

@@ -25,7 +25,7 @@ import torch
 from raybench.analysis import analyse
 from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.recommendation import Basis
-from raybench.commands.exit_codes import INTERRUPTED, WRONG_REQUEST
+from raybench.commands.process import INTERRUPTED, WRONG_REQUEST
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.code.section import use_it

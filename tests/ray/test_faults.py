@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.exit_codes import INTERRUPTED, RAY_DIED
+from raybench.commands.process import INTERRUPTED, RAY_DIED
 from tests.ray.short_patience import HUNG_S
 from tests.support import faulty
 from tests.support.commands import Command
@@ -103,7 +103,7 @@ def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(t
 
 
 @pytest.mark.promise("killed driver")
-def test_a_driver_that_is_killed_has_last_words_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_has_an_exit_watcher_and_leaves_nothing(tmp_path: Path) -> None:
     write_study(tmp_path, BATCHES, "[1]", workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
     command.wait_for("samples/s")

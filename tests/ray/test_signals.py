@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.exit_codes import INTERRUPTED
+from raybench.commands.process import INTERRUPTED
 from tests.support import budget
 from tests.support.commands import Command
 from tests.support.faulty_study import GOES_ON, assert_report, write_study

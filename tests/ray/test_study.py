@@ -22,7 +22,7 @@ import pytest
 
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.labels import label, task_words
-from raybench.commands.gauges import trial_values
+from raybench.commands.watchers import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.exit_codes import INTERRUPTED
+from raybench.commands.process import INTERRUPTED
 from tests.support import budget, faulty
 from tests.support.commands import Command
 from tests.support.faulty_study import read_records, write_study

@@ -26,8 +26,8 @@ import torch.distributed as dist
 
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
-from raybench.launch.deaths import Deaths
 from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.launch.liveness import Deaths
 from raybench.launch.worker_group import POLL_S, WorkerGroup
 from raybench.machine.host import Resources
 from raybench.machine.network import loopback_interface

@@ -12,8 +12,8 @@ from tests.conftest import ROOT
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
     "analysis": (10910, 106),
-    "commands": (2504, 29),
-    "launch": (2169, 24),
+    "commands": (2445, 21),
+    "launch": (2143, 18),
     "machine": (1085, 8),
     "plan": (1131, 10),
     "records": (1596, 14),
@@ -23,7 +23,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "worker": (4973, 45),
     "workloads": (1623, 16),
 }
-ALONE = 63  # modules below 120 lines with one importer
+ALONE = 53  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 

@@ -23,6 +23,8 @@ from tests.corpus.make import STUDIES, unpack
 
 HERE = Path(__file__).parent
 RELATIVE, ABSOLUTE = 1e-9, 1e-12  # what rounding may do
+TABLES = ("summary.csv", "communication.csv", "predict", "costs")  # every row has the same columns
+COLUMNS = "columns"  # the key of their names
 
 
 def names() -> list[str]:
@@ -39,28 +41,40 @@ def found(name: str) -> Sections:
 
 def expected(name: str) -> Sections:
     """What it found when the values were made."""
-    values: Sections = json.loads(_file(name).read_text())
-    return values
+    stored = json.loads(_file(name).read_text())
+    return {
+        section: {
+            key: {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+            if columns
+            else row
+            for key, row in rows.items()
+        }
+        for section, rows in stored.items()
+        for columns in [rows.pop(COLUMNS, None)]
+    }
 
 
 def differences(name: str) -> list[str]:
     """Where the two differ: directory, section, row, column, expected, got."""
-    return list(_differences(name, expected(name), found(name)))
+    return list(compared(name, expected(name), found(name)))
 
 
-def _differences(place: str, one: Any, other: Any) -> Iterator[str]:
+def compared(place: str, one: Any, other: Any) -> Iterator[str]:
+    """A line for each value of ``one``, as expected, that ``other`` has not."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys()):
             if key not in one or key not in other:
                 got = "missing" if key not in other else f"new: {_short(other[key])}"
                 yield f"{place} / {key}: {got}" + (f", expected {_short(one[key])}" if key in one else "")
             else:
-                yield from _differences(f"{place} / {key}", one[key], other[key])
+                yield from compared(f"{place} / {key}", one[key], other[key])
     elif not _same(one, other):
         yield f"{place}: expected {_short(one)}, got {_short(other)}"
 
 
 def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
     numbers = all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in (one, other))
     if numbers and not any(math.isnan(each) for each in (one, other)):
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
@@ -77,12 +91,21 @@ def _file(name: str) -> Path:
 
 
 def _write(name: str) -> None:
-    """A row a line, so that a difference is one in git too."""
+    """A row a line, so that a difference is one in git too; tables without the names in every row."""
     sections = []
     for section, rows in found(name).items():
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items())
-        sections.append(f"{json.dumps(section)}: {{\n{lines}\n}}")
+        lines: dict[str, Any] = dict(rows)
+        if section in TABLES:
+            columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+            cells = {key: [row.get(column) for column in columns] for key, row in rows.items()}
+            lines = {COLUMNS: columns} | cells
+        text = ",\n".join(f"  {_json(key)}: {_json(line)}" for key, line in lines.items())
+        sections.append(f"{_json(section)}: {{\n{text}\n}}")
     _file(name).write_text("{\n" + ",\n".join(sections) + "\n}\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def main() -> int:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from raybench.analysis.diagnosis.findings import FindingName
+from raybench.errors import Interrupted
+from raybench.launch.runner import OnProgress
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
-from raybench.records.messages import GroupInfo, Member
+from raybench.records.measurements import LossParity, StepsResult
+from raybench.records.messages import GroupInfo, Member, Outcome
 from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
@@ -18,7 +26,7 @@ from raybench.run.study import run_study
 from raybench.run.sweep import SweepSession
 from raybench.spec import Setting
 from tests.corpus.make import pack
-from tests.support.planted import FakeHardware, FakeLearning, FakeLink, FakeRunner, Noise, StepCosts
+from tests.support.planted import FakeHardware, FakeLearning, FakeLink, FakeRunner, Noise, StepCosts, causes
 from tests.unit import sweeps
 from tests.unit.runs import Watched
 from tests.unit.studies import MACHINE, study
@@ -48,16 +56,72 @@ class TwoNodes(FakeRunner):
         return group
 
 
+class Parity(FakeRunner):
+    """Every strategy's losses are held against one device's; those of ``fsdp`` are off."""
+
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """The trial, with its losses."""
+        outcome = super().run(request, on_progress)
+        if not isinstance(outcome.result, StepsResult) or request.config.world_size == 1:
+            return outcome
+        config: Any = request.config
+        off = 0.2 if config.setting.strategy == "fsdp" else 0.0
+        parity = LossParity(
+            samples_per_step=64,
+            losses=(2.0, 1.5 + off, 1.0),
+            reference_losses=(2.0, 1.5, 1.0),
+            gradient_difference=off,
+        )
+        return replace(outcome, result=outcome.result.model_copy(update={"parity": parity}))
+
+
+class CutShort(FakeRunner):
+    """Somebody presses Ctrl-C after the fifth trial."""
+
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """The trial, or the interrupt."""
+        if len(self.requests) == 5:
+            raise Interrupted("planted")
+        return super().run(request, on_progress)
+
+
 def measure(
-    to: Path, runner: FakeRunner, *, devices: int = 2, device: str = "cpu", nodes: int = 1, **fields: Any
+    to: Path,
+    runner: FakeRunner,
+    *,
+    devices: int = 2,
+    device: str = "cpu",
+    nodes: int = 1,
+    variables: dict[str, str] | None = None,
+    **fields: Any,
 ) -> None:
     """Run the study of ``fields`` and pack its results directory."""
     spec = study(**{"name": to.name, "measure": MEASURE} | fields)
     plan = make_plan(spec, Resources(device, devices, f"fake {device}", nodes))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
-        with ResultsDirectory.create(Path(folder) / to.name, plan.study, MACHINE) as store:
+        machine = MACHINE.model_copy(update={"variables": variables or {}})
+        with (
+            suppress(Interrupted),
+            ResultsDirectory.create(Path(folder) / to.name, plan.study, machine) as store,
+        ):
             run_study(Session(plan, runner, store, Watched(), verify=True))
         pack(Path(folder) / to.name, to)
+
+
+def caused(to: Path, name: FindingName, seed: int) -> None:
+    """A study on a sound machine with one planted fault."""
+    random = np.random.default_rng(seed)
+    site = causes.sound_site(random)
+    cause = next(each for each in causes.CAUSES if each.name == name)
+    site = cause.plant(site, site.step_s / 2, random)
+    measure(
+        to,
+        _runner(seed, site.noise, hardware=site.hardware, num_devices=site.world_size, device=site.device),
+        devices=site.world_size,
+        device=site.device,
+        variables=site.variables,
+        **{"workload": {"name": "mlp"}, "knobs": site.knobs, "search": {"method": "grid"}} | site.fields,
+    )
 
 
 def swept(to: Path, runner: FakeRunner, **fields: Any) -> None:
@@ -70,7 +134,8 @@ def swept(to: Path, runner: FakeRunner, **fields: Any) -> None:
 
 
 def _fails(request: TrialRequest) -> tuple[State, str] | None:
-    setting: Any = request.config.setting
+    config: Any = request.config
+    setting = config.setting
     if request.config.world_size > 1 and setting.bucket_cap_mb == 1:
         return "crashed", "RuntimeError: planted"
     if request.config.world_size > 1 and setting.bucket_cap_mb == 25:
@@ -106,7 +171,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         knobs=KNOBS | {"precision": ["fp32", "bf16"]},
         search={"method": "optuna", "trials": 6},
     ),
-    "grid": lambda to: measure(to, _runner(2), devices=4, knobs=KNOBS, search={"method": "grid"}),
+    "grid": lambda to: measure(to, _runner(2), knobs=KNOBS, search={"method": "grid"}),
     "ablation": lambda to: measure(
         to,
         _runner(3),
@@ -133,6 +198,13 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         search={"method": "optuna", "trials": 2},
         measure=MEASURE | {"starts": 2},
     ),
+    "process_knobs_once": lambda to: measure(
+        to,
+        _runner(27, costs=_by_variable),
+        knobs={"batch_size": [64]},
+        environment={"FAST": ["0", "1"]},
+        search={"method": "optuna", "trials": 2},
+    ),
     "failures": lambda to: measure(
         to,
         _runner(6, fail=_fails, memory_limit_bytes=int(1.3 * GIB)),
@@ -156,7 +228,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
             link=FakeLink(kinks=((1 << 20, 1.3),), busy_cores=0.8, host_busy=0.5),
         ),
         world_sizes="all",
-        message_bytes=tuple(4**k for k in range(5, 13)),
+        message_bytes=tuple(16**k for k in range(2, 7)),
         collectives=("all_reduce", "all_gather", "reduce_scatter", "broadcast"),
     ),
     "strong": lambda to: measure(
@@ -234,4 +306,42 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         search={"method": "grid"},
         cost=PRICES,
     ),
+    "learning_changed": lambda to: measure(
+        to,
+        _runner(17, learning=FakeLearning(num_train=5120)),
+        workload=REAL,
+        scaling={"mode": "strong"},
+        knobs={"batch_size": [32, 128], "gradient_accumulation": [1, 4]},
+        search={"method": "ablation"},
+        training={"epochs": 3, "seeds": 3},
+        cost=PRICES,
+    ),
+    "parity": lambda to: measure(
+        to,
+        Parity(_by_strategy, NOISE, seed=18, device="cuda"),
+        device="cuda",
+        scaling={"mode": "strong"},
+        knobs={"strategy": ["ddp", "fsdp"], "batch_size": [64]},
+        search={"method": "grid"},
+    ),
+    "cut_short": lambda to: measure(
+        to,
+        CutShort(FakeHardware().costs, NOISE, seed=19),
+        knobs=KNOBS,
+        search={"method": "grid"},
+    ),
+    "oversubscribed": lambda to: measure(
+        to,
+        _runner(20),
+        knobs={"batch_size": [64, 256]},
+        search={"method": "grid"},
+        scaling={"world_sizes": [1, 2, 4]},
+        resources={"oversubscribe": True},
+    ),
+    "latency": lambda to: caused(to, FindingName.LATENCY_BOUND, 21),
+    "slow_path": lambda to: caused(to, FindingName.SLOW_PATH, 22),
+    "launch": lambda to: caused(to, FindingName.LAUNCH_BOUND, 23),
+    "uneven_batches": lambda to: caused(to, FindingName.UNEVEN_BATCHES, 24),
+    "pcie": lambda to: caused(to, FindingName.MEMORY_OR_PCIE, 25),
+    "throttled": lambda to: caused(to, FindingName.THROTTLING, 26),
 }

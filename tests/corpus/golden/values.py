@@ -1,6 +1,7 @@
 """What raybench finds in a results directory, as plain values: the only module here that calls its analysis.
 
-A section is a dictionary of rows, a row one of values; what is None is left out. No English is in it.
+A section is a dictionary of rows, a row one of values; what is None is left out. An estimate is a list:
+its value, the ends of its interval, n. No English is in it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from raybench.report.prediction import prediction_rows
 
 Row = dict[str, Any]
 Sections = dict[str, dict[str, Row]]
+LARGE_NODE = 64  # devices
 CHANGES = (
     *(Change(bucket_cap_mb=each) for each in ("default", 1.0, 25.0, 100.0)),
     Change(batch_size=512),
@@ -55,7 +57,14 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     rows = [each.row() for each in results.messages]
     keys = ("collective", "world_size", "placement", "message_bytes")
-    return {"communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows)}
+    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line", "by_cores")
+    return {
+        "communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows),
+        "links": _keyed(
+            (f"{each.collective} {each.place.world_size}", {name: getattr(each, name) for name in names})
+            for each in results.links
+        ),
+    }
 
 
 def _of_study(store: ResultsDirectory) -> Sections:
@@ -77,6 +86,7 @@ def _of_study(store: ResultsDirectory) -> Sections:
             )
             for each in results.costs
         ),
+        "phases": _phases(results),
         "training": _training(results),
     }
 
@@ -114,6 +124,14 @@ def _attribution(results: StudyResults) -> dict[str, Row]:
     return _keyed((each.record.trial_id, {name: getattr(each, name) for name in names}) for each in effects)
 
 
+def _phases(results: StudyResults) -> dict[str, Row]:
+    table, names = results.phases, ("one_s", "many_s", "share_of_gain")
+    rows = (*table.rows, table.total) if table else ()
+    return {
+        f"phase {number}": {name: getattr(each, name) for name in names} for number, each in enumerate(rows)
+    }
+
+
 def _training(results: StudyResults) -> dict[str, Row]:
     training = results.training
     several = (*training.comparisons, *training.changed) if training else ()
@@ -128,17 +146,28 @@ def _training(results: StudyResults) -> dict[str, Row]:
 
 
 def _predicted(directory: Path) -> dict[str, Row]:
-    outlooks: list[Any] = []
+    """As predict does without options, then on one large node, with each scaling."""
+    asked: dict[str, dict[str, Any]] = {
+        "as measured": {},
+        "one node weak": {"devices_per_node": LARGE_NODE, "scaling": "weak"},
+        "one node strong": {"devices_per_node": LARGE_NODE, "scaling": "strong"},
+    }
+    found: dict[str, Row] = {}
     console = make_console()
     console.quiet = True
-    with mock.patch.object(predict_run, "print_outlooks", lambda found, *_, **__: outlooks.extend(found)):
-        try:
-            predict_run.run_predict(predict_run.PredictOptions(directory), console)
-        except RequestError:
-            return {"refused": {"is_refused": True}}
     keys = ("nodes", "world_size", "batch_size")
-    rows = [{k: v for k, v in row.items() if k != "refused"} for row in prediction_rows(outlooks)]
-    return _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows)
+    for name, options in asked.items():
+        printed = mock.Mock()
+        with mock.patch.object(predict_run, "print_outlooks", printed):
+            try:
+                predict_run.run_predict(predict_run.PredictOptions(directory, **options), console)
+            except RequestError:
+                found[name] = {"is_refused": True}
+                continue
+        # why a prediction is refused is English
+        rows = [row | {"refused": None} for row in prediction_rows(printed.call_args.args[0])]
+        found |= _keyed((" ".join([name, *(str(row.get(key)) for key in keys)]), row) for row in rows)
+    return found
 
 
 def _what_if(directory: Path) -> dict[str, Row]:
@@ -176,7 +205,7 @@ def _keyed(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Row]:
 def _plain(value: Any) -> Any:
     """JSON's own types, without None."""
     if isinstance(value, Estimate):
-        return _plain({name: getattr(value, name) for name in ("value", "low", "high", "n")})
+        return [_plain(each) for each in (value.value, value.low, value.high, value.n)]
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items() if each is not None}
     if isinstance(value, (list, tuple)):

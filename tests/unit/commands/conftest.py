@@ -1,4 +1,4 @@
-"""Commands here have no last words: a process has them (tests/processes/test_last_words.py)."""
+"""Commands here start no exit watcher: a process has one (tests/processes/test_exit_watcher.py)."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from raybench.commands import measuring
 
 
 @pytest.fixture(autouse=True)
-def no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "last_words", lambda *lines: nullcontext())
+def no_exit_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "exit_watcher", lambda *lines: nullcontext())

@@ -8,8 +8,7 @@ import pytest
 
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.waterfall import waterfall
-from raybench.commands.gauges import StudyGauges, trial_values
-from raybench.commands.watchers import Watchers
+from raybench.commands.watchers import StudyGauges, Watchers, trial_values
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources

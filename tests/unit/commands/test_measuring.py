@@ -6,14 +6,14 @@ import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from raybench.commands import measuring
 from raybench.commands.display import Display
-from raybench.commands.exit_codes import CANNOT_WRITE, INTERRUPTED
-from raybench.commands.report import write_and_print
+from raybench.commands.process import CANNOT_WRITE, INTERRUPTED
 from raybench.errors import Interrupted
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
@@ -93,8 +93,8 @@ def test_an_interrupted_study_with_crashed_trials_says_one_command_and_what_it_d
 def test_an_interrupt_while_the_report_is_written_is_told_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def report(console: Console, notes: list[str], stopped: bool) -> int:
-        assert not stopped
+    def report(store: ResultsDirectory, console: Console, notes: list[str], **told: Any) -> int:
+        assert not told["stopped"]
         raise Interrupted("SIGINT")  # as ``interrupt.held`` does, once the report is there
 
     with ResultsDirectory.create(tmp_path / "results", study(), capture()) as store:
@@ -103,21 +103,18 @@ def test_an_interrupt_while_the_report_is_written_is_told_too(
     assert lines.startswith("To go on: python -m raybench.study scaling --resume")
 
 
-def _report(store: ResultsDirectory) -> measuring.Report:
-    return lambda console, notes, stopped: write_and_print(store, console, notes, stopped=stopped)
-
-
 def _said(
     store: ResultsDirectory,
     measure: Callable[[Display], list[str]],
     monkeypatch: pytest.MonkeyPatch,
-    report: measuring.Report | None = None,
+    report: Callable[..., int] | None = None,
 ) -> tuple[int, str]:
     """The exit code, and what was printed."""
     said = io.StringIO()
     monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
-    report = report or _report(store)
-    code = measuring.measure_and_report(store, measure, report, command="scaling", quiet=False)
+    if report is not None:
+        monkeypatch.setattr(measuring, "write_and_print", report)
+    code = measuring.measure_and_report(store, measure, command="scaling", quiet=False)
     return code, said.getvalue()
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
-from raybench.commands.own_code import search_folders
-from raybench.launch.travel import import_path as import_path_of_driver
-from raybench.launch.travel import own_code_path, runtime_environment
+from raybench.commands.request import search_folders
+from raybench.launch.runtime_env import import_path as import_path_of_driver
+from raybench.launch.runtime_env import own_code_path, runtime_environment
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory, made_of
 from raybench.spec.load import load_study

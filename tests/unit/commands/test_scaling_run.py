@@ -13,8 +13,7 @@ from rich.console import Console
 from raybench.commands import scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
-from raybench.commands.results import as_it_began
-from raybench.commands.scaling_request import Options
+from raybench.commands.request import Options, as_it_began
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
@@ -158,19 +157,21 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
         await_places=lambda *_: None,
         resources=lambda needs: Resources("cpu", 2, "a CPU"),
         environments=lambda needs: [here],
+        close=lambda: None,
     )
     monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
 
-    def run(options: Options, plan: Plan, cluster: Any, store: ResultsDirectory, samples: None) -> int:
+    def run(store: ResultsDirectory, measure: Any, **_: Any) -> int:
         kept.append(store.study().search.method)
-        return 0 if plan.study == store.study() else 1
+        return 0
 
-    monkeypatch.setattr(scaling_run, "_run", run)
+    monkeypatch.setattr(scaling_run, "measure_and_report", run)
+    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec, None))
 
     def typed(*, resume: bool) -> str:
         console = Console(file=io.StringIO(), width=200)
         options = Options(output=tmp_path / "results", resume=resume)
-        assert scaling_run._planned(options, cluster, spec, None, console) == 0
+        assert scaling_run.run_scaling(options, console) == 0
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -214,12 +215,14 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
         await_places=lambda *_: None,
         resources=lambda needs: Resources("cpu", 2, "a CPU"),
         is_local=True,
+        close=lambda: None,
     )
+    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, plan.study, None))
     (tmp_path / "empty").mkdir()
     options = Options(output=tmp_path, dry_run=True)
     console = Console(file=io.StringIO())
     with pytest.raises(StoreError, match="not empty"):
-        scaling_run._planned(options, cluster, plan.study, None, console)
+        scaling_run.run_scaling(options, console)
     options = Options(output=tmp_path / "empty", dry_run=True)
-    assert scaling_run._planned(options, cluster, plan.study, None, console) == 0
+    assert scaling_run.run_scaling(options, console) == 0
     assert not list((tmp_path / "empty").iterdir())

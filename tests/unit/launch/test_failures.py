@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from raybench.launch.failures import LONGEST_REASON, ran_out_of_memory, reason
+from raybench.launch.worker_group import LONGEST_REASON, ran_out_of_memory, reason
 
 
 class WorkerGroupError(Exception):

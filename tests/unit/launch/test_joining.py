@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from raybench.errors import RequestError
-from raybench.launch import joining
-from raybench.launch.joining import await_head
+from raybench.launch import cluster
+from raybench.launch.cluster import await_head
 
 SETTINGS_OF_GRPC = bytes((0, 0, 6, 4, 0, 0, 0, 0, 0)) + bytes(6)
 
@@ -43,8 +43,8 @@ def answering(words: bytes | None) -> Iterator[str]:
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that goes on where it would be waited."""
     now = [1000.0]
-    monkeypatch.setattr(joining, "monotonic", lambda: now[0])
-    monkeypatch.setattr(joining, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(cluster, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cluster, "sleep", lambda seconds: now.append(now.pop() + seconds))
 
 
 def refusal(address: str) -> str:
@@ -69,7 +69,7 @@ def test_another_program_is_no_head(words: bytes) -> None:
 
 
 def test_who_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "ONE_TRY_S", 0.01)
+    monkeypatch.setattr(cluster, "ONE_TRY_S", 0.01)
     with answering(None) as address:
         assert "nothing answers there, tried for 0.1 s" in refusal(address)
 

@@ -11,10 +11,9 @@ import pytest
 
 import raybench
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
-from raybench.launch.cluster import Cluster
-from raybench.launch.joining import core_output, refusal_words
+from raybench.launch.cluster import Cluster, core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
-from raybench.launch.travel import runtime_environment
+from raybench.launch.runtime_env import runtime_environment
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.run.in_flight import outcome_of
 from raybench.spec.workloads import FactorySpec, MLPSpec

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from raybench.launch.places import Places, Taken
+from raybench.launch.tune_submission import Places, Taken
 
 
 def test_trials_that_share_nodes_have_every_place_once() -> None:

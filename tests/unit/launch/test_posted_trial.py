@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.launch.posted_trial import PostedTrial
+from raybench.launch.mailbox import PostedTrial
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
 from tests.support.planted import StepCosts

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.commands.measuring import run_and_end
+from raybench.commands.measuring import ending
 from raybench.errors import Interrupted, RayDiedError, StoreError
 from raybench.launch import signals
-from raybench.launch.ray_alive import CALLS_RAY, end_callers
+from raybench.launch.liveness import CALLS_RAY, end_callers
 from raybench.launch.worker_group import WorkerGroup
 from tests.support.planted import FakeRunner
 
@@ -33,8 +33,8 @@ def test_an_error_that_the_death_brought_is_the_death() -> None:
         raise RuntimeError("the actor is unavailable")
 
     runner = Ended()
-    with pytest.raises(RayDiedError, match=r"^Ray's raylet died$"):
-        run_and_end(runner, run)
+    with pytest.raises(RayDiedError, match=r"^Ray's raylet died$"), ending(runner):
+        run()
     assert runner.how == "abandoned"
 
 
@@ -43,8 +43,8 @@ def test_an_error_of_a_ray_that_lives_is_that_error() -> None:
         raise RuntimeError("the actor is unavailable")
 
     runner = Ended()
-    with pytest.raises(RuntimeError, match="unavailable"):
-        run_and_end(runner, run)
+    with pytest.raises(RuntimeError, match="unavailable"), ending(runner):
+        run()
     assert runner.how == "closed"
 
 
@@ -54,8 +54,8 @@ def test_a_full_disk_is_told_though_an_interrupt_waits() -> None:
         raise StoreError("out: the disk is full")
 
     runner = Ended()
-    with pytest.raises(StoreError, match="full"):
-        run_and_end(runner, run)
+    with pytest.raises(StoreError, match="full"), ending(runner):
+        run()
     assert runner.how == "closed"
     with pytest.raises(Interrupted):
         signals.check()
@@ -71,8 +71,8 @@ def test_an_interrupt_while_workers_are_ended_after_an_error_ends_them_at_once()
         raise StoreError("out: the disk is full")
 
     runner = Impatient()
-    with pytest.raises(StoreError, match="full"):
-        run_and_end(runner, run)
+    with pytest.raises(StoreError, match="full"), ending(runner):
+        run()
     assert runner.how == "closedabandoned"
 
 

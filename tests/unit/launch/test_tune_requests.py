@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from raybench.launch.tune_requests import TuneRequests
+from raybench.launch.tune_submission import TuneRequests
 
 LIMIT_S = 30.0  # of what happens at once
 

@@ -15,10 +15,9 @@ from raybench.analysis.estimates.efficiency import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice
-from raybench.launch.deaths import DEATH_NOTICE_S
-from raybench.launch.places import Places
+from raybench.launch.liveness import DEATH_NOTICE_S
 from raybench.launch.tune_runner import TuneRunner
-from raybench.launch.tune_submission import LATE_MESSAGE_S, taken_for
+from raybench.launch.tune_submission import LATE_MESSAGE_S, Places, taken_for
 from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import ray
 
-from raybench.launch import deaths, worker_group
-from raybench.launch.deaths import Deaths
-from raybench.launch.posted_trial import PostedTrial
+from raybench.launch import liveness, worker_group
+from raybench.launch.liveness import Deaths
+from raybench.launch.mailbox import PostedTrial
 from raybench.launch.worker_group import WorkerGroup
 from raybench.records.messages import Begun, Message, Outcome, Progress, Task
 from tests.unit.studies import request
@@ -59,7 +59,7 @@ def group(workers: dict[int, int]) -> WorkerGroup:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (worker_group, deaths):
+    for module in (worker_group, liveness):
         monkeypatch.setattr(module, "monotonic", clock)
     return clock
 
@@ -77,12 +77,12 @@ def test_a_death_that_ray_does_not_notice_ends_its_trial(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {12}  # of another container: it cannot be seen from the start
-    monkeypatch.setattr(deaths, "_is_gone", lambda pid: pid in gone)
+    monkeypatch.setattr(liveness, "_is_gone", lambda pid: pid in gone)
     monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=0.0))
     found = group({0: 10, 1: 11, 2: 12})
     gone.add(11)
     began, outcome = clock.now, found._outcome()
     assert (outcome.state, outcome.ends_group) == ("crashed", True)
     assert outcome.reason == "rank 1: its process died, and left others that hold its connections"
-    assert deaths.DEATH_NOTICE_S < clock.now - began < deaths.DEATH_NOTICE_S + 5
+    assert liveness.DEATH_NOTICE_S < clock.now - began < liveness.DEATH_NOTICE_S + 5
     assert clock.now - began < request().timeout_s

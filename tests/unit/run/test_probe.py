@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.commands.console import make_console
-from raybench.commands.exit_codes import NOTHING_COMPLETED
+from raybench.commands.process import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
 from raybench.errors import Interrupted, RequestError
 from raybench.machine.environment import Environment

@@ -1,0 +1,84 @@
+"""The command's own process: exit codes, a watcher that prints how to go on if it is killed, BLAS threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from raybench.errors import WRITING, printable, system_words
+
+DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
+SLOWER = 1  # of ``compare --fail-if-slower``
+CANNOT_WRITE = 2  # a full disk or one that is gone: the request cannot be carried out there
+RAY_DIED = 3  # a process of Ray's without which nothing goes on
+
+
+def leave(code: int) -> NoReturn:
+    """End the command; at once where Ray was abandoned: its threads would wait, or abort."""
+    if code in (INTERRUPTED, RAY_DIED):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def leave_without(error: OSError) -> NoReturn:
+    """End the command where the system refuses: one line with the path, or what it was, and the reason."""
+    what = ""
+    if error.filename is None:
+        what = "the output cannot be written: " if error.errno in WRITING else "this cannot go on: "
+    print(printable(f"{what}{system_words(error)}"), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # it is what cannot be written, and Python would try it again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(CANNOT_WRITE)
+
+
+SAID = b"."  # on the pipe: the command has said itself how it ended
+# Not a module of the package: it starts in milliseconds, and holds no memory of the command's.
+WATCHER = f"""
+import os, sys
+if {SAID!r} not in sys.stdin.buffer.read():
+    shown = "\\x1b[?25h\\r\\n" if os.isatty(1) else ""  # a live line hides the cursor
+    try:
+        os.write(1, (shown + sys.argv[1]).encode(errors="replace"))
+    except OSError:
+        pass
+"""
+
+
+@contextmanager
+def exit_watcher(*lines: str) -> Iterator[None]:
+    """Inside, ``lines`` are printed once this process ends without leaving the block."""
+    sys.stdout.flush()
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WATCHER, "".join(f"{line}\n" for line in lines)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert watcher.stdin is not None
+    try:
+        yield
+    finally:
+        try:
+            watcher.stdin.write(SAID)
+            watcher.stdin.close()
+        except BrokenPipeError:  # someone has ended it
+            pass
+        watcher.wait()
+
+
+def one_blas_thread() -> None:
+    """Before numpy is imported: fits solve hundreds of small systems, for which threads only wait.
+
+    On two busy cores a fit to 124 points took 5.6 s of processor time with two threads, 1.7 s with one. What
+    the user has set stays; where numpy is there already it is too late.
+    """
+    if "numpy" not in sys.modules:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(name, "1")

@@ -1,0 +1,135 @@
+"""Whether the processes that a study needs still live: workers, Ray's own, and the head that was joined."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import psutil
+
+from raybench.launch import signals
+
+DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
+LOOK_AGAIN_S = 1.0
+
+
+class Deaths:
+    """Which of the processes, by rank, are there, of those that can be seen from this one's container."""
+
+    def __init__(self, pids: Mapping[int, int]) -> None:
+        self._pids = {rank: pid for rank, pid in pids.items() if not _is_gone(pid)}
+        self._gone_since = dict[int, float]()
+        self._looked = monotonic()
+
+    def alive(self) -> list[int]:
+        """The ranks whose processes are there."""
+        return [rank for rank, pid in self._pids.items() if not _is_gone(pid)]
+
+    def unnoticed(self) -> int | None:
+        """The rank that is gone for so long that Ray will not say so any more."""
+        now = monotonic()
+        if now - self._looked >= LOOK_AGAIN_S:
+            self._looked, alive = now, self.alive()
+            for rank in self._pids:
+                if rank not in alive:
+                    self._gone_since.setdefault(rank, now)
+        late = (rank for rank, since in self._gone_since.items() if now - since >= DEATH_NOTICE_S)
+        return next(late, None)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+CALLS_RAY = ("raybench-fit", "raybench-tune")  # threads in which Ray Train and Ray Tune run
+NEEDED = ("raylet", "gcs_server")  # children of the process that starts a local cluster
+LOOK_AT_HEAD_S = 2.0
+SILENT_S = 20.0  # a shorter break of the link to the head ends nothing; after 60 s Ray ends the driver
+
+
+class RayAlive:
+    """Threads that wait, from their start to ``stop``; a death ends the run as a signal does, once."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()  # a death was told, or what comes now is no death
+        self._telling = threading.Lock()
+
+    def watch_children(self) -> None:
+        """Of the cluster that this process has just started."""
+        self._over = threading.Event()
+        for child in psutil.Process().children():
+            if (name := _name(child)) in NEEDED:
+                self._start(self._await_death, name, child.pid, self._over)
+
+    def watch_head(self, address: str) -> None:
+        """``address``: HOST:PORT of the GCS of the cluster that was joined."""
+        self._over = threading.Event()
+        self._start(self._await_silence, address, self._over)
+
+    def stop(self) -> None:
+        """Before the cluster is ended. May be called twice."""
+        with self._telling:
+            self._over.set()
+
+    def _await_death(self, name: str, pid: int, over: threading.Event) -> None:
+        try:
+            # it stays a zombie, for Ray to ask how it ended
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # Ray has asked already
+            pass
+        self._tell(f"Ray's {name} died", over)
+
+    def _await_silence(self, address: str, over: threading.Event) -> None:
+        host, _, port = address.rpartition(":")
+        answered = time.monotonic()
+        while not over.wait(LOOK_AT_HEAD_S):
+            if _answers(host.strip("[]"), int(port)):
+                answered = time.monotonic()
+            since_s = time.monotonic() - answered
+            if since_s >= SILENT_S:
+                self._tell(f"the head of the cluster, {address}, has not answered for {since_s:.0f} s", over)
+
+    def _tell(self, reason: str, over: threading.Event) -> None:
+        with self._telling:
+            if not over.is_set():
+                over.set()
+                signals.end(reason)
+                end_callers()
+
+    def _start(self, watch: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=watch, args=arguments, daemon=True, name="raybench-ray-alive").start()
+
+
+def end_callers() -> None:
+    """End the threads that call Ray on their own, before their next call: without its raylet it is the last.
+
+    A group that starts puts its function into the object store. A thread that is in a call ends after it.
+    """
+    for thread in threading.enumerate():
+        if thread.name in CALLS_RAY and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            )
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=LOOK_AT_HEAD_S):
+            return True
+    except OSError:
+        return False
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
