@@ -95,7 +95,7 @@ def sweep_of(options: SweepOptions) -> Sweep:
 def _measure(
     options: SweepOptions, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
 ) -> list[str]:
-    """Run the sweep and end every process; what to tell beside the results."""
+    """Run the sweep and end every process; the notes on the results."""
     backend = "NCCL" if plan.device == "cuda" else "gloo"
     kind = "GPU" if plan.device == "cuda" else "CPU"
     display.stage(f"raybench {Sweep.name}: starting Ray and {plan.group_size} {kind} workers on {backend}")

@@ -40,7 +40,7 @@ def swept_links(
 ) -> Mapping[LinkKey, Link]:
     """The lines of the sweep in ``directory``.
 
-    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what nobody told is not compared.
+    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what is not known is not compared.
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
     from raybench.analysis.collectives import link
@@ -90,7 +90,7 @@ class PredictOptions:
 
     @property
     def asks_for_costs(self) -> bool:
-        """Whether what runs take is to be told."""
+        """Whether costs are shown."""
         return any(
             each is not None
             for each in (
@@ -106,7 +106,7 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class Source:
-    """What is predicted from, and what the study says beside it."""
+    """What is predicted from, and what else the study says."""
 
     groups: Sequence[MeasuredGroup]
     devices_per_node: int = 1  # of the machine, as far as it is known
@@ -175,9 +175,9 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         there = ", ".join(settings_of(results)) or "none explored"
         raise RequestError(f"--setting: one that was measured: {there} (received {words})")
     if group is None:
-        told = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
+        trials = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
-            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {told})"
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
     study = results.study
     return Source(
@@ -193,7 +193,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
 
 
 def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
-    """Trained epochs that took another time than their steps say, by which every time here is told."""
+    """Trained epochs that took another time than their steps say, by which every time here is reported."""
     from raybench.analysis.trained_costs import trained_times
     from raybench.analysis.training import analyse_training
     from raybench.report.trained_words import trained_words
@@ -253,8 +253,8 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
     ]
     if across:
         *fewer, last = dict.fromkeys(across)
-        told = " or ".join([*map(str, fewer), counted(last, "device")])
-        yield f"nodes of {told} are assumed, the most that were seen on one (--devices-per-node)"
+        sizes = " or ".join([*map(str, fewer), counted(last, "device")])
+        yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
 def _write(path: Path, text: str) -> Path:
@@ -300,7 +300,7 @@ def run_what_if(
     communication: Path | None = None,
     quiet: bool = False,
 ) -> int:
-    """Print what ``changes`` of the directory's headline would bring, beside what was measured.
+    """Print what ``changes`` of the directory's headline would bring, and what was measured.
 
     ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
     ``RequestError`` where nothing can be said.

@@ -29,9 +29,7 @@ KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
-LEAST_RATIO = (
-    1.2  # of messages for each byte, between the replays that latency and bandwidth are told apart by
-)
+LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def link_s_per_byte(bits_per_s: float, world_size: int) -> float:
 
 
 def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:
-    """All messages, given away at once, with nothing computed beside them, in s."""
+    """All messages, given away at once, with nothing computed meanwhile, in s."""
     nothing = Compute(0.0, (0.0,) * len(bucket_bytes), 0.0, 0.0)
     return simulate(nothing, [(index,) for index in range(len(bucket_bytes))], bucket_bytes, wire).step_s
 
@@ -135,7 +133,7 @@ def _at_level(own: _Replay, wire: Wire, weight: float = 1.0) -> Wire:
 
 
 def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
-    """Latency and time for a byte of several replays; None where they do not tell them apart."""
+    """Latency and time for a byte of several replays; None where these do not separate the two."""
     density = [len(each.bytes) / sum(each.bytes) for each in replays]
     if max(density) < LEAST_RATIO * min(density):
         return None

@@ -29,7 +29,7 @@ from raybench.analysis.simulate.steps import (
 )
 from raybench.errors import RequestError
 
-FURTHEST = 8  # times the largest measured world size, that is asked for where nothing is said
+FURTHEST = 8  # times the largest measured world size, that is predicted by default
 FEWEST_WORLD_SIZES = 3  # from which on a study's report predicts
 
 
@@ -118,7 +118,7 @@ def forecast(
         for batch in batches
         for each in _answers(group, fitted, asked, batch, sorted(shapes, key=_order))
     ]
-    # a batch of one scaling is not the same batch in the other, so its steps do not stand beside the answers
+    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
     measured = _measured(group, fitted) if asked == group.scaling else ()
     return Forecast(group, asked, measured, tuple(predicted), fitted)
 
@@ -281,7 +281,7 @@ class Way:
 
     @property
     def spent(self) -> Estimate:
-        """What is to be small beside the time: money, without a price device time."""
+        """What is to be small next to the time: money, or without a price device time."""
         return self.run.money or self.run.device_s
 
 
@@ -371,7 +371,7 @@ def outlook(
 def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
     """Of each batch, as one f of all would be that of none.
 
-    By the law that stands beside the predictions; where there are none, as reports have it.
+    By the law that is shown with the predictions; where there are none, as reports have it.
     """
     fit = forecast.amdahl
     if fit is not None and any(each.step_time_s is not None for each in forecast.predicted):

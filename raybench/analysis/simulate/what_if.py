@@ -76,7 +76,7 @@ class ComputeOfBatch:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a change is taken to do beside the schedule; alternatives of it make an interval."""
+    """What a change is taken to do besides the schedule; alternatives of it make an interval."""
 
     passes: float = 1.0  # forward and backward pass, by the batch
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
@@ -242,10 +242,10 @@ def what_if(
     measured: Sequence[TrialRecord] = (),
     links: Mapping[LinkKey, Link] | None = None,
 ) -> WhatIf | None:
-    """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
+    """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
 
     ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
-    at to put measured steps beside predicted ones. Raises ``RequestError`` for a global batch that devices
+    at to compare measured steps with predicted ones. Raises ``RequestError`` for a global batch that devices
     and micro-batches do not divide.
     """
     for change in changes:
@@ -291,7 +291,7 @@ class _Trial:
     step_s: Estimate
     bare: StepModel  # as simulated
     known: KnownWire
-    models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+    models: tuple[StepModel, ...]  # the first is reported, the others are alternatives
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
@@ -321,9 +321,9 @@ class _Trial:
     def predict(
         self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
     ) -> Predicted:
-        config, told = self.record.config, self.models[0]
+        config, first = self.record.config, self.models[0]
         setting, is_own_link = change.setting(config.setting), change.link_bits_per_s is None
-        at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
+        at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
         link = self._link(change)
         rates = Rates(
             at_batch.factor,
@@ -334,18 +334,18 @@ class _Trial:
         changes = set(setting.differences(config.setting))
         # nothing changes but a cap that no bucket reaches: what was measured is no guess
         is_measured = is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting)
-        best_s = self.step_s.value if is_measured else self._step(told, setting, rates)
+        best_s = self.step_s.value if is_measured else self._step(first, setting, rates)
         of_model, missed = 0.0, 0.0
         if not is_measured:
             ends = [self._step(model, setting, rates) for model in self.models[1:]]
-            ends += [self._step(told, setting, each) for each in _ends(rates, at_batch, link[1:])]
+            ends += [self._step(first, setting, each) for each in _ends(rates, at_batch, link[1:])]
             if "gradient_compression" in changes:
-                ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
+                ends += [self._step(first, setting, replace(rates, cast=cast)) for cast in CASTS]
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
             # what the simulation misses may be of this one trial, so that there is nothing of it in another
             missed = math.log(self._step(self.bare, setting, rates) / best_s)
-        told_s = self._step(told, setting, rates)
-        drift = max(abs(math.log(self._step(each, setting, rates) / told_s)) for each in self.drifted)
+        first_s = self._step(first, setting, rates)
+        drift = max(abs(math.log(self._step(each, setting, rates) / first_s)) for each in self.drifted)
         of_trial = math.hypot(math.sqrt(2) * self.step_s.log_half_width, drift, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
@@ -360,7 +360,7 @@ class _Trial:
             setting=setting,
             num_buckets=len(assign(self.bare.parameter_bytes, setting.bucket_cap_mb)),
             step_time_s=step_s,
-            exposed_s=max(best_s - changed(told, config, setting, rates).compute.step_s, 0.0),
+            exposed_s=max(best_s - changed(first, config, setting, rates).compute.step_s, 0.0),
             throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
             measured_s=measured_s,
@@ -386,9 +386,9 @@ class _Trial:
         return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
 
     def _link(self, change: Change) -> list[float]:
-        """The time for a byte in s of the link that is asked for, then what else it may be; empty: its own.
+        """The time for a byte in s of the link in question, then what else it may be; empty: its own.
 
-        Whatever held the measured transfers back beside the link may hold them back over a faster one.
+        Whatever held the measured transfers back besides the link may hold them back over a faster one.
         """
         if change.link_bits_per_s is None:
             return []
@@ -461,7 +461,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
     def is_there(record: TrialRecord) -> bool:
         other = record.config
         if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
-            return False  # of very many trials most are told apart at once
+            return False  # most trials differ in it
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
         return same_place and same_question(other, asked)
 
@@ -510,7 +510,7 @@ def bucket_choice(
 ) -> BucketChoice | None:
     """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
 
-    ``measured`` is looked at only for what stands beside the predictions.
+    ``measured`` is looked at only to compare with the predictions.
     """
     if not can_be_asked(record) or not choice.is_default(study, record.config):
         return None
@@ -522,7 +522,7 @@ def bucket_choice(
 
 
 def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
-    """What the first trial of the default that was taken apart says, at the target world size."""
+    """What the first trial of the default that has a gradient timeline says, at the target world size."""
     for record in (*results.tried, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:
             found = bucket_choice(results.study, record, results.measured)

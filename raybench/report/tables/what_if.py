@@ -40,12 +40,12 @@ def buckets_table(results: StudyResults) -> Table:
 
 
 def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
-    """A row for each change, the measured step beside the predicted one where there is one."""
+    """A row for each change, the measured step next to the predicted one where there is one."""
     record = found.record
     errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
     own = found.step_time_s
     notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
-    beside = (
+    measured = (
         f" Measured, not predicted from: {counted(len(errors), 'step')}, median error {median(errors):.1%}."
         if errors
         else ""
@@ -53,7 +53,7 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
-        f"difference is carried along.{beside} {_sentence(notes)}"
+        f"difference is carried along.{measured} {_sentence(notes)}"
     )
     return make_table(TITLE, caption, _COLUMNS, found.points)
 
@@ -113,7 +113,7 @@ _BUCKET_COLUMNS: list[Column[Buckets]] = [
 
 
 def model_buckets_table(results: StudyResults) -> Table:
-    """What each bucket size comes to; empty where no trial tells."""
+    """What each bucket size comes to; empty where no trial shows it."""
     model = results.model_buckets
     if model is None:
         return empty_table(BUCKETS_TITLE)

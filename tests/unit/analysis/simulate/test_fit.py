@@ -61,7 +61,7 @@ def measured(noise: float = 0.0, variant: Variant = "ring", seed: int = 3) -> li
 
 
 def ratio(found: Posterior, asked: list[Question]) -> np.ndarray:
-    return np.exp(found.knowing(asked).slopes(asked).parts.log_step) / steps_s(asked, found.variant)
+    return np.exp(found.with_effects_of(asked).slopes(asked).parts.log_step) / steps_s(asked, found.variant)
 
 
 @pytest.mark.parametrize("variant", ["ring", "tree", "hierarchical"])
@@ -105,7 +105,8 @@ def test_another_unit_of_time_changes_nothing_else() -> None:
     one, other = fitted(points, "ring"), fitted(scaled, "ring")
     asked = FAR[:1]
     ratios = [
-        found.knowing(asked).slopes(asked).parts.log_step[0] - found.slopes(points[:1]).parts.log_step[0]
+        found.with_effects_of(asked).slopes(asked).parts.log_step[0]
+        - found.slopes(points[:1]).parts.log_step[0]
         for found in (one, other)
     ]
     assert ratios[0] == pytest.approx(ratios[1], abs=0.05)
