@@ -26,8 +26,6 @@ from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
 Factor = tuple[str, KnobValue]  # one change
-MANY = 2500  # settings beside the default, whose effects are all worked out
-MOST_TOGETHER = 500  # of several changes, of more than those
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class Attribution:
     default: TrialRecord
     default_efficiency: Estimate
     singles: tuple[Effect, ...]
-    together: tuple[Effect, ...]  # of very many the largest
-    num_left_out: int = 0  # further ones of several knobs together
+    together: tuple[Effect, ...]
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,7 @@ def attribution(results: MeasuredStudy, in_same_rounds: InSameRounds | None = No
     others = [
         record for record in there if record is not default and _efficiency(results, record) is not None
     ]
-    told = _largest(results, default, others)
-    effects = [_effect(results, default, record, in_same_rounds, len(others)) for record in told]
+    effects = [_effect(results, default, record, in_same_rounds, len(others)) for record in others]
     singles = [each for each in effects if len(each.changes) == 1]
     alone: dict[Factor, list[Effect]] = {}
     for each in singles:
@@ -97,31 +93,8 @@ def attribution(results: MeasuredStudy, in_same_rounds: InSameRounds | None = No
         return None
     size = default.config.world_size
     return Attribution(
-        size,
-        default,
-        base,
-        tuple(sorted(singles, key=_size)),
-        tuple(sorted(together, key=_size)),
-        len(others) - len(told),
+        size, default, base, tuple(sorted(singles, key=_size)), tuple(sorted(together, key=_size))
     )
-
-
-def _largest(
-    results: MeasuredStudy, default: TrialRecord, others: Sequence[TrialRecord]
-) -> Sequence[TrialRecord]:
-    """``others``; of more than ``MANY`` of one change, and the ``MOST_TOGETHER`` furthest."""
-    if len(others) <= MANY:
-        return others
-    single = [each for each in others if len(each.config.differences(default.config)) == 1]
-    chosen = {each.trial_id for each in single}
-    rest = [each for each in others if each.trial_id not in chosen]
-
-    def distance(record: TrialRecord) -> float:
-        mine, base = (_efficiency(results, each) for each in (record, default))
-        return abs(math.log(mine.value / base.value)) if mine and base else 0.0
-
-    chosen |= {each.trial_id for each in sorted(rest, key=distance)[-MOST_TOGETHER:]}
-    return [each for each in others if each.trial_id in chosen]
 
 
 def between(

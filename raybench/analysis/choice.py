@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.repeated import one_of_starts
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
 from raybench.analysis.prices import prices_of
@@ -43,7 +42,6 @@ def default_setting(study: Study, largest: LargestBatch | None = None) -> Settin
     return _first_values(study) if largest is None else _first_values_of(study, largest)
 
 
-@remembered
 def _first_values(study: Study) -> Setting:
     return _first_values_of(study, None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
-from raybench.analysis.estimates.remembered import remembered
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
@@ -178,7 +177,6 @@ def devices_words(number: int) -> str:
     return counted(number, "device")
 
 
-@remembered
 def _explored_knobs(study: Study) -> list[str]:
     return list(study.knobs.explored())
 

@@ -10,10 +10,11 @@ from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.estimates.efficiency import Scaling, one_device, scaling
 from raybench.analysis.estimates.repeated import (
-    estimates_of_many,
     one_of_starts,
+    scaling_over_starts,
     starts_of,
     times_before,
+    waterfall_over_starts,
     without_superseded,
 )
 from raybench.analysis.estimates.waterfall import Waterfall
@@ -171,7 +172,9 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
     tried = speaking(compared, buckets)
     headline = choice.headline(study, tried, target)
-    own, waterfalls = estimates_of_many(measured, Related(without_superseded(everything)))
+    related = Related(without_superseded(everything))
+    own = {each.trial_id: scaling_over_starts(each, related.of(each)) for each in measured}
+    waterfalls = {each.trial_id: waterfall_over_starts(each, related.of(each)) for each in measured}
     confirmed = confirmed_rates(tried, measured, own, buckets)
     scalings = own | {trial_id: found for trial_id, (_, found) in confirmed.items()}
     found_curves = curves(study, tried, scalings)

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.remembered import remembered
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import Setting
@@ -95,7 +94,6 @@ def _but_for_batch(setting: Setting) -> Hashable:
     return tuple(value for name, value in vars(setting).items() if name != "batch_size")
 
 
-@remembered
 def _of_model(value: BaseModel) -> Hashable:
     parts = [_hashable(each) for each in vars(value).values()]
     return type(value), *parts, _hashable(value.model_extra or {})

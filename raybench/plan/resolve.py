@@ -14,7 +14,7 @@ from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.typed import home_path, real_path
 
-MOST_TRIALS = 20_000  # of a study that searches for nothing: more than a day at 5 s each
+MOST_TRIALS = 5_000  # of a study: more than six hours at 5 s each; a report of them takes a minute
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
 MOST_MEMORY_COMBINATIONS = 500  # each is probed some ten times
 
@@ -136,7 +136,7 @@ def _refuse_too_little(study: Study, resources: Resources) -> None:
 
 
 def _refuse_too_large(plan: Plan) -> None:
-    """Counted before anything is made of it: a plan holds its trials in memory. A search asks one by one."""
+    """Counted before anything is made of it: a plan and a report hold its trials in memory."""
     study, knobs, variables = plan.study, plan.study.knobs, plan.study.environment
     if knobs.has_max and knobs.num_memory_combinations > MOST_MEMORY_COMBINATIONS:
         raise RequestError(
@@ -149,6 +149,8 @@ def _refuse_too_large(plan: Plan) -> None:
         instead = ": fewer values, or --trials N to have Optuna choose among them"
     elif study.search.method == "ablation":
         settings = sum(map(len, [*knobs.explored().values(), *variables.values()]))
+    elif study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
+        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {_shown(study.search.trials)})")
     each = len(plan.curve_sizes) * study.measure.starts
     if settings * each > MOST_TRIALS:
         raise RequestError(

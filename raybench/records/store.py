@@ -27,7 +27,6 @@ from pydantic import ValidationError
 from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment, differences_on_resume, unlike_before
 from raybench.records.epochs_csv import epochs_csv
-from raybench.records.packed_rounds import Packer
 from raybench.records.record import (
     SCHEMA_VERSION,
     DamagedLineError,
@@ -66,7 +65,6 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
 _MADE_OF = "made of "  # first words of the header of a study that is kept here
-PACKED_FROM_BYTES = 16 * 2**20  # of trials.jsonl: more is kept small in memory
 
 Asked = Study | Sweep  # what a results directory answers
 
@@ -161,7 +159,6 @@ class StoredResults:
         number = 0
         try:
             with path.open("rb") as file:
-                packer = Packer() if path.stat().st_size > PACKED_FROM_BYTES else None
                 for number, line in enumerate(file, start=1):
                     if not line.endswith(b"\n"):
                         self._cut_off(number, line)
@@ -177,7 +174,7 @@ class StoredResults:
                             raise
                         self.warnings.append(f"{error.problems[0]}; it is left out")
                         continue
-                    self._records.append(packer.pack(record) if packer else record)
+                    self._records.append(record)
         except OSError as error:
             raise StoreError(cannot(path, "be read", error)) from None
         if self._good_end and not self._records:
@@ -257,7 +254,6 @@ class ResultsDirectory(StoredResults):
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         super().__init__(path)
         self._lock = lock
-        self._packer = Packer()
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
@@ -351,8 +347,7 @@ class ResultsDirectory(StoredResults):
             raise StoreError(
                 f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
             ) from None
-        own = record.model_copy(update={"result": record.result and record.result.model_copy()})
-        self._records.append(self._packer.pack(own))  # small: a study may go on for days
+        self._records.append(record)
         if record.request.kind == "training":
             self._write_epochs()
         path = self.samples_path(record.trial_id)

@@ -6,17 +6,12 @@ cancels; ``statistics.geometric`` is the one estimator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-import numpy as np
-
-from raybench.analysis.estimates.in_rounds import beside_one_device, step_times
-from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.stacked import Stacked
 from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, unpaired_ratio
 from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import StepsResult
@@ -80,7 +75,6 @@ class Gain:
     verdict: Verdict
 
 
-@remembered
 def step_time(record: TrialRecord) -> Estimate:
     """Optimizer step to optimizer step on the slowest rank, in s: synced, or plain on one device.
 
@@ -111,38 +105,7 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
     unpaired. Raises ``ValueError`` for a record that is not complete.
     """
     step_s = step_time(record)
-    return _scaling(record, step_s, *_speedup(record, step_s, others))
-
-
-def scalings(
-    records: Sequence[TrialRecord], rows: Stacked, others: Callable[[TrialRecord], Iterable[TrialRecord]]
-) -> list[Scaling]:
-    """``scaling`` of complete records whose rounds are alike, a row each; ``others`` of each."""
-    found = dict[int, Scaling]()
-    kinds: dict[tuple[bool, bool], list[int]] = {}
-    for place, record in enumerate(records):
-        config = record.config
-        kinds.setdefault((config.world_size > 1, config.scaling == "strong"), []).append(place)
-    for (several, strong), places in kinds.items():
-        own = rows.rows(places)
-        steps_s = step_times(own, several=several).each()
-        sizes = np.array([float(records[place].config.world_size) for place in places])
-        beside = beside_one_device(own, sizes, strong=strong) if several else None
-        if beside is None:
-            for place, step_s in zip(places, steps_s, strict=True):
-                record = records[place]
-                found[place] = _scaling(record, step_s, *_speedup(record, step_s, others(record)))
-            continue
-        every = zip(places, steps_s, beside.alone_s.each(), beside.speedups.each(), strict=True)
-        for place, step_s, alone_s, speedup in every:
-            baseline = Baseline(1, "single", alone_s, paired=True)
-            found[place] = _scaling(records[place], step_s, baseline, speedup)
-    return [found[place] for place in range(len(records))]
-
-
-def _scaling(
-    record: TrialRecord, step_s: Estimate, baseline: Baseline | None, speedup: Estimate | None
-) -> Scaling:
+    baseline, speedup = _speedup(record, step_s, others)
     measurement, config = _complete(record), record.config
     tokens, efficiency = measurement.tokens_per_step, None
     if baseline is not None and speedup is not None:
@@ -231,11 +194,10 @@ def _speedup(
     if config.world_size == 1:
         one = Estimate(1.0, 1.0, 1.0, step_s.n)
         return Baseline(1, config.setting.strategy, step_s, paired=True), one
-    return _in_its_rounds(record) or _against_smallest(record, others)
+    return speedup_in_its_rounds(record) or _against_smallest(record, others)
 
 
-@remembered
-def _in_its_rounds(record: TrialRecord) -> tuple[Baseline, Estimate] | None:
+def speedup_in_its_rounds(record: TrialRecord) -> tuple[Baseline, Estimate] | None:
     """One device alone in the same rounds, and the speed-up over it; None where two rounds have not both."""
     measurement, config = _complete(record), record.config
     alone = series(measurement, "base" if config.scaling == "strong" else "plain")

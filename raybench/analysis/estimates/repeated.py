@@ -10,16 +10,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raybench.analysis.estimates.efficiency import Scaling, scaling, scalings, status
+from raybench.analysis.estimates.efficiency import Scaling, scaling, status
 from raybench.analysis.estimates.over_starts import mean_over_starts, over_starts
-from raybench.analysis.estimates.stacked import stacked
 from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall, waterfalls
-from raybench.analysis.same_setting import Related, question_key
+from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
+from raybench.analysis.same_setting import question_key
 from raybench.records.record import TrialRecord
 
 MOST_AGAIN = 2  # times that one trial of the curve is measured again, as measurements disagree
-AT_ONCE = 5000  # trials: enough that numpy is quick, few enough that their rounds are small in memory
 
 
 def same_but_for_start(one: TrialRecord, other: TrialRecord) -> bool:
@@ -159,30 +157,3 @@ def _time(values: Sequence[Estimate], alike: Sequence[Waterfall], step_s: Estima
     """A time in s, one value a start: the mean of its shares of their steps, of the step over all starts."""
     shares = [value.scaled(1 / each.step_time_s.value) for value, each in zip(values, alike, strict=True)]
     return mean_over_starts(shares).scaled(step_s.value)
-
-
-def estimates_of_many(
-    records: Sequence[TrialRecord], related: Related
-) -> tuple[dict[str, Scaling], dict[str, Waterfall | None]]:
-    """``scaling_over_starts`` and ``waterfall_over_starts`` of complete trials, by trial id.
-
-    ``related``: of all records, those of further starts among them. Trials of one start whose rounds are
-    alike are estimated together.
-    """
-    scaled, divided = dict[str, Scaling](), dict[str, Waterfall | None]()
-    for first in range(0, len(records), AT_ONCE):
-        single = list[TrialRecord]()
-        for record in records[first : first + AT_ONCE]:
-            bearing = related.of(record) if related.has_starts else ()
-            if len(starts_of(record, bearing)) > 1:
-                scaled[record.trial_id] = scaling_over_starts(record, bearing)
-                divided[record.trial_id] = waterfall_over_starts(record, bearing)
-            else:
-                single.append(record)
-        for places, rows in stacked([record.steps for record in single if record.steps is not None]):
-            some = [single[place] for place in places]
-            names = [each.trial_id for each in some]
-            scaled |= zip(names, scalings(some, rows, related.of), strict=True)
-            divided |= zip(names, waterfalls(some, rows), strict=True)
-    names = [record.trial_id for record in records]
-    return {name: scaled[name] for name in names}, {name: divided[name] for name in names}

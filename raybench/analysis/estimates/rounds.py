@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.remembered import remembered
 from raybench.analysis.estimates.statistics import Estimate, device_factors, geometric
 from raybench.records.measurements import Block, StepsResult
 from raybench.records.requests import Variant
@@ -31,7 +30,6 @@ def slowest_step_s(block: Block) -> float:
     return block.slowest_s
 
 
-@remembered
 def series(
     measurement: StepsResult, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
 ) -> Series | None:
@@ -45,7 +43,6 @@ def series(
         return None
     if variant in ALONE:
         values = values * _turns(measurement, blocks, values)
-    values.flags.writeable = False  # it is remembered
     return values
 
 

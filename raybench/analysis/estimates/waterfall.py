@@ -8,22 +8,18 @@ differences of consecutive levels, add up to T exactly.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import TypeVar
 
 import numpy as np
 
-from raybench.analysis.estimates.efficiency import step_time
-from raybench.analysis.estimates.in_rounds import beside_one_device, step_times
-from raybench.analysis.estimates.many import Estimates, Floats, geometrics, measured, trimmed_means
-from raybench.analysis.estimates.stacked import Stacked, Value, stacked
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.records.measurements import Beside
+from raybench.analysis.estimates.efficiency import speedup_in_its_rounds, step_time
+from raybench.analysis.estimates.rounds import Series, level, mean_rank_s, paired, series, slowest_step_s
+from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, trimmed_mean
+from raybench.records.measurements import Beside, Block
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
-
-Number = TypeVar("Number", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Waterfall:
 @dataclass(frozen=True)
 class _Level:
     part: str  # what ends at this level
-    ratio: Floats  # to synced, shape ``(trials, rounds)``, NaN where the round has none
+    ratio: Series  # to synced, shape ``(rounds,)``, NaN where the round has none
 
 
 def waterfall(record: TrialRecord) -> Waterfall | None:
@@ -87,79 +83,44 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     part is of one device's own rounds, as ``efficiency.one_device`` has it: its share is the efficiency.
     Raises ``ValueError`` for a record that is not complete.
     """
-    step_time(record)  # which raises
+    step_s, size = step_time(record), record.config.world_size
     assert record.steps is not None
-    ((_, rows),) = stacked([record.steps])
-    return waterfalls([record], rows)[0]
-
-
-def waterfalls(records: Sequence[TrialRecord], rows: Stacked) -> list[Waterfall | None]:
-    """``waterfall`` of complete records whose rounds are alike, a row each."""
-    found: list[Waterfall | None] = [None] * len(records)
-    kinds: dict[tuple[bool, bool], list[int]] = {}
-    for place, record in enumerate(records):
-        config = record.config
-        kinds.setdefault((config.world_size > 1, config.scaling == "strong"), []).append(place)
-    for (several, strong), places in kinds.items():
-        some, own = [records[place] for place in places], rows.rows(places)
-        made = _on_several(some, own, strong) if several else _on_one(own)
-        for place, each in zip(places, made, strict=True):
-            found[place] = each
-    return found
-
-
-def _on_one(rows: Stacked) -> list[Waterfall]:
-    steps_s = step_times(rows, several=False).each()
-    return [Waterfall(world_size=1, step_time_s=each, parts=Parts(ideal=each)) for each in steps_s]
-
-
-def _on_several(records: Sequence[TrialRecord], rows: Stacked, strong: bool) -> Sequence[Waterfall | None]:
-    """Of trials on several devices, all under strong scaling or all under weak."""
-    synced, sizes = rows.series("synced"), np.array([float(record.config.world_size) for record in records])
-    if synced is None:
-        return [None] * len(records)
-    levels, has = _levels(rows, synced, sizes, strong)
-    if len(levels) < 2:
-        return [None] * len(records)
-    step_s = step_times(rows, several=True)
+    if size == 1:
+        return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
+    synced = series(record.steps, "synced")
+    levels, has = ([], set[Variant]()) if synced is None else _levels(record, synced)
+    if synced is None or len(levels) < 2:
+        return None
     parts = _parts(levels, step_s)
-    beside = beside_one_device(rows, sizes, strong=strong)
-    if beside is not None:  # as the one device of the speed-up is told
-        parts["ideal"] = beside.alone_s.scaled(parts["ideal"].value / beside.alone_s.value)
+    one = speedup_in_its_rounds(record)
+    if one is not None:  # as the one device of the speed-up is reported
+        alone_s = one[0].step_time_s
+        parts["ideal"] = alone_s.scaled(parts["ideal"].value / alone_s.value)
     exposed, below, lowest = parts.get("exposed_communication"), levels[-2].ratio, levels[0].ratio
-    replay, crowd = _over(rows.series("replay"), synced), _over(rows.series("crowd"), synced)
+    replay, crowd = (_over(series(record.steps, variant), synced) for variant in ("replay", "crowd"))
     t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
-    others = {
-        "t_comm_s": t_comm,
-        "t_comm_fraction": t_comm.scaled(1 / step_s.value),
-        "serial_fraction": None if beside is None else _serial_fractions(beside.speedups, sizes),
-    }
-    if exposed is not None:
-        others["communication_fraction"] = exposed.scaled(1 / step_s.value)
-    if replay is not None:
-        others["replay_s"] = geometrics(measured(replay)).scaled(step_s.value)
-        others["compute_to_communication"] = _ratios(crowd, replay)
-        if exposed is not None:
-            value = _rho(replay) - (1 - _rho(below))
-            others["hidden_communication_s"] = _part(replay - (1 - below), value, step_s)
-    rates = _bus_bandwidths(records, rows)
-    own_others = _of_each(others, len(records))
-    every = zip(records, step_s.each(), _of_each(parts, len(records)), own_others, rates, strict=True)
-    return [
-        Waterfall(
-            world_size=record.config.world_size,
-            step_time_s=own_step_s,
-            parts=Parts(**own_parts),
-            notes=_notes(record, has),
-            bus_bandwidth_bytes_per_s=rate,
-            ddp_logger=_logger_check(record, own_parts.get("exposed_communication")),
-            **own,
-        )
-        for record, own_step_s, own_parts, own, rate in every
-    ]
+    hidden = None
+    if replay is not None and exposed is not None:
+        value = _rho(replay) - (1 - _rho(below))
+        hidden = _part(replay - (1 - below), value, step_s)
+    return Waterfall(
+        world_size=size,
+        step_time_s=step_s,
+        parts=Parts(**parts),
+        notes=_notes(record, has),
+        replay_s=None if replay is None else level(replay).scaled(step_s.value),
+        hidden_communication_s=hidden,
+        bus_bandwidth_bytes_per_s=_bus_bandwidth(record),
+        t_comm_s=t_comm,
+        t_comm_fraction=t_comm.scaled(1 / step_s.value),
+        communication_fraction=exposed and exposed.scaled(1 / step_s.value),
+        serial_fraction=None if one is None else _serial_fraction(one[1], size),
+        compute_to_communication=_ratio(crowd, replay),
+        ddp_logger=_logger_check(record, exposed),
+    )
 
 
-def karp_flatt(speedup: Number, world_size: Number) -> Number:
+def karp_flatt(speedup: float, world_size: float) -> float:
     """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
 
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
@@ -167,26 +128,28 @@ def karp_flatt(speedup: Number, world_size: Number) -> Number:
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
 
 
-def _levels(rows: Stacked, synced: Floats, sizes: Floats, strong: bool) -> tuple[list[_Level], set[Variant]]:
+def _levels(record: TrialRecord, synced: Series) -> tuple[list[_Level], set[Variant]]:
     """The levels that were measured, lowest first, and of which variants there are any."""
     levels: list[_Level] = []
     has: set[Variant] = set()
+    measurement, config = record.steps, record.config
+    assert measurement is not None
 
-    def add(part: str, variant: Variant, value: Value, over: Floats | int = 1) -> bool:
-        values = _over(rows.series(variant, value), synced)
+    def add(part: str, variant: Variant, value: Callable[[Block], float], over: int = 1) -> bool:
+        values = _over(series(measurement, variant, value), synced)
         if values is not None:
             levels.append(_Level(part, values / over))
             has.add(variant)
         return values is not None
 
-    has_base = strong and add("ideal", "base", "slowest_step", sizes[:, None])
-    has_plain = add("small_batch" if has_base else "ideal", "plain", "slowest_step")
+    has_base = config.scaling == "strong" and add("ideal", "base", slowest_step_s, config.world_size)
+    has_plain = add("small_batch" if has_base else "ideal", "plain", slowest_step_s)
     if not has_plain and not has_base:
         return [], has
-    has_crowd = add("contention" if has_plain else "undivided", "crowd", "mean_rank")
-    has_local = add("wrapper" if has_crowd else "undivided", "local", "mean_rank")
+    has_crowd = add("contention" if has_plain else "undivided", "crowd", mean_rank_s)
+    has_local = add("wrapper" if has_crowd else "undivided", "local", mean_rank_s)
     if has_local:
-        add("skew", "local", "slowest_step")
+        add("skew", "local", slowest_step_s)
     levels.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
     return levels, has
 
@@ -218,63 +181,51 @@ def _why(missing: Mapping[Variant | Beside, str], variant: Variant) -> str:
     return f" ({missing[variant]})" if variant in missing else ""
 
 
-def _parts(levels: list[_Level], step_s: Estimates) -> dict[str, Estimates]:
+def _parts(levels: list[_Level], step_s: Estimate) -> dict[str, Estimate]:
     """Consecutive differences; the first level is the ideal part as it is."""
-    rhos = [_rho(level.ratio) for level in levels]
+    rhos = [_rho(each.ratio) for each in levels]
     parts = {levels[0].part: _part(levels[0].ratio, rhos[0], step_s)}
     for (below, rho_below), (above, rho) in itertools.pairwise(zip(levels, rhos, strict=True)):
         parts[above.part] = _part(above.ratio - below.ratio, rho - rho_below, step_s)
     return parts
 
 
-def _part(per_round: Floats, value: Floats, step_s: Estimates) -> Estimates:
+def _part(per_round: Series, value: float, step_s: Estimate) -> Estimate:
     """``value`` (a share of the step) in s, with the half-width of what the rounds say."""
-    rounds = measured(per_round)
-    n = rounds.shape[1]
-    half = trimmed_means(rounds).half_width if n >= 2 else np.full(len(value), np.inf)
-    return Estimates(value * step_s.value, (value - half) * step_s.value, (value + half) * step_s.value, n)
+    rounds = per_round[np.isfinite(per_round)]
+    half = trimmed_mean(rounds).half_width if len(rounds) >= 2 else math.inf
+    return Estimate(value, value - half, value + half, len(rounds)).scaled(step_s.value)
 
 
-def _rho(ratio: Floats) -> Floats:
-    return geometrics(measured(ratio)).value
+def _rho(ratio: Series) -> float:
+    return level(ratio).value
 
 
-def _over(values: Floats | None, synced: Floats) -> Floats | None:
+def _over(values: Series | None, synced: Series) -> Series | None:
     """Ratios to synced, or None where fewer than two rounds have both."""
     ratios = None if values is None else values / synced
-    return ratios if ratios is not None and measured(ratios).shape[1] >= 2 else None
+    return ratios if ratios is not None and np.isfinite(ratios).sum() >= 2 else None
 
 
-def _ratios(numerator: Floats | None, denominator: Floats | None) -> Estimates | None:
-    ratios = None if numerator is None or denominator is None else _over(numerator, denominator)
-    return None if ratios is None else geometrics(measured(ratios))
+def _ratio(numerator: Series | None, denominator: Series | None) -> Estimate | None:
+    ratios = None if numerator is None or denominator is None else paired(numerator, denominator)
+    return None if ratios is None else geometric(ratios)
 
 
-def _of_each(estimates: Mapping[str, Estimates | None], number: int) -> list[dict[str, Estimate]]:
-    """The estimates that there are by trial."""
-    known = {name: each.each() for name, each in estimates.items() if each is not None}
-    return [{name: values[place] for name, values in known.items()} for place in range(number)]
-
-
-def _bus_bandwidths(records: Sequence[TrialRecord], rows: Stacked) -> list[Estimate | None]:
+def _bus_bandwidth(record: TrialRecord) -> Estimate | None:
     """Bytes that each link carries in a ring all-reduce, 2(n-1)/n of the gradients, over the replay.
 
     The factor is that of nccl-tests, doc/PERFORMANCE.md.
     """
-    replay = rows.series("replay")
-    if replay is None:
-        return [None] * len(records)
-    sizes = [record.config.world_size for record in records]
-    sent = [(record.steps.gradient_bytes if record.steps else None) or 0 for record in records]
-    carried = np.array([each * 2 * (n - 1) / n for each, n in zip(sent, sizes, strict=True)])
-    rates = geometrics(measured(replay)).rates(carried)
-    return [rate if each else None for rate, each in zip(rates.each(), sent, strict=True)]
+    assert record.steps is not None
+    replay, sent, n = series(record.steps, "replay"), record.steps.gradient_bytes, record.config.world_size
+    return inverse(level(replay)).scaled(sent * 2 * (n - 1) / n) if replay is not None and sent else None
 
 
-def _serial_fractions(speedups: Estimates, sizes: Floats) -> Estimates:
+def _serial_fraction(speedup: Estimate, size: int) -> Estimate:
     """Amdahl's f."""
-    value, low, high = (karp_flatt(each, sizes) for each in (speedups.value, speedups.high, speedups.low))
-    return Estimates(value, low, high, speedups.n)
+    value, low, high = (karp_flatt(each, size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n)
 
 
 def _logger_check(record: TrialRecord, exposed: Estimate | None) -> LoggerCheck | None:

@@ -9,11 +9,9 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.format import EXPLORATORY, count, percent, times
 from raybench.report.tables.base import (
-    MOST_ROWS,
     Column,
     Table,
     empty_table,
-    first_rows_words,
     known,
     make_table,
 )
@@ -73,7 +71,4 @@ def attribution_table(results: StudyResults) -> Table:
     )
     rows = [_Row(effect, "one knob") for effect in attribution.singles]
     rows += [_Row(effect, f"{len(effect.changes)} knobs together") for effect in attribution.together]
-    if attribution.num_left_out:
-        caption += f" {first_rows_words(MOST_ROWS, len(rows) + attribution.num_left_out)}"
-        rows = rows[:MOST_ROWS]
     return make_table(TITLE, caption, _COLUMNS, rows)
