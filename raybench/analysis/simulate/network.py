@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import nnls
@@ -21,7 +22,6 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
 from raybench.records.record import TrialRecord
-from raybench.spec.counted import counted
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
@@ -32,6 +32,30 @@ LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other message
 LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
 
+# what a prediction rests on; sentences are in ``report.tables.what_if``
+NoteKind = Literal[
+    "wire by sweep",
+    "wire by replays",  # of so many trials
+    "wire with assumed latency",  # in s
+    "other buckets",  # DDP's own are not those of the rule
+    "batch as measured",  # the batch
+    "batch by line",  # through these batches
+    "batch in proportion",  # to the trial's own
+    "compression",  # share of the bytes
+    "compression as of fp32",  # the same, where the record lacks the gradients' type
+    "another link",
+    "faster link",
+]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a prediction rests on, with its numbers."""
+
+    kind: NoteKind
+    values: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True)
 class KnownWire:
     """A wire, and how well its latency and its time for a byte are known: half-widths of their logarithms."""
@@ -39,7 +63,7 @@ class KnownWire:
     wire: Wire
     latency_half: float
     s_per_byte_half: float
-    source: str  # in words
+    source: Note
 
     def bent(self) -> list[Wire]:
         """The wire with its latency, and with its time for a byte, at either end of what they may be."""
@@ -84,7 +108,7 @@ def wire_of(
         weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
         found = _at_level(own, Wire(latency_s, s_per_byte, at_once), weight)
         half = line_half * half / math.hypot(line_half, half)
-        return KnownWire(found, latency_half, half, "a sweep of the place and the trial's own replay")
+        return KnownWire(found, latency_half, half, Note("wire by sweep"))
     alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
     fitted = _fitted([own, *alike], at_once)
     if fitted is not None:
@@ -94,11 +118,7 @@ def wire_of(
     per_message = own.time_s.value * at_once / len(own.bytes)
     latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
     guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
-    words = (
-        "the all-reduces that this trial timed alone, the latency assumed "
-        f"({latency_s * 1e6:.0f} µs, within a factor of ten)"
-    )
-    return KnownWire(guess, KNOWN_WITHIN, half, words)
+    return KnownWire(guess, KNOWN_WITHIN, half, Note("wire with assumed latency", (latency_s,)))
 
 
 @dataclass(frozen=True)
@@ -149,5 +169,6 @@ def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
     least_s = max(float(halves[0]) / 2, 1e-7)
     latency_half = min(float(halves[0]) / max(latency_s, least_s), KNOWN_WITHIN)
     wire = Wire(max(float(latency_s), least_s), float(s_per_byte), at_once)
-    words = f"the replays of {counted(len(replays), 'trial')}"
-    return KnownWire(wire, latency_half, float(halves[1] / s_per_byte), words)
+    return KnownWire(
+        wire, latency_half, float(halves[1] / s_per_byte), Note("wire by replays", (len(replays),))
+    )

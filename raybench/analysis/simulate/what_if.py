@@ -17,7 +17,7 @@ from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.same_setting import same_question, scaling_first, without_batch
-from raybench.analysis.simulate.network import KnownWire, link_s_per_byte, wire_of
+from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -71,7 +71,7 @@ class ComputeOfBatch:
 
     factor: float
     half: float  # of an interval of either, relative
-    words: str  # where it is from; empty: it is the trial's own batch
+    source: Note | None  # None: it is the trial's own batch
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def compute_of_batch(
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 0.0, "")
+        return ComputeOfBatch(1.0, 0.0, None)
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     ratio = micro_batch / own
@@ -149,20 +149,17 @@ def compute_of_batch(
         noise = max(each.relative_half_width for each in alone.values())
         return _by_line(times, own, micro_batch, noise)
     fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-    words = f"computing in proportion to the batch: only batch {own:,} was measured"
-    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), words)
+    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), Note("batch in proportion", (own,)))
 
 
 def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
     """By one device's steps without their optimizer, in s by batch."""
     if micro_batch in times:
         factor = times[micro_batch] / times[own]
-        return ComputeOfBatch(factor, noise, f"computing as one device measured batch {micro_batch:,}")
+        return ComputeOfBatch(factor, noise, Note("batch as measured", (micro_batch,)))
     factor = _line(times, own, micro_batch)
     outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
-    listed = ", ".join(f"{each:,}" for each in sorted(times))
-    words = f"computing by a line through one device's batches {listed}"
-    return ComputeOfBatch(factor, noise * outside, words)
+    return ComputeOfBatch(factor, noise * outside, Note("batch by line", tuple(sorted(times))))
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -214,7 +211,7 @@ class Predicted:
     throughput_samples_per_s: Estimate
     gain: Estimate  # of throughput over the trial's own setting, less one
     measured_s: Estimate | None  # the step of that setting, where it was measured
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def error(self) -> float | None:
@@ -231,7 +228,7 @@ class WhatIf:
     simulated_s: float  # before what the simulation misses is carried along
     wire: KnownWire
     points: tuple[Predicted, ...]
-    notes: tuple[str, ...]  # what holds for all of them
+    notes: tuple[Note, ...]  # what holds for all of them
 
 
 def what_if(
@@ -364,23 +361,19 @@ class _Trial:
             throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
             measured_s=measured_s,
-            notes=self._notes_of(change, setting, at_batch),
+            notes=tuple(self._notes_of(change, setting, at_batch)),
         )
 
     def _same_buckets(self, setting: Setting) -> bool:
         return len({assign(self.bare.parameter_bytes, cap) for cap in (setting.bucket_cap_mb, self.cap)}) == 1
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What holds for every prediction."""
         assert self.record.steps is not None
-        found = [f"latency and bandwidth from {self.known.source}"]
-        sizes = [
-            sum(self.bare.parameter_bytes[index] for index in each)
-            for each in assign(self.bare.parameter_bytes, self.cap)
-        ]
-        if tuple(sizes) != self.record.steps.bucket_bytes:
-            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
-        return tuple(found)
+        buckets = assign(self.bare.parameter_bytes, self.cap)
+        sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
+        as_of_ddp = sizes == self.record.steps.bucket_bytes
+        return (self.known.source,) if as_of_ddp else (self.known.source, Note("other buckets"))
 
     def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
         return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
@@ -412,22 +405,17 @@ class _Trial:
         config = self.record.config
         return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
 
-    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> tuple[str, ...]:
-        own, found = self.record.config.setting, list[str]()
-        if at_batch.words:
-            found.append(at_batch.words)
-        if setting.gradient_compression != own.gradient_compression:
-            words = f"{_compressed(self.record):.0%} of the bytes"
-            if _element_bytes(self.record) is None:
-                words += ", as of fp32: the record does not say in which type gradients are"
-            found.append(f"{words}; what compressing costs is assumed (a copy each way, within 0 to 3)")
+    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> Iterator[Note]:
+        if at_batch.source is not None:
+            yield at_batch.source
+        if setting.gradient_compression != self.record.config.setting.gradient_compression:
+            is_known = _element_bytes(self.record) is not None
+            kind: NoteKind = "compression" if is_known else "compression as of fp32"
+            yield Note(kind, (_compressed(self.record),))
         if change.link_bits_per_s is not None:
-            found.append(
-                "the link at its rate less headers, its latency as measured; no other limit is known"
-            )
+            yield Note("another link")
             if self.known.wire.s_per_byte in self._link(change):
-                found.append("a faster link may carry no more than was measured: that is in the interval")
-        return tuple(found)
+                yield Note("faster link")
 
 
 def _ends(rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float]) -> Iterator[Rates]:
