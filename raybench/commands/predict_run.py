@@ -17,7 +17,7 @@ from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, out
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_bucket_sizes, parse_list
+from raybench.commands.options import parse_bucket_sizes, parse_list, parse_words, whole_above_0
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
 from raybench.records.whole_files import not_written
@@ -355,22 +355,11 @@ def _rates(text: str, option: str) -> tuple[float, ...]:
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:
-    def convert(word: str) -> int:
-        number = int(word)
-        if number < 1:
-            raise ValueError(word)
-        return number
-
-    return parse_list(text, convert, option, "whole numbers above 0 with commas between them")
+    return parse_list(text, whole_above_0, option, "whole numbers above 0 with commas between them")
 
 
 def _compressions(text: str, option: str) -> tuple[str, ...]:
-    def convert(word: str) -> str:
-        if word not in COMPRESSIONS:
-            raise ValueError(word)
-        return word
-
-    return parse_list(text, convert, option, ", ".join(COMPRESSIONS))
+    return parse_words(text, COMPRESSIONS, option)
 
 
 _PARSERS: dict[str, tuple[str, Any]] = {
