@@ -46,7 +46,11 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "pin_memory": False,
 }
 # Of TrainingArguments, 4.30 to 5.23; whether it looks for unused parameters depends on the model.
-TRANSFORMERS_DEFAULTS = TORCH_DEFAULTS | {"find_unused_parameters": None, "pin_memory": True}
+TRANSFORMERS_DEFAULTS: Mapping[str, KnobValue | None] = {
+    **TORCH_DEFAULTS,
+    "find_unused_parameters": None,
+    "pin_memory": True,
+}
 DDP_KNOBS = (
     "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view", "broadcast_buffers"
 )  # fmt: skip
@@ -230,7 +234,7 @@ def loop_snippet(use: Recommendation, version: tuple[int, ...] = ()) -> Snippet:
 
 
 def set_knobs(
-    config: Configuration, defaults: Mapping[str, KnobValue] = TORCH_DEFAULTS
+    config: Configuration, defaults: Mapping[str, KnobValue | None] = TORCH_DEFAULTS
 ) -> dict[str, KnobValue]:
     """The knobs of a configuration that have an effect there and differ from ``defaults``.
 

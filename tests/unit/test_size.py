@@ -11,13 +11,13 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (10910, 106),
+    "analysis": (10028, 79),
     "commands": (2445, 21),
     "launch": (2143, 18),
     "machine": (1085, 8),
     "plan": (1131, 10),
-    "records": (1601, 14),
-    "report": (6264, 72),
+    "records": (1504, 13),
+    "report": (5638, 28),
     "run": (1383, 9),
     "spec": (1479, 13),
     "worker": (4964, 44),
