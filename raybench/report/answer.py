@@ -13,7 +13,7 @@ from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.report.advice import crossover_words, cure_words, larger_batch_words, short_cure_words
+from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
 from raybench.report.format import epochs_words, interval, percent, times
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words, unshown_words
@@ -55,9 +55,9 @@ def answer_of(results: StudyResults) -> str:
         *_all_under_load(results),
         *_trained_apart(results),
     ]
-    if results.cure is not None:  # of the default without them the report's box tells
+    if results.combined_effect is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
-        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
         return "; ".join([*weights, *together, *_confirmations(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
@@ -176,10 +176,13 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
 
 def _cure_clauses(results: StudyResults) -> list[Clause]:
     """What an ablation was asked: it comes first."""
-    if results.cure is None:
+    if results.combined_effect is None:
         return []
-    batch = larger_batch_words(results.cure)
-    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+    batch = larger_batch_words(results.combined_effect)
+    return [
+        Clause("All changes together", combined_words(results.combined_effect)),
+        *([Clause("Its batch", batch)] if batch else []),
+    ]
 
 
 def _to_change(results: StudyResults) -> list[str]:
@@ -417,7 +420,7 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        told = results.cure.trained if results.cure else None  # with the cure
+        told = results.combined_effect.trained if results.combined_effect else None  # with the cure
         changed = [
             each
             for each in training.changed
