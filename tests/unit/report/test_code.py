@@ -21,7 +21,6 @@ from raybench.analysis import analyse
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC
-from raybench.report import write_report
 from raybench.report.code import (
     ARGUMENTS,
     FRAMEWORKS,
@@ -34,6 +33,7 @@ from raybench.report.code import (
     use_it,
     variables_snippet,
 )
+from raybench.report.document import write_report
 from raybench.report.table import NONE
 from raybench.spec import Setting
 from raybench.spec.workloads import VisionSpec
