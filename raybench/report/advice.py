@@ -11,9 +11,10 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.report.format import epochs_words, factor, percent, plain_times, times
+from raybench.report.format import factor, percent, plain_times, times
 from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve
@@ -228,7 +229,7 @@ def _accuracy_words(combined: CombinedEffect) -> str:
         return "accuracy with all changes was not measured"
     difference, group = trained.difference_points, trained.group
     return (
-        f"{points_words(difference)} points of accuracy after {epochs_words(group.num_epochs)} "
+        f"{points_words(difference)} points of accuracy after {counted(group.num_epochs, 'epoch')} "
         f"({seen_words(trained.num_seeds, group)})"
     )
 
