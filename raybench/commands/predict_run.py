@@ -20,9 +20,8 @@ from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_bucket_sizes, parse_list
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
-from raybench.records.whole_files import not_written
-from raybench.report import formats
-from raybench.report.files import write_whole
+from raybench.records.whole_files import not_written, replace_whole
+from raybench.report import render
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
 from raybench.spec.toml import received
@@ -138,7 +137,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         say(console, f"note: {note}")
     if options.output is not None:
-        path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))
+        path = _write(options.output, render.rows_csv(prediction_rows(outlooks)))
         say_to_copy(console, f"Predictions: {shown_path(path)}")
     return DONE
 
@@ -196,7 +195,7 @@ def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
     """Trained epochs that took another time than their steps say, by which every time here is told."""
     from raybench.analysis.trained_costs import trained_times
     from raybench.analysis.training import analyse_training
-    from raybench.report.trained_words import trained_words
+    from raybench.report.sections.training import trained_words
 
     for each in trained_times(results, analyse_training(results)):
         if each.differs:
@@ -259,9 +258,11 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
 
 def _write(path: Path, text: str) -> Path:
     try:
-        return write_whole(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(path, text)
     except OSError as error:
         raise RequestError(f"--output: {not_written(path, error)}") from None
+    return path
 
 
 OPTION = "--what-if"
@@ -308,8 +309,8 @@ def run_what_if(
     from raybench.analysis.measured import measured_study
     from raybench.analysis.simulate.what_if import trial_to_ask, what_if
     from raybench.records.store import ResultsDirectory
-    from raybench.report.rich_tables import rich_table, width_on
-    from raybench.report.tables.what_if import point_words, what_if_table
+    from raybench.report.sections.overlap import point_words, what_if_table
+    from raybench.report.table import rich_table, width_on
 
     if not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")

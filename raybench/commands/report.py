@@ -243,7 +243,7 @@ def _of_study(
     from raybench.commands.notes import left_out_words
     from raybench.plan.left_out import left_out
     from raybench.report.answer import answer_of
-    from raybench.report.code.section import hint
+    from raybench.report.code import hint
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 

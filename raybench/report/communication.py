@@ -24,9 +24,9 @@ from raybench.analysis.collectives import (
 from raybench.analysis.labels import devices_words
 from raybench.records.collectives import NotMeasured
 from raybench.records.record import TrialRecord
-from raybench.report import formats
+from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.failures_words import failures_words
+from raybench.report.contents import Place, make_sections
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
@@ -36,23 +36,28 @@ from raybench.report.format import (
     time_unit,
     timing,
 )
-from raybench.report.measured_on import on_words
+from raybench.report.method import on_words
 from raybench.report.pages import make_pages, write_files
-from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
     COLORS,
+    MOST_CURVES,
+    Line,
     draw_lines,
+    drawn,
+    enough,
+    far_apart,
+    fewest_and_most,
     legend_below,
     legend_height,
+    log_y,
     make_figure,
+    make_line,
     n_words,
+    shown_ends,
     write_title,
 )
-from raybench.report.plots.drawn import drawn
-from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
-from raybench.report.rich_tables import rich_table, width_on
-from raybench.report.sections import Place, make_sections
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.sections.trials import failures_words
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, rich_table, width_on
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective, Sweep
@@ -392,7 +397,7 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
         method=_method(results),
     )
-    table = formats.rows_csv([each.row() for each in results.messages])
+    table = render.rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": table}, plots)
 
 

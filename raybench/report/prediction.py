@@ -36,19 +36,22 @@ from raybench.report.format import (
     serial_fraction_words,
     time_unit,
 )
-from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
     COLORS,
     GREY,
     MARKERS,
+    Line,
     legend_below,
     legend_height,
+    log2_axis,
+    log_y,
     make_figure,
+    make_line,
+    percent_axis,
+    shown_ends,
     write_title,
 )
-from raybench.report.plots.lines import Line, make_line
-from raybench.report.rich_tables import MOST_WIDTH, rich_table
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 
@@ -603,10 +606,7 @@ def print_outlooks(
 
 def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
-    drawn = rich_table(table, tight=True)
-    for column, cells in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
-        column.no_wrap = any("[" in cell for cell in cells)  # the last to be folded is an interval
-    console.print(drawn, width=min(console.width, MOST_WIDTH))
+    console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
 
 
 def _title(outlook: Outlook) -> str:

@@ -15,7 +15,7 @@ from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, probability_of_at_most, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
-from raybench.report.tables.base import NONE
+from raybench.report.table import NONE
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.studies import exactly, grid, planted, study
 
