@@ -78,12 +78,12 @@ BANDWIDTHS = (
 DECIDED = (
     f"Decided by the cores: a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
     f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks; a faster "
-    f"link would hardly help. {NONE}: not told, as on GPUs."
+    f"link would hardly help. {NONE}: not known, as on GPUs."
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
     "alike; intervals at 95% from the residuals, or from the messages' own intervals where these are "
-    f"wider. {NONE}: the messages do not tell it within a factor of two. The typical error is the median of "
+    f"wider. {NONE}: the messages do not show it within a factor of two. The typical error is the median of "
     f"the residuals' sizes; messages that are off by more than {share(HOLDS_WITHIN)}, and whose interval "
     "does not reach the line, are named: there it does not hold."
 )
@@ -356,7 +356,7 @@ ESTIMATOR = (
     "are of one start of the workers."
 )
 BLOCKS = (
-    "In each round every collective runs one block on every message, in an order that is shuffled anew. "
+    "In each round every collective runs one block on every message, in an order that is shuffled again. "
     "Ranks meet at a barrier before each block; a block is so many operations, one after the other, that it "
     "is long enough for the clock, and where it has several the first is thrown away."
 )
@@ -432,7 +432,7 @@ def print_sweep(results: SweepResults, console: Console) -> None:
 
 
 def _extremes(smallest: Message, largest: Message) -> str:
-    """The two messages that tell most: latency, and bandwidth."""
+    """The smallest and the largest message: latency, and bandwidth."""
     latency = f"{timing(smallest.time_s)} for {size_words(smallest.message_bytes)}"
     bandwidth = gigabytes_per_s(largest.bus_bandwidth_bytes_per_s)
     if smallest == largest:

@@ -29,7 +29,7 @@ FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
 FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
-WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
+WITHOUT_NUMBERS = frozenset({*(name for name, _ in FAILED.values()), FindingName.NOT_REACHED})
 
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Planted parameters come back, outliers count little, a sweep takes the place of beliefs."""
+"""The fitted model, and which of its variants are chosen by what they have not seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from raybench.analysis.collectives import Link, LinkKey, SweptPlace
 from raybench.analysis.estimates.statistics import of_log
-from raybench.analysis.simulate.fit import Posterior, fitted
+from raybench.analysis.simulate.fit import USUAL, Posterior, chosen, fitted
 from raybench.analysis.simulate.model import (
     INDEX,
     MEANS,
@@ -20,7 +20,7 @@ from raybench.analysis.simulate.model import (
 )
 from raybench.analysis.simulate.predict import fit
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
-from tests.support.planted.simulated_scaling import Buckets
+from tests.support.planted.simulated_scaling import AdaptDL, Buckets, Law, Universal
 
 UNITS = Units(0.1, 16)
 SHAPES = [Shape((w,) * m) for m in (1, 2, 3, 4) for w in (1, 2, 4) if w * m <= 16]
@@ -61,7 +61,7 @@ def measured(noise: float = 0.0, variant: Variant = "ring", seed: int = 3) -> li
 
 
 def ratio(found: Posterior, asked: list[Question]) -> np.ndarray:
-    return np.exp(found.knowing(asked).slopes(asked).parts.log_step) / steps_s(asked, found.variant)
+    return np.exp(found.with_effects_of(asked).slopes(asked).parts.log_step) / steps_s(asked, found.variant)
 
 
 @pytest.mark.parametrize("variant", ["ring", "tree", "hierarchical"])
@@ -105,7 +105,8 @@ def test_another_unit_of_time_changes_nothing_else() -> None:
     one, other = fitted(points, "ring"), fitted(scaled, "ring")
     asked = FAR[:1]
     ratios = [
-        found.knowing(asked).slopes(asked).parts.log_step[0] - found.slopes(points[:1]).parts.log_step[0]
+        found.with_effects_of(asked).slopes(asked).parts.log_step[0]
+        - found.slopes(points[:1]).parts.log_step[0]
         for found in (one, other)
     ]
     assert ratios[0] == pytest.approx(ratios[1], abs=0.05)
@@ -214,3 +215,52 @@ def test_a_sweep_tells_of_hops_that_take_milliseconds() -> None:
     assert with_sweep is not None
     assert not with_sweep.excludes(truth_s)
     assert abs(np.log(with_sweep.value / truth_s)) < abs(np.log(without.value / truth_s))
+
+
+def drawn(law: Law, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[MeasuredPoint]:
+    shapes = [Shape((1,) * n) for n in sizes]
+    return [
+        MeasuredPoint(each, batch, law.step_time_s(each, batch)) for each in shapes for batch in (32, 128)
+    ]
+
+
+def test_what_all_wait_for_in_turn_is_seen_at_larger_sizes() -> None:
+    law = Universal(0.02, 0.002, 0.03, 0.0)
+    names, held_out = chosen(drawn(law), None)
+    assert "shared" in names
+    assert held_out is not None
+    assert held_out < 0.2
+    asked = Question(Shape((1,) * 32), 32)
+    answer = fit(drawn(law)).predict([asked])[0].step_time_s
+    assert answer is not None
+    assert answer.value == pytest.approx(law.step_time_s(asked.shape, asked.batch_size), rel=0.15)
+
+
+def test_adaptdls_own_law_is_predicted() -> None:
+    law = AdaptDL((0.02, 0.002), (0.02, 0.001), (0.1, 0.004), 2.0)
+    found = fit(drawn(law))
+    asked = Question(Shape((1,) * 32), 32)
+    answer = found.predict([asked])[0].step_time_s
+    assert answer is not None
+    assert answer.value == pytest.approx(law.step_time_s(asked.shape, asked.batch_size), rel=0.25)
+    assert found.held_out_error is not None
+
+
+def test_without_larger_sizes_the_usual_ones_stay_and_no_error_is_claimed() -> None:
+    one = [MeasuredPoint(Shape((4,)), 32, 0.1), MeasuredPoint(Shape((4,)), 64, 0.15)]
+    assert chosen(one, None) == (USUAL, None)
+    assert fit(one).held_out_error is None
+
+
+def test_a_level_that_was_not_crossed_is_no_test() -> None:
+    """One node is fitted, several would be held out: that error is not the model's."""
+    points = [MeasuredPoint(Shape((n,)), 32, 0.1 + 0.01 * n) for n in (1, 2, 4)]
+    points.append(MeasuredPoint(Shape((4, 4)), 32, 0.5))
+    assert chosen(points, None)[1] is None
+
+
+def test_two_fitted_sizes_choose_nothing_unusual() -> None:
+    points = [MeasuredPoint(Shape((n,)), 32, 0.1 * (1 + 0.05 * (n - 1))) for n in (1, 2, 4)]
+    names, held_out = chosen(points, None)
+    assert set(names) <= set(USUAL)
+    assert held_out is not None

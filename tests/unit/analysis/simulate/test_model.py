@@ -49,7 +49,7 @@ def test_a_larger_batch_takes_longer_and_hides_more(variant: Variant) -> None:
     found = parts(MEANS, places, UNITS, variant)
     assert (np.diff(found.log_step) > 0).all()
     exposed_s = np.exp(found.log_step) - np.exp(found.log_one_device)
-    slower_s = np.exp(found.log_told_compute) - np.exp(found.log_one_device)
+    slower_s = np.exp(found.log_bare_compute) - np.exp(found.log_one_device)
     assert (np.diff(exposed_s - 2 * slower_s) < 1e-9).all()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from raybench.plan.training import training_requests
 from raybench.records.requests import StepsRequest
-from raybench.run import time_budget as budget_module
+from raybench.run import time_budget
 from raybench.run.time_budget import TimeBudget
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
@@ -41,7 +41,7 @@ def took(
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> TimeBudget:
     """With 60 s left, on a clock that stands still."""
-    monkeypatch.setattr(budget_module, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(time_budget, "monotonic", lambda: 1000.0)
     return TimeBudget(deadline=1060.0)
 
 
