@@ -49,14 +49,15 @@ class FieldOption:
         """The parameter that typer reads."""
         info = _field_of(model, self.field)
         text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
-        kind: Any = Any
+        kind: Any = info.annotation
         default: bool | None = None
         option = typer.Option(self.name, help=text, envvar=self.envvar)
-        if info.annotation is bool:
-            kind, default = bool, False
-        elif get_origin(info.annotation) is Literal:
-            kind = info.annotation | None
+        if kind is bool:
+            default = False
+        elif get_origin(kind) is Literal:
+            kind = kind | None
         else:
+            kind = Any
             parse = self.parse
             option.parser = parse_whole(self.name) if parse is None else lambda text: parse(text, self.name)
             option.metavar = self.example
