@@ -10,9 +10,9 @@ from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
+from raybench.analysis.combined_effect import CombinedEffect, combined_effect
 from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, works
-from raybench.analysis.cure import Cure, cure
 from raybench.analysis.device_advice import DeviceAdvice, device_advice
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.efficiency import Gain
@@ -68,7 +68,7 @@ class StudyResults(MeasuredStudy):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
-    cure: Cure | None  # of an ablation: all its changes together
+    combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     hiding: HidingOfSettings
@@ -157,7 +157,7 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         attribution=attributed,
-        cure=cure(base, attributed, training),
+        combined_effect=combined_effect(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
         hiding=hidden,
