@@ -20,9 +20,10 @@ from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_
 from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each, same_setting, setting_key
+from raybench.analysis.same_setting import between_starts, one_of_each
 from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
 
 Factor = tuple[str, KnobValue]  # one change
@@ -114,11 +115,11 @@ def between(
     old, new = _efficiency(before, first), _efficiency(after, last)
     if old is None or new is None:
         return None
-    last_of: dict[Hashable, TrialRecord] = {setting_key(each.config): each for each in last_trials}
-    common = [(each, last_of[key]) for each in first_trials if (key := setting_key(each.config)) in last_of]
+    last_of: dict[Hashable, TrialRecord] = {_key(each.config): each for each in last_trials}
+    common = [(each, last_of[key]) for each in first_trials if (key := _key(each.config)) in last_of]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
     workload = efficiency_ratio((after, pair[1]), (before, pair[0]), between_starts) if pair else None
-    moved = next((record for record in first_trials if same_setting(record.config, last.config)), None)
+    moved = next((record for record in first_trials if record.config.same_setting(last.config)), None)
     in_new_setting = _efficiency(before, moved) if moved else None
     settings = unpaired_ratio(in_new_setting, old) if in_new_setting else None
     total = efficiency_ratio((after, last), (before, first), between_starts)
@@ -147,7 +148,12 @@ def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
         for record in results.tried
         if record.config.world_size == results.target_world_size > 1 and record.config.placement == placement
     ]
-    return one_of_each(fitting, setting_key)
+    return one_of_each(fitting, _key)
+
+
+def _key(config: Configuration) -> Hashable:
+    """Equal for configurations of the ``same_setting``."""
+    return config.key(config.world_size, config.ANY_USE)
 
 
 def _default(results: MeasuredStudy, there: Sequence[TrialRecord]) -> TrialRecord | None:

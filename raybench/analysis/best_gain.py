@@ -9,7 +9,6 @@ from raybench.analysis.choice import Best, is_default
 from raybench.analysis.confirmations import Confirmation
 from raybench.analysis.estimates.efficiency import Gain, gain_of
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_setting
 from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 
@@ -42,7 +41,7 @@ def unconfirmed_gain(
 
 def confirmation_of(best: Best, confirmed: Sequence[Confirmation]) -> Confirmation | None:
     """The best's own among several winners'."""
-    return next((each for each in confirmed if same_setting(each.record.config, best.record.config)), None)
+    return next((each for each in confirmed if each.record.config.same_setting(best.record.config)), None)
 
 
 def _default_beside(base: MeasuredStudy, record: TrialRecord) -> TrialRecord | None:

@@ -12,7 +12,6 @@ from raybench.analysis.labels import difference_words
 from raybench.analysis.load import LOADED, Load, load_of
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.same_setting import same_setting
 from raybench.records.record import TrialRecord
 
 
@@ -68,5 +67,5 @@ def _in_other_processes(base: MeasuredStudy, chosen: Sequence[Candidate]) -> lis
         for record in base.by_role("scaling")
         if record.config.world_size == headline.config.world_size
         and record.config.placement == headline.config.placement
-        and any(same_setting(record.config, winner.config) for winner in winners)
+        and any(record.config.same_setting(winner.config) for winner in winners)
     ]

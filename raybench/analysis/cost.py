@@ -11,7 +11,6 @@ from raybench.analysis.estimates.statistics import Estimate, inverse, sum_of
 from raybench.analysis.labels import label
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import Prices, prices_of
-from raybench.analysis.same_setting import same_question
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
@@ -144,7 +143,7 @@ def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
     alone = (
         _joules_a_sample(other)
         for other in results.related.of(record)
-        if other.config.world_size == 1 and same_question(other.config, record.config)
+        if other.config.world_size == 1 and other.config.same_question(record.config)
     )
     one = next((joules for joules in alone if joules), None)
     return many / one if many and one else None
@@ -226,7 +225,7 @@ def _restarts(results: MeasuredStudy, record: TrialRecord) -> tuple[Estimate | N
     alone = (
         restart_time(each)
         for each in results.related.of(record)
-        if each.config.world_size == 1 and same_question(each.config, record.config)
+        if each.config.world_size == 1 and each.config.same_question(record.config)
     )
     many_s = restart_time(record)
     return next((each for each in alone if each is not None), many_s), many_s

@@ -14,9 +14,6 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
 from raybench.analysis.same_setting import (
     of_first_role,
-    question_key,
-    same_question,
-    whole_key_without_batch,
     without_batch,
 )
 from raybench.analysis.speaking import one_on_curve
@@ -77,7 +74,7 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
     alike: dict[Hashable, list[list[TrialRecord]]] = {}  # groups by what they ask, and by that on one device
     for record in sorted(scaled, key=lambda each: -each.config.world_size):
         # A trial on one device belongs to every setting that is the same there.
-        key = question_key(record.config), question_key(record.config, 1)
+        key = tuple(record.config.key(size, Configuration.ANY_SIZE) for size in (None, 1))
         rivals = alike.get(key[1] if record.config.world_size == 1 else key, ())
         joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
         for group in joined:
@@ -101,7 +98,7 @@ def _on_curve(record: TrialRecord, largest: TrialRecord, scalings: Mapping[str, 
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
-    if not same_question(largest, config) or largest.world_size == config.world_size:
+    if not largest.same_question(config) or largest.world_size == config.world_size:
         return False
     return config.world_size == 1 or largest.placement == config.placement
 
@@ -182,7 +179,7 @@ def _points_by_setting(
         if found.efficiency is None or found.speedup is None:
             continue
         batch = record.config.setting.batch_size
-        key = whole_key_without_batch(record.config)
+        key = record.config.key(ignore=("batch_size",))
         if key not in points:
             points[key] = without_batch(record.config), {}
         _, group = points[key]

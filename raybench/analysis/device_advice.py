@@ -8,7 +8,6 @@ from raybench.analysis.cost import extra_device_time, extra_money
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.recommendation import Basis, Recommendation
-from raybench.analysis.same_setting import same_question
 from raybench.records.record import TrialRecord
 
 
@@ -54,4 +53,4 @@ def _of_setting(base: MeasuredStudy, asked: TrialRecord) -> DeviceAdvice:
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:
     one, other = record.config, asked.config
     same_place = one.placement == other.placement or not isinstance(other.placement, str)
-    return 1 < one.world_size < other.world_size and same_place and same_question(one, other)
+    return 1 < one.world_size < other.world_size and same_place and one.same_question(other)

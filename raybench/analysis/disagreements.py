@@ -21,7 +21,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous_ratio
 from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.load import Load, load_of
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, question_key
+from raybench.analysis.same_setting import between_starts
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.placement import Placement
@@ -237,4 +237,4 @@ def _key(base: MeasuredStudy, config: Configuration) -> Hashable:
 
 def _one_device_key(config: Configuration, placement: Placement) -> Hashable:
     """Of one device wherever it stands, unless it was named."""
-    return question_key(config, 1), "" if isinstance(placement, str) else tuple(placement)
+    return config.key(1, config.ANY_SIZE), "" if isinstance(placement, str) else tuple(placement)

@@ -14,8 +14,9 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import batch_curve_key, one_of_each
+from raybench.analysis.same_setting import one_of_each
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 
 MOST_TOLD = 8  # settings: a search of many suggestions leaves thousands
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
@@ -77,8 +78,8 @@ def hiding(results: MeasuredStudy) -> HidingOfSettings:
     groups: dict[Hashable, list[TrialRecord]] = {}
     for record in results.tried:
         if record.config.world_size == size:
-            groups.setdefault(batch_curve_key(record.config), []).append(record)
-    first = groups.pop(batch_curve_key(headline.config), [])
+            groups.setdefault(_but_for_batch(record.config), []).append(record)
+    first = groups.pop(_but_for_batch(headline.config), [])
     others = sorted((each for each in groups.values() if len(each) > 1), key=len, reverse=True)
     listed = [first, *others] if len(first) > 1 else others
     told, looked_at = list[Hiding](), 0
@@ -103,6 +104,10 @@ def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
             share = (fraction - HIDDEN) / (fraction - next_fraction)
             return math.exp(math.log(compute_s) + share * math.log(next_s / compute_s)), index
     return None
+
+
+def _but_for_batch(config: Configuration) -> Hashable:
+    return config.key(ignore=("batch_size", "world_size", *config.ANY_WORKERS))
 
 
 def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:

@@ -21,7 +21,7 @@ from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
-from raybench.analysis.same_setting import Related, of_first_role, question_key
+from raybench.analysis.same_setting import Related, of_first_role
 from raybench.analysis.speaking import confirmed_rates, in_whose_rounds, speaking
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
@@ -96,10 +96,12 @@ class MeasuredStudy:
         told = dict[Hashable, float]()
         for one in self.tried:
             if one.config.world_size == 1:
-                told[question_key(one.config)] = self.told[one.trial_id].throughput_samples_per_s.value
+                question = one.config.key(1, one.config.ANY_SIZE)
+                told[question] = self.told[one.trial_id].throughput_samples_per_s.value
         found = set[str]()
         for record in self.tried:
-            base, rate = self.bases.get(record.trial_id), told.get(question_key(record.config, 1))
+            base = self.bases.get(record.trial_id)
+            rate = told.get(record.config.key(1, record.config.ANY_SIZE))
             if base and not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART):
                 found.add(record.trial_id)
         return frozenset(found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
 
-from raybench.analysis.same_setting import change_key
 from raybench.analysis.simulate.timeline import BucketCap, assign
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
@@ -113,7 +112,7 @@ class KnownBuckets:
         standing = self.standing(config.setting, config.world_size)
         if standing is not config.setting:
             config = config.model_copy(update={"setting": standing})
-        return config.world_size, change_key(config)
+        return config.key(ignore=config.ANY_WORKLOAD)
 
 
 def known_buckets(study: Study, records: Iterable[TrialRecord]) -> KnownBuckets:

@@ -29,7 +29,7 @@ def speaking(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialR
     ``tried`` are complete trials of the curve and of a search, of several starts one.
     """
     listed = list(tried)
-    first = one_of_equal(one_of_each(listed, lambda config: (config.world_size, _own(config))), buckets)
+    first = one_of_equal(one_of_each(listed, lambda config: config.key(ignore=config.ANY_WORKLOAD)), buckets)
     chosen = {id(record) for record in first}
     return [record for record in listed if id(record) in chosen]
 
@@ -64,10 +64,6 @@ def confirmed_rates(
                 ),
             )
     return found
-
-
-def _own(config: Configuration) -> Hashable:
-    return config.setting, frozenset(config.environment.items()), config.placement
 
 
 def one_on_curve(one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:

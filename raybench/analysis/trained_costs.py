@@ -18,7 +18,6 @@ from raybench.analysis.estimates.epochs import epochs_time
 from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import Prices, prices_of
-from raybench.analysis.same_setting import same_question
 from raybench.analysis.trained_group import TrainedGroup, over_seeds, ratio_over_seeds
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
@@ -84,7 +83,7 @@ def _point(
     group = next((each for each in training.groups if base.speaker_of(each.config) is own), None)
     compared = [each.base for each in training.comparisons]
     if group is None:
-        by_steps_alone = not any(same_question(each.config, own.config) for each in compared)
+        by_steps_alone = not any(each.config.same_question(own.config) for each in compared)
         return point if by_steps_alone else replace(point, saved_s=None, saved_money=None)
     if point.world_size == 1 and all(each is not group for each in compared):
         return point

@@ -13,7 +13,6 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.goodput import Goodput, goodput_of
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_question
 from raybench.analysis.trained_group import TrainedGroup, group_of, over_seeds, ratio_over_seeds
 from raybench.analysis.trained_run import POINTS, TrainedRun
 from raybench.records.requests import Configuration
@@ -194,4 +193,4 @@ def _changes(study: Study, config: Configuration) -> str:
 
 def _like(group: TrainedGroup, ones: Sequence[TrainedGroup]) -> TrainedGroup | None:
     """The training on one device of the same setting."""
-    return next((one for one in ones if same_question(one.config, group.config)), None)
+    return next((one for one in ones if one.config.same_question(group.config)), None)

@@ -114,10 +114,8 @@ class Beside:
 
 def _but_for_batch(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""
-    setting = config.setting
-    others = {*setting.indifferent(1), "batch_size", "gradient_accumulation"}
-    values = tuple(value for name, value in vars(setting).items() if name not in others)
-    return values, tuple(config.environment.items())
+    others = ("batch_size", "gradient_accumulation", "world_size", "placement")
+    return config.key(1, (*config.ANY_WORKLOAD, *others))
 
 
 def _of_batches(config: Configuration) -> Hashable:

@@ -17,7 +17,7 @@ from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, change_key, one_of_each
+from raybench.analysis.same_setting import between_starts, one_of_each
 from raybench.analysis.speaking import InSameRounds, rate_ratio
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
@@ -89,7 +89,7 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    return one_of_each(there, change_key)
+    return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
 
 
 def better_settings(

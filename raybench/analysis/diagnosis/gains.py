@@ -73,10 +73,7 @@ class PrecisionWithoutGain(OfStudy):
 
 
 def _but_for_precision(record: TrialRecord) -> Hashable:
-    """Equal for trials of one workload and size that differ in nothing else."""
-    config = record.config
-    knobs = tuple(value for name, value in vars(config.setting).items() if name != "precision")
-    return knobs, frozenset(config.environment.items()), config.placement
+    return record.config.key(ignore=("precision", *record.config.ANY_WORKLOAD))
 
 
 @dataclass(frozen=True)

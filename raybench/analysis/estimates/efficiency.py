@@ -13,7 +13,6 @@ from enum import StrEnum
 from raybench.analysis.estimates.rounds import level, paired, series
 from raybench.analysis.estimates.simultaneous import simultaneous
 from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, unpaired_ratio
-from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
@@ -217,7 +216,7 @@ def _against_smallest(
     rivals = [
         other
         for other in (*others, record)
-        if other.steps is not None and same_question(other.config, record.config)
+        if other.steps is not None and other.config.same_question(record.config)
     ]
     # Among several of one size: the same placement and start of the workers, else the first measured.
     base = min(

@@ -18,7 +18,6 @@ from raybench.analysis.estimates.repeated import scaling_over_starts, waterfall_
 from raybench.analysis.estimates.rounds import level, mean_rank_s, series
 from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean, unpaired_ratio
 from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.same_setting import same_question
 from raybench.records.measurements import Phase, PhaseBlock, StepsResult
 from raybench.records.record import TrialRecord
 
@@ -130,7 +129,7 @@ def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[P
         return _blocks(measurement, "plain")
     for other in others:
         alone = other.steps is not None and other.config.world_size == 1
-        if alone and other.steps and same_question(other.config, record.config):
+        if alone and other.steps and other.config.same_question(record.config):
             return _blocks(other.steps, "plain")
     return ()
 

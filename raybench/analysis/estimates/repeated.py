@@ -14,7 +14,6 @@ from raybench.analysis.estimates.efficiency import Scaling, scaling, status
 from raybench.analysis.estimates.over_starts import mean_over_starts, over_starts
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
-from raybench.analysis.same_setting import question_key
 from raybench.records.record import TrialRecord
 
 MOST_AGAIN = 2  # times that one trial of the curve is measured again, as measurements disagree
@@ -67,7 +66,7 @@ def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     places: dict[Hashable, list[int]] = {}  # of the trials that ask one thing
     for record in records:
         config, request = record.config, record.request
-        alike = places.setdefault((question_key(config), config.world_size, request.role), [])
+        alike = places.setdefault((config.key(ignore=config.ANY_SIZE), config.world_size, request.role), [])
         place = next((each for each in alike if _same_trial(record, kept[each])), None)
         if place is None:
             alike.append(len(kept))

@@ -12,7 +12,7 @@ from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import knob_words, label_wherever
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.prices import prices_of
-from raybench.analysis.same_setting import one_of_each, same_devices, same_question, without_batch
+from raybench.analysis.same_setting import one_of_each, same_devices, without_batch
 from raybench.analysis.simulate.outlook import (
     FEWEST_WORLD_SIZES,
     Outlook,
@@ -107,7 +107,7 @@ def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
     mine, theirs = config.setting, headline.setting
     if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
         return False
-    return same_question(without_batch(config), without_batch(headline))
+    return without_batch(config).same_question(without_batch(headline))
 
 
 def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from raybench.analysis.estimates.rounds import level, series
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_question, scaling_first, without_batch
+from raybench.analysis.same_setting import scaling_first, without_batch
 from raybench.analysis.simulate.network import KnownWire, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -467,7 +467,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
         if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
             return False  # of very many trials most are told apart at once
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
-        return same_place and same_question(other, asked)
+        return same_place and other.same_question(asked)
 
     there = scaling_first(each for each in records if each.steps is not None and is_there(each))
     return step_time(there[0]) if there else None

@@ -9,7 +9,6 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
 from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, run_all
-from tests.unit.analysis.estimates.test_many import close
 from tests.unit.studies import asked, failed, grid, searched, study, trained
 
 SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
@@ -21,12 +20,12 @@ def test_every_measured_trial_has_its_scaling_and_waterfall() -> None:
     assert results.target_world_size == 4
     assert len(results.measured) == len(records) == len(results.scalings)
     for record in results.measured:
-        assert close(results.scaling(record), scaling(record, records))
-        assert close(results.waterfalls[record.trial_id], waterfall(record))
+        assert results.scaling(record) == scaling(record, records)
+        assert results.waterfalls[record.trial_id] == waterfall(record)
     assert results.headline is not None
     assert results.headline_label == "batch 32"
-    assert close(results.headline_scaling, scaling(results.headline, records))
-    assert close(results.waterfall, waterfall(results.headline))
+    assert results.headline_scaling == scaling(results.headline, records)
+    assert results.waterfall == waterfall(results.headline)
     assert [record.state for record in results.failed] == ["oom"]
 
 

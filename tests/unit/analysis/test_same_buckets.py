@@ -14,6 +14,7 @@ from raybench.analysis.measured import measured_study
 from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
+from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import Note, NoteKind, Stage
@@ -230,9 +231,14 @@ def test_more_suggestions_than_combinations_become_a_grid_and_say_so(trials, met
 
 
 def test_a_grid_that_is_too_large_stays_a_search():
-    batches = list(range(1, 20_002))
-    plan = planned(knobs={"batch_size": batches}, search={"method": "optuna", "trials": 100_000})
+    batches = list(range(1, 4_001))
+    plan = planned(knobs={"batch_size": batches}, search={"method": "optuna", "trials": 5_000})
     assert searched_or_grid(plan) == (plan, "")
+
+
+def test_a_search_of_more_than_5000_trials_is_refused():
+    with pytest.raises(RequestError, match=r"search\.trials: at most 5,000"):
+        planned(search={"method": "optuna", "trials": 5_001})
 
 
 def test_sizes_of_many_buckets_fit_a_cell():
