@@ -18,9 +18,9 @@ from time import perf_counter
 from typing import Any
 
 from raybench.analysis.attribution import attribution
-from raybench.analysis.diagnosis.configurations import better_settings, diagnose_configurations
 from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
 from raybench.analysis.estimates.statistics import unpaired_ratio
+from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant

@@ -30,7 +30,7 @@ from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import MeasuringLoop
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 
 WAIT_S = 0.02
 TRIALS, ROUNDS, STEPS = 6, 15, 5

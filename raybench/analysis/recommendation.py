@@ -14,8 +14,8 @@ from typing import TypeAlias
 from raybench.analysis.best_gain import confirmation_of
 from raybench.analysis.choice import Best, is_default
 from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.diagnosis.verifications import Verification, Verified
 from raybench.analysis.estimates.efficiency import Gain, Verdict
+from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import OF_SPEED

@@ -14,18 +14,17 @@ from raybench.analysis.confirmations import Confirmation, confirmations
 from raybench.analysis.cost import CostPoint, Work, costs, works
 from raybench.analysis.cure import Cure, cure
 from raybench.analysis.device_advice import DeviceAdvice, device_advice
-from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
-from raybench.analysis.diagnosis.failures import NotReached
-from raybench.analysis.diagnosis.findings import Finding, ranked
-from raybench.analysis.diagnosis.study import diagnose_study
-from raybench.analysis.diagnosis.verifications import Verification, in_same_rounds, verifications
-from raybench.analysis.diagnosis.whole import WholeStudy
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.epochs import restart_time
 from raybench.analysis.estimates.phases import PhaseTable, phase_table
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.case import Around, WholeStudy
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
+from raybench.analysis.findings.diagnose import diagnose_study
+from raybench.analysis.findings.finding import Finding, ranked
+from raybench.analysis.findings.of_study import NotReached
+from raybench.analysis.findings.verifications import Verification, in_same_rounds, verifications
 from raybench.analysis.goodput import UsedGoodput, used_goodput
 from raybench.analysis.hiding import HidingOfSettings, hiding
 from raybench.analysis.labels import difference_words

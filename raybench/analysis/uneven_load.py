@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.diagnosis.which import diagnosed
 from raybench.analysis.load import LOADED, Load, load_of
 from raybench.analysis.measured import MeasuredStudy
 from raybench.records.record import TrialRecord
@@ -31,10 +30,9 @@ class UnderLoad:
 
 def under_load(base: MeasuredStudy) -> tuple[UnderLoad, ...]:
     """At the target world size, those of whose step a tenth or more may be due to others; the worst first."""
-    looked_at = {record.trial_id for record in diagnosed(base)}
     measured, loads = {record.trial_id: record for record in base.measured}, dict[str, Load]()
     for record in base.tried:
-        if record.config.world_size == base.target_world_size and record.trial_id in looked_at:
+        if record.config.world_size == base.target_world_size:
             told_by = base.told_by.get(record.trial_id, record.trial_id)
             load = load_of(measured[told_by])
             if load is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from raybench.analysis.collectives import Link, LinkKey
-    from raybench.analysis.diagnosis.findings import Finding
+    from raybench.analysis.findings.finding import Finding
     from raybench.records.store import ResultsDirectory
 
 
@@ -156,8 +156,8 @@ def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
 
     What failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
     """
-    from raybench.analysis.diagnosis.failures import FAILED
-    from raybench.analysis.diagnosis.findings import FindingName
+    from raybench.analysis.findings.finding import FindingName
+    from raybench.analysis.findings.of_study import FAILED
 
     failed = [each for each in findings if each.name in {kind.name for kind in FAILED} and each.command]
     of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
@@ -237,7 +237,7 @@ def _of_study(
     said_last: bool,
 ) -> _Report:
     from raybench.analysis import analyse
-    from raybench.analysis.diagnosis.case import Around
+    from raybench.analysis.findings.case import Around
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display
 from raybench.commands.dry_run import left_out_words, print_plan

@@ -36,7 +36,7 @@ def _of_factory(workload: FactorySpec) -> Path | None:
 
     What is installed here is expected to be installed there: its own dependencies would not travel with it.
     """
-    from raybench.workloads.own_code import package_of  # its package brings torch
+    from raybench.workloads.user_code import package_of  # its package brings torch
 
     name = workload.factory.partition(":")[0].partition(".")[0]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +137,10 @@ class Progress:
     phase: str  # "set up", "warm up", "measure", ...
     detail: str = ""
     fields: dict[str, float] = field(default_factory=dict)
+
+
+OnProgress = Callable[[Progress], None]
+Keep = Callable[[Outcome, tuple[str, ...]], None]  # rounds or epochs that are done, and what is open
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.diagnosis.findings import FindingName, Severity
-from raybench.analysis.diagnosis.verifications import Verified, verification_of
 from raybench.analysis.estimates.efficiency import Verdict
+from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from raybench.analysis.choice import Best
     from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchPoint
-    from raybench.analysis.diagnosis.findings import Finding
-    from raybench.analysis.diagnosis.verifications import Verification
     from raybench.analysis.disagreements import Reading
+    from raybench.analysis.findings.finding import Finding
+    from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.spec.study import Study
 

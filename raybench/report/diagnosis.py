@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from raybench.analysis.attribution import Attribution
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration
-from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.verifications import Verification, verification_of
-from raybench.analysis.diagnosis.which import not_diagnosed_words
 from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, verification_of
 from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
@@ -46,8 +45,6 @@ def diagnosis_markdown(
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
-    some = not_diagnosed_words(len(results.records))
-    lines += [_text(some), ""] if some else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
     lines += _table_lines(tables.failures)
     return "\n".join(lines).rstrip() + "\n"

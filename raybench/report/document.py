@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.diagnosis.which import not_diagnosed_words
 from raybench.analysis.results import StudyResults
 from raybench.report import formats
 from raybench.report.answer import answer_box, answer_of
@@ -47,7 +46,6 @@ def write_report(
         sections=make_sections(tables.places, plots),
         findings=findings,
         no_findings=no_findings_words(results),
-        not_diagnosed=not_diagnosed_words(len(results.records)),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
         trials=without_constant(tables.trials),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from raybench.analysis.diagnosis.failures import FAILED
-from raybench.analysis.diagnosis.findings import FindingName, Severity
+from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord

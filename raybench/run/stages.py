@@ -10,11 +10,11 @@ from functools import partial
 
 from raybench.analysis import choice
 from raybench.analysis.confirmations import confirmations
-from raybench.analysis.diagnosis.study import diagnose_study
-from raybench.analysis.diagnosis.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.disagreements import Disagreement, disagreements
 from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
+from raybench.analysis.findings.diagnose import diagnose_study
+from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
 from raybench.analysis.measured import MeasuredStudy, measured_study

@@ -44,7 +44,7 @@ class Batches(Protocol):
 
 
 def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> Any:
-    """``batch`` with every tensor moved to ``device``; images in channels-last order where asked."""
+    """``batch`` with every tensor moved to ``device``; images in channels-last order if ``channels_last``."""
     if isinstance(batch, torch.Tensor):
         if channels_last and batch.dim() == 4:
             return batch.to(device, non_blocking=True, memory_format=torch.channels_last)
@@ -76,7 +76,7 @@ class RealBatches:
     """The rank's share of the data set, epoch after epoch, each in a new order.
 
     Training starts its loader again in each epoch. Steps are timed without that; what it costs an epoch is
-    measured apart, on a loader that ends.
+    measured separately, on a loader that ends.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RealBatches:
         check: Callable[[Any], None],
         num_batches: int | None = None,
     ) -> None:
-        """``make_loader`` makes one that ends after so many batches; None: one without an end.
+        """``make_loader`` makes one that ends after that number of batches; None: one without an end.
 
         ``check`` sees each batch first, and raises for one that must not be counted.
         """
@@ -97,7 +97,7 @@ class RealBatches:
         self.epoch_samples = len(self._loader.dataset)  # type: ignore[arg-type]  # of all ranks
 
     def ending_after(self, num_batches: int) -> RealBatches:
-        """The same, by a loader that starts again after so many batches."""
+        """The same, by a loader that starts again after ``num_batches``."""
         return RealBatches(self._make_loader, self._place, self._check, num_batches)
 
     def next(self) -> Any:
@@ -111,7 +111,7 @@ class RealBatches:
         return self._place(batch)
 
     def pause(self) -> None:
-        """End the loader's processes, where they do not persist, until the next batch is asked for."""
+        """End the loader's processes, where they do not persist, until the next batch is requested."""
         self._iterator = iter(())
 
     def _read(self) -> Any:
@@ -131,7 +131,7 @@ def drop_ready(batches: Batches) -> None:
 def whole_turns(steps: int, batches: Batches, batches_per_step: int) -> int:
     """``steps`` and as few more that every process of the loader has brought equally many batches.
 
-    Processes that were asked at once bring their batches at once: a part of a turn would say nothing of the
+    Processes that start together deliver together: a part of a turn would say nothing of the
     next wait.
     """
     workers = batches.prefetched // PREFETCH_FACTOR
@@ -249,7 +249,7 @@ class SampleOrder(Sampler[int]):
             yield from islice(self._shuffled, self._samples_of_epoch)
 
 
-PLAIN = (str, bytes, int, float, bool)
+SCALARS = (str, bytes, int, float, bool)
 
 
 class HalfBatches:
@@ -275,10 +275,10 @@ class HalfBatches:
 
     def _check(self, batch: Any, half: Any) -> None:
         whole = samples_of(self._workload, batch, self._size)
-        asked = whole * (self._size // 2) / self._size
+        requested = whole * (self._size // 2) / self._size
         cut = samples_of(self._workload, half, self._size // 2, "half of a batch")
-        if cut != asked:
-            raise InvalidBatchError(f"half of a batch: {asked:g} of {whole} samples (received {cut})")
+        if cut != requested:
+            raise InvalidBatchError(f"half of a batch: {requested:g} of {whole} samples (received {cut})")
 
 
 def _first_half(batch: Any, size: int) -> Any:
@@ -293,7 +293,7 @@ def _first_half(batch: Any, size: int) -> Any:
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
         return type(batch)(*(_first_half(value, size) for value in batch))
     if isinstance(batch, list | tuple):
-        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, PLAIN) for each in batch)):
+        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, SCALARS) for each in batch)):
             return batch[: size // 2]  # a list of samples, as they are counted
         return type(batch)(_first_half(value, size) for value in batch)
     return batch

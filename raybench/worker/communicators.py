@@ -106,7 +106,7 @@ class Team:
 
 
 class Alone(Team):
-    """One rank that works by itself while the rest of its team sleeps: nothing travels."""
+    """One rank that works alone while the rest of its team sleeps: nothing travels."""
 
     def __init__(self, team: Team) -> None:
         self.ranks, self.rank, self.size = (team.ranks[team.rank],), 0, 1

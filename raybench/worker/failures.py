@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from raybench.errors import InvalidTrialError, printable, text_of
-from raybench.workloads.own_code import frames_of
+from raybench.workloads.user_code import frames_of
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
-# and their like, and NCCL, whose last line may speak of the allocation alone.
+# and their like, and NCCL, whose last line may name the allocation alone.
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|\bCU[A-Z]+_(STATUS_)?ALLOC_FAILED"
     r"|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED|Failed to CUDA (host )?[cm]alloc",
@@ -22,12 +22,12 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class RankFailure:
-    """What one rank tells the others of its failure."""
+    """The failure of one rank, as the others get it."""
 
     rank: int  # of the worker group
     text: str
     out_of_memory: bool
-    invalid: bool  # the trial cannot be measured, whoever tries
+    invalid: bool  # no rank could measure the trial
     frames: tuple[str, ...] = ()  # where it arose
 
     @classmethod
@@ -68,9 +68,9 @@ def describe(error: BaseException) -> str:
         return type(error).__name__
     if isinstance(error, InvalidTrialError):
         return printable(lines[0])
-    told = printable(f"{type(error).__name__}: {lines[0]}")
+    reported = printable(f"{type(error).__name__}: {lines[0]}")
     telling = next((line.strip() for line in lines if says_out_of_memory(line)), None)
-    return told if telling is None or telling in told else printable(f"{told}: {telling}")
+    return reported if telling is None or telling in reported else printable(f"{reported}: {telling}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -103,7 +103,7 @@ def drop_frames(error: BaseException) -> None:
 
 
 def first_cause(failures: Sequence[Failed]) -> Failed:
-    """The one of ``failures`` that tells most: out of memory if any is, and an echo only if all are."""
+    """The one of ``failures`` that says most: out of memory if any is, and an echo only if all are."""
     order = {"oom": 0, "invalid": 1, "timeout": 2, "crashed": 3}
     return min(failures, key=lambda failure: (order[failure.state], is_echo(failure.reason or "")))
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from raybench.workloads.protocol import Workload
 
-CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one is little beside measuring it
+CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one takes little compared with measuring it
 
 
 @dataclass
@@ -28,7 +28,7 @@ class GroupCache:
     def model(self, workload: Workload, key: str, seed: int) -> nn.Module:
         """A new model on the CPU: what ``workload.model()`` gives after seeding, or a copy of that.
 
-        ``key`` tells workloads apart. Only small models are cached, one at a time.
+        ``key`` identifies the workload. Only small models are cached, one at a time.
         """
         key = f"{key} {seed}"
         cached = self._models.get(key)
@@ -40,6 +40,6 @@ class GroupCache:
         if size <= CACHED_MODEL_BYTES:
             try:
                 self._models = {key: copy.deepcopy(model)}
-            except Exception:  # not every module can be copied: then it is made anew for each trial
+            except Exception:  # not every module can be copied: then it is made again for each trial
                 self._models = {}
         return model

@@ -18,14 +18,14 @@ from raybench.workloads.protocol import Workload
 
 
 def memory_limits_of_ranks(
-    team: Team, cache: GroupCache, device: Device, *, anew: bool = False
+    team: Team, cache: GroupCache, device: Device, *, again: bool = False
 ) -> tuple[int, ...] | None:
-    """The bytes that each rank may take; what an earlier trial found, unless it is asked ``anew``.
+    """The bytes that each rank may take; what an earlier trial found, unless ``again``.
 
-    None where a rank cannot tell. A collective call.
+    None where a rank does not know. A collective call.
     """
     known, ranks = cache.memory_limits, team.ranks
-    if anew or ranks not in known:
+    if again or ranks not in known:
         known[ranks] = memory_limits(team.gather(device.available_memory()))
     return known[ranks]
 
@@ -57,7 +57,7 @@ Known = TypeVar("Known")
 def check_model_fits(config: Configuration, workload: Workload, team: Team, cache: GroupCache) -> None:
     """``refuse_too_large`` by the limits that are known, once for each model of a worker group.
 
-    A CPU gives memory that it has not, and the system kills whoever uses it.
+    A CPU gives memory that it has not, and the system kills a process that uses it.
     """
     limits, setting, world_size = cache.memory_limits.get(team.ranks), config.setting, config.world_size
     model, optimizer = config.workload.model_dump_json(), config.optimizer.model_dump_json()

@@ -1,7 +1,7 @@
 """Two processes that all-reduce 16 MiB: what ``doctor`` runs to see whether workers can talk at all.
 
 ``python -m raybench.worker.selftest`` prints one line of JSON: backend, bytes and the times in s, each the
-slower rank's. It needs neither Ray nor a study, and ends by itself when a rank does not come.
+slower rank's. It needs neither Ray nor a study, and ends on its own when a rank does not come.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from raybench.worker.devices.device import Device
 from raybench.worker.failures import first_cause
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.training.checkpoints import Checkpoints
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 from raybench.worker.watchdog import Watchdog
 
 TRAVELLED = "runtime_resources"  # below it Ray unpacks a runtime environment
@@ -112,7 +112,7 @@ def merged_path(here: Sequence[str], driver: Sequence[str], own_code: Sequence[s
 
 
 class _Tell:
-    """Tells the driver of one task."""
+    """Sends messages about one task to the driver."""
 
     def __init__(self, mailbox: Any, number: int) -> None:
         self._mailbox, self._number = mailbox, number
@@ -151,7 +151,7 @@ def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | N
 
 
 def _of_all_ranks(results: list[Outcome | None]) -> Outcome:
-    """The leader's numbers with the files of all, or the failure of a rank that tells most."""
+    """The leader's numbers with the files of all, or the failure that says most."""
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     # a rank whose collective was ended only says that; the reason is with the one that failed first
@@ -162,7 +162,7 @@ def _of_all_ranks(results: list[Outcome | None]) -> Outcome:
 
 
 def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tuple[Member, ...]:
-    """Tell the driver who this is, and hand it the means to end this worker."""
+    """Introduce this worker to the driver, and hand it the means to end this worker."""
     context = ray.get_runtime_context()
     ray.get(mailbox.register.remote(communicators.rank, context.current_actor))
     member = Member(

@@ -14,8 +14,8 @@ from raybench.spec.workloads import (
     VisionSpec,
     WorkloadSpec,
 )
-from raybench.workloads.own_code import fails_in_words
 from raybench.workloads.protocol import Workload, dataset_of
+from raybench.workloads.user_code import fails_in_words
 
 __all__ = ["Workload", "build", "check", "num_samples"]
 
@@ -72,9 +72,9 @@ def _from_factory(spec: FactorySpec) -> Workload:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # it is there, and a line of it asks for what is not
-            told = f"a module that imports: {error} (received {spec.factory!r})"
-            raise RequestError(f"{where}: {told}") from error
+                raise  # it is there, and a line of it imports what is not
+            reported = f"a module that imports: {error} (received {spec.factory!r})"
+            raise RequestError(f"{where}: {reported}") from error
     factory = getattr(module, function, None)
     if factory is None:
         raise RequestError(f"{where}: {module_name} has no {function} (received {spec.factory!r})")

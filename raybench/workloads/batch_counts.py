@@ -12,7 +12,7 @@ import torch
 from raybench.errors import InvalidBatchError
 from raybench.workloads.protocol import Workload
 
-# A list or tuple of more elements than these, as many as samples were asked for, is a list of samples; fewer
+# A list or tuple of more elements than these, as many as the requested samples, is a list of samples; fewer
 # are parts of a batch (inputs, labels), and such a part has still fewer of its own.
 MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
 MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
@@ -20,19 +20,19 @@ _SAYS = "a method samples(batch) of the workload says it"
 
 
 class SamplesCheck:
-    """Counts each batch of one source as it comes in, and refuses other numbers than were asked for.
+    """Counts each batch of one source as it comes in, and refuses other numbers than requested.
 
     With the workload's own ``samples(batch)`` each has to have as many as the first: rates are made of one.
     """
 
-    def __init__(self, workload: Workload, asked: int, source: str) -> None:
+    def __init__(self, workload: Workload, requested: int, source: str) -> None:
         """``source``: what brings the batches, in words."""
-        self._workload, self._asked, self._source = workload, asked, source
+        self._workload, self._requested, self._source = workload, requested, source
         self._first: int | None = None
 
     def __call__(self, batch: Any) -> None:
         """Raise ``InvalidBatchError`` for a batch that would make a rate false."""
-        counted = samples_of(self._workload, batch, self._asked, self._source)
+        counted = samples_of(self._workload, batch, self._requested, self._source)
         if self._first is None:
             self._first = counted
         elif counted != self._first:
@@ -42,22 +42,22 @@ class SamplesCheck:
             )
 
 
-def samples_of(workload: Workload, batch: Any, asked: int, source: str = "the batch") -> int:
-    """The samples of ``batch``: those that the workload counts, else those that were asked for.
+def samples_of(workload: Workload, batch: Any, requested: int, source: str = "the batch") -> int:
+    """The samples of ``batch``: those that the workload counts, else those that were requested.
 
-    Raises ``InvalidBatchError`` where it does not hold ``asked`` samples, or cannot hold what the workload
-    counts. Nothing waits for a device.
+    Raises ``InvalidBatchError`` where it does not hold ``requested`` samples, or cannot hold what the
+    workload counts. Nothing waits for a device.
     """
     count = getattr(workload, "samples", None)
     if count is None:
-        _refuse_other_size(batch, asked, source)
-        return asked
-    told = _whole(count(batch), "samples(batch)")
-    most = max(_sizes(batch, asked) | {asked})
-    if not 1 <= told <= most:
+        _refuse_other_size(batch, requested, source)
+        return requested
+    reported = _whole(count(batch), "samples(batch)")
+    most = max(_sizes(batch, requested) | {requested})
+    if not 1 <= reported <= most:
         rule = f"from 1 to {most}, which the batch holds"
-        raise InvalidBatchError(f"samples(batch): {rule} (received {_shown(told)})")
-    return told
+        raise InvalidBatchError(f"samples(batch): {rule} (received {reported!r:.60})")
+    return reported
 
 
 def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
@@ -69,40 +69,40 @@ def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
     mean, count = getattr(workload, "tokens_per_sample", None), getattr(workload, "tokens", None)
     if mean is not None:
         name, factor = "tokens_per_sample()", MEAN_OVER_BATCH
-        told = _number(mean(), name) * samples
+        reported = _number(mean(), name) * samples
     elif count is not None:
         name, factor = "tokens(batch)", 1
-        told = _number(count(batch), name)
+        reported = _number(count(batch), name)
     else:
         return None
     most = factor * _elements(batch) or math.inf
-    if not 0 < told <= most:
-        rule = f"at most {most:,}, what the batch has room for" if told > 0 else "above 0"
-        raise InvalidBatchError(f"{name}: {rule} (received {_shown(told)} for {samples} samples)")
-    return told
+    if not 0 < reported <= most:
+        rule = f"at most {most:,}, what the batch has room for" if reported > 0 else "above 0"
+        raise InvalidBatchError(f"{name}: {rule} (received {reported!r:.60} for {samples} samples)")
+    return reported
 
 
-def correct_of(told: Any) -> torch.Tensor:
+def correct_of(value: Any) -> torch.Tensor:
     """What ``metric(output, batch)`` returned, as one whole number on its device.
 
     Raises ``InvalidBatchError`` for what is none. Whether it is possible is looked at when a pass is over:
     to look at once would wait for the device.
     """
-    if isinstance(told, int | np.integer):
-        told = torch.tensor(int(told))
-    is_whole = isinstance(told, torch.Tensor) and told.numel() == 1 and not told.dtype.is_floating_point
-    if not is_whole or told.dtype.is_complex:
-        is_tensor = isinstance(told, torch.Tensor)
-        what = f"a tensor of {told.dtype}, shape {tuple(told.shape)}" if is_tensor else _shown(told)
+    if isinstance(value, int | np.integer):
+        value = torch.tensor(int(value))
+    is_whole = isinstance(value, torch.Tensor) and value.numel() == 1 and not value.dtype.is_floating_point
+    if not is_whole or value.dtype.is_complex:
+        is_tensor = isinstance(value, torch.Tensor)
+        what = f"a tensor of {value.dtype}, shape {tuple(value.shape)}" if is_tensor else f"{value!r:.60}"
         rule = "the number of correct predictions, one whole number"
         raise InvalidBatchError(f"metric(output, batch): {rule} (received {what})")
-    number: torch.Tensor = told.detach().reshape(()).long()
+    number: torch.Tensor = value.detach().reshape(()).long()
     return number
 
 
-def _refuse_other_size(batch: Any, asked: int, source: str) -> None:
-    sizes = sorted(_sizes(batch, asked))
-    if sizes == [asked]:
+def _refuse_other_size(batch: Any, requested: int, source: str) -> None:
+    sizes = sorted(_sizes(batch, requested))
+    if sizes == [requested]:
         return
     if not sizes:
         raise InvalidBatchError(
@@ -111,35 +111,35 @@ def _refuse_other_size(batch: Any, asked: int, source: str) -> None:
         )
     if len(sizes) == 1:
         raise InvalidBatchError(
-            f"{source}: {asked} samples, as asked for (received {sizes[0]} by the first dimension; "
+            f"{source}: {requested} samples, as asked for (received {sizes[0]} by the first dimension; "
             f"where that is another one {_SAYS})"
         )
     found = ", ".join(map(str, sizes[:5]))
     raise InvalidBatchError(
-        f"{source}: {asked} samples, as asked for (received first dimensions of {found}; "
+        f"{source}: {requested} samples, as asked for (received first dimensions of {found}; "
         f"where that is meant {_SAYS})"
     )
 
 
-def _sizes(batch: Any, asked: int, most_parts: int = MOST_PARTS) -> set[int]:
+def _sizes(batch: Any, requested: int, most_parts: int = MOST_PARTS) -> set[int]:
     """The numbers of samples that a batch may be read to have; empty where nothing in it can be counted."""
     if isinstance(batch, torch.Tensor):
         return {batch.size(0)} if batch.dim() else set()
     if isinstance(batch, Mapping):
-        return _union(batch.values(), asked)
+        return _union(batch.values(), requested)
     if isinstance(batch, list | tuple):
-        if len(batch) == asked > most_parts:
-            return {asked}
+        if len(batch) == requested > most_parts:
+            return {requested}
         plain = {type(each) for each in batch}
         if len(plain) == 1 and plain <= {str, bytes, int, float, bool}:
             return {len(batch)}
-        return _union(batch, asked)
+        return _union(batch, requested)
     shape = getattr(batch, "shape", None)  # an array
     return {shape[0]} if isinstance(shape, tuple) and shape and isinstance(shape[0], int) else set()
 
 
-def _union(parts: Iterable[Any], asked: int) -> set[int]:
-    return set[int]().union(*(_sizes(part, asked, MOST_PARTS_OF_A_PART) for part in parts))
+def _union(parts: Iterable[Any], requested: int) -> set[int]:
+    return set[int]().union(*(_sizes(part, requested, MOST_PARTS_OF_A_PART) for part in parts))
 
 
 def _elements(batch: Any) -> int:
@@ -151,24 +151,17 @@ def _elements(batch: Any) -> int:
     return sum(map(_elements, batch)) if isinstance(batch, list | tuple) else 0
 
 
-def _whole(told: Any, name: str) -> int:
-    number = _number(told, name)
+def _whole(value: Any, name: str) -> int:
+    number = _number(value, name)
     if number != int(number):
-        raise InvalidBatchError(f"{name}: a whole number (received {_shown(told)})")
+        raise InvalidBatchError(f"{name}: a whole number (received {value!r:.60})")
     return int(number)
 
 
-def _number(told: Any, name: str) -> float:
-    """``told`` as a finite number: Python's, numpy's or a tensor's."""
-    if isinstance(told, np.generic) or (isinstance(told, torch.Tensor) and told.numel() == 1):
-        told = told.item()
-    if isinstance(told, bool) or not isinstance(told, int | float) or not abs(told) < 2**63:
-        raise InvalidBatchError(f"{name}: a number (received {_shown(told)})")
-    return told
-
-
-def _shown(told: Any) -> str:
-    try:
-        return repr(told)[:60]
-    except Exception:
-        return f"a {type(told).__name__}"
+def _number(value: Any, name: str) -> float:
+    """``value`` as a finite number: Python's, numpy's or a tensor's."""
+    if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**63:
+        raise InvalidBatchError(f"{name}: a number (received {value!r:.60})")
+    return value

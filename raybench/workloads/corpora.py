@@ -40,7 +40,7 @@ class Corpus:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides, beside the files, what is read."""
+        """What decides, together with the files, what is read."""
         columns = self.text_columns, self.label_column, self.header
         return *columns, self.first_label, self.num_classes, self.class_names
 

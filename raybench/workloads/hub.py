@@ -65,7 +65,7 @@ def reachable() -> bool:
 
 
 def requirement(what: str, name: str, data: Path | None) -> str:
-    """What is asked for, and where ``name`` is no directory yet, how it gets there."""
+    """What is required, and where ``name`` is no directory yet, how it gets there."""
     if directory(name, data) is not None or name.startswith((".", "~", "/")):
         return f"{what} in a directory, absolute or under --data"
     place = f"{'DIR' if data is None else data}/{name}"

@@ -98,9 +98,9 @@ class ArrayImages(Dataset[Sample]):
 
 
 class FolderImages(Dataset[Sample]):
-    """Image files in one folder for each class, decoded when they are asked for.
+    """Image files in one folder for each class, decoded when they are read.
 
-    ``samples`` takes so many images spread evenly over the list, which is sorted by class.
+    ``samples`` takes that many images, spread evenly over the list, which is sorted by class.
     """
 
     def __init__(self, root: Path, split: str, size: int, augment: bool, samples: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What raybench asks of a workload; nothing to inherit."""
+"""The interface of a workload; nothing to inherit."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Padding:
 class TokenizedTexts(Dataset[Sample]):
     """The texts that ``tokenizing.tokenize_texts`` stored; a pickle of it holds only where they are.
 
-    ``count`` takes so many, spread evenly over the file: some files are sorted by class.
+    ``count`` takes that many, spread evenly over the file: some files are sorted by class.
     """
 
     def __init__(self, folder: Path, count: int | None = None, field: str = "workload.samples") -> None:

@@ -80,8 +80,8 @@ class Vision:
         classifier: nn.Module = torchvision.models.get_model(
             name, weights=None, num_classes=self.num_classes, **_builder_arguments(name, self._size)
         )
-        asked = self._spec.small_image_stem
-        small_stem = self._size < SMALL_IMAGES if asked is None else asked
+        requested = self._spec.small_image_stem
+        small_stem = self._size < SMALL_IMAGES if requested is None else requested
         if small_stem and isinstance(classifier, torchvision.models.ResNet):
             _small_image_stem(classifier)
         return classifier
@@ -172,7 +172,7 @@ def _least_of_weights(name: str) -> int:
 
 
 def _builder_arguments(name: str, size: int) -> dict[str, Any]:
-    """What a builder wants beside the number of classes."""
+    """What a builder needs in addition to the number of classes."""
     if name in ("googlenet", "inception_v3"):  # in training they return three outputs, unless told so
         return {"aux_logits": False, "init_weights": True}
     if name.startswith("vit_"):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.findings.finding import FindingName
 from tests.support.planted.causes import CAUSES, PlantedCause
-from tests.unit.analysis.diagnosis.test_causes import claimed_of_sound, right_of
+from tests.unit.analysis.findings.test_causes import claimed_of_sound, right_of
 
 pytestmark = pytest.mark.long
 

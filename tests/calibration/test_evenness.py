@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.diagnosis.test_evenness import claims_of
+from tests.unit.analysis.findings.test_evenness import claims_of
 
 
 @pytest.mark.long

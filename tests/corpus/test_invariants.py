@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults

@@ -21,7 +21,7 @@ from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 from tests.unit import studies
 
 TIMEOUT_S = 120.0

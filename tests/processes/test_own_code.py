@@ -12,7 +12,7 @@ from raybench.launch import readable
 from raybench.launch.cluster import Cluster
 from raybench.machine.host import WorkerNeeds
 from raybench.spec.load import resolve
-from raybench.workloads import own_code
+from raybench.workloads import user_code
 from tests.processes.starting import LIMIT_S
 from tests.support.planted.faults import until
 
@@ -20,15 +20,15 @@ from tests.support.planted.faults import until
 def test_code_that_does_not_come_back_is_named_with_its_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_code, "SILENT_S", 0.05)
+    monkeypatch.setattr(user_code, "SILENT_S", 0.05)
     told: list[str] = []
-    with own_code.fails_in_words('workload: dataset("train")'):
+    with user_code.fails_in_words('workload: dataset("train")'):
         assert until(lambda: told.append(capfd.readouterr().err) or "".join(told).endswith("\n"), LIMIT_S)
     line = "".join(told)
     assert line.startswith('workload: dataset("train") has not returned for 0.05 s, now at ')
     assert line.endswith(" (Ctrl-C ends it)\n")
-    monkeypatch.setattr(own_code, "SILENT_S", 10 * LIMIT_S)
-    with own_code.fails_in_words("quick"):
+    monkeypatch.setattr(user_code, "SILENT_S", 10 * LIMIT_S)
+    with user_code.fails_in_words("quick"):
         (late,) = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
     late.join(LIMIT_S)
     assert not late.is_alive()  # it has nothing to say any more

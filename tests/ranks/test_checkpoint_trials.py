@@ -19,7 +19,7 @@ from raybench.spec.workloads import TextSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.training.epoch_batches import shuffled
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 from raybench.workloads import build, corpora, hub, tokenizers
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, CPU

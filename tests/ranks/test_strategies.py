@@ -10,8 +10,8 @@ import torch.distributed as dist
 from packaging.version import Version
 from torch import nn
 
-from raybench.analysis.diagnosis.findings import FindingName
-from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.loss_parity import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest

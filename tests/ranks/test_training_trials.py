@@ -23,7 +23,7 @@ from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import STATE, Checkpoints
 from raybench.worker.training.epoch_batches import shuffled
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 from tests.ranks.driving import DrivingDevice, driven_on_cores
 from tests.ranks.ranks import Ranks
 from tests.ranks.trainable import clouds

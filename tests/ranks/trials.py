@@ -15,7 +15,7 @@ from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.devices.device import Device
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.trials import run_trial
+from raybench.worker.trial import run_trial
 
 CPU, BOTH = open_device(torch.device("cpu")), (0, 1)
 ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")

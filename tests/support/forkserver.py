@@ -16,7 +16,7 @@ IMPORTED = (
     "raybench.report.document",
     "raybench.run.study",
     "raybench.worker.serve",
-    "raybench.worker.trials",
+    "raybench.worker.trial",
     "tests.support.ranks_runner",
 )
 FORKSERVER = multiprocessing.get_context("forkserver")

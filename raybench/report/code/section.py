@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raybench.analysis.diagnosis.verifications import Verified
+from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis, Framework, Recommendation
 from raybench.analysis.results import StudyResults

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis.diagnosis.configurations import DiagnosedConfiguration, not_compared_words
 from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.report.format import EXPLORATORY, count, percent, times
@@ -40,9 +40,7 @@ def configurations_table(results: StudyResults) -> Table:
         "than one device, its whole interval by itself. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
     )
-    number, left_out = len(configurations), not_compared_words(len(configurations))
-    if left_out:
-        caption += f" {left_out}"
+    number = len(configurations)
     if number > MOST_ROWS:
         caption += f" {first_rows_words(MOST_ROWS, number)}"
     return make_table(TITLE, caption, _COLUMNS, configurations[:MOST_ROWS])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.diagnosis.findings import Finding
-from raybench.analysis.diagnosis.verifications import Verification, Verified, verification_of
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.results import StudyResults
 from raybench.report.format import percent
 from raybench.report.tables.base import NONE, Column, Table, known, make_table

@@ -59,7 +59,7 @@ class Cases:
 
 
 class Preparation:
-    """From what is asked for to what is measured, on one rank. Every method is a collective call."""
+    """From the requested messages to the measured ones, on one rank. Every method is a collective call."""
 
     def __init__(
         self, request: CollectivesRequest, team: Team, device: Device, on_message: Callable[[str], None]
@@ -86,13 +86,13 @@ class Preparation:
     def _sizes_with_shares(self) -> list[int]:
         """In bytes, ascending: those of which every rank has a share."""
         sizes = dict[int, None]()
-        for asked in self._request.message_bytes:
-            size = message_in_shares(asked, self._team.size)
+        for requested in self._request.message_bytes:
+            size = message_in_shares(requested, self._team.size)
             if size:
                 sizes[size] = None
             else:
-                reason = f"{asked} bytes have no float32 for each of {self._team.size} ranks"
-                self._leave_out(self._open, asked, "uneven", reason)
+                reason = f"{requested} bytes have no float32 for each of {self._team.size} ranks"
+                self._leave_out(self._open, requested, "uneven", reason)
         return list(sizes)
 
     def _add(self, operation: Operation) -> None:
@@ -163,7 +163,7 @@ class Preparation:
         return seconds / number
 
     def _look(self, operation: Operation, number: int) -> float:
-        """Seconds of so many operations, on the slowest rank."""
+        """Seconds of ``number`` operations, on the slowest rank."""
         self._team.barrier()
         began = perf_counter()
         for _ in range(number):

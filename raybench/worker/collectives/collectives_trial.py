@@ -15,13 +15,12 @@ from raybench.machine.core_time import busy_core_seconds
 from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound
 from raybench.records.measurements import StopReason
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
 from raybench.worker.collectives.cases import Case, Cases, Preparation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.memory import all_known
-from raybench.worker.outcome import OnProgress
 
 
 class CollectivesTrial:
@@ -98,7 +97,7 @@ class MessageRounds:
         self._random, self._stopwatch = random.Random(order), device.stopwatch()
 
     def run(self, num_rounds: int, max_seconds: float) -> MeasuredRounds:
-        """So many rounds, or what the time allows; the leader's clock counts, so that all stop alike."""
+        """``num_rounds``, or what the time allows; the leader's clock counts, so that all stop together."""
         began, rounds, number = perf_counter(), list[MessageRound](), 0
         while True:
             number, at_s = number + 1, perf_counter() - began

@@ -11,7 +11,7 @@ from raybench.spec.sweep import ELEMENT_BYTES, Collective
 from raybench.worker.communicators import Team
 
 BROADCAST_VALUE = 7.0
-SHARE_VALUES = 7  # shares have one of so many values: float32 counts exactly up to 2,189 ranks
+SHARE_VALUES = 7  # number of values that shares may have: float32 counts exactly up to 2,189 ranks
 
 # torch 2.14 gives two collectives a new name, and warns of the old one; 2.11 has the old one alone
 _new = vars(dist)

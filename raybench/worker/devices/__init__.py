@@ -1,4 +1,4 @@
-"""Devices: what the worker asks of one, and how a CPU and a GPU answer."""
+"""Devices: the interface that the worker needs, for a CPU and for a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank on a GPU: torch's CUDA calls, and NVML for what torch does not tell."""
+"""A rank on a GPU: torch's CUDA calls, and NVML for what torch does not report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CUDADevice:
     overcommits = False
     tells_utilization = True
     drives_several = True
-    frees_waiting_ranks = False  # whoever waits in an NCCL kernel waits for ever
+    frees_waiting_ranks = False  # a rank in an NCCL kernel waits for ever
     # NCCL connects an algorithm, with its buffers, when it first takes it: for small messages, for large ones
     first_transfers: tuple[int, ...] = (1, 8 * 2**20)
     profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
@@ -148,7 +148,7 @@ class CUDADevice:
         return CUDAUtilizationMeter(self)
 
     def start_memory_history(self) -> bool:
-        """With the Python lines that asked for the memory; the last ``MOST_ALLOCATIONS`` of them."""
+        """With the Python lines that allocated the memory; the last ``MOST_ALLOCATIONS`` of them."""
         torch.cuda.memory._record_memory_history(
             stacks="python", max_entries=MOST_ALLOCATIONS, clear_history=True
         )
@@ -272,5 +272,5 @@ class CUDAUtilizationMeter:
 
 
 def gpu_uuid(device: torch.device | int) -> str:
-    """What tells this GPU from every other one."""
+    """The GPU's unique id."""
     return str(torch.cuda.get_device_properties(device).uuid)

@@ -1,4 +1,4 @@
-"""What the worker asks of a device, whatever its kind; ``cpu`` and ``cuda`` answer."""
+"""The interface of a device, implemented in ``cpu`` and ``cuda``."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Device(Protocol):
     data_backend: str  # of the process group that carries gradients
     block_seconds: float  # at least, of a block of steps
     matrix_side: int  # of square matrices whose product reaches the device's peak
-    pins_memory: bool  # whether the copy of a batch from pinned memory runs beside the computing
+    pins_memory: bool  # whether the copy of a batch from pinned memory overlaps with computing
     overcommits: bool  # gives memory that it has not, and ends the process that uses it
     tells_utilization: bool
     drives_several: bool  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
     first_transfers: tuple[int, ...]  # elements of the all-reduces that make a data group take its memory
-    ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel asks for them
+    ddp_device_ids: list[torch.device] | None  # as DistributedDataParallel takes them
     profiler_activities: tuple[ProfilerActivity, ...]  # what torch.profiler is to watch
 
     def name(self) -> str:
@@ -128,7 +128,7 @@ class Device(Protocol):
         ...
 
     def random_state(self) -> torch.Tensor | None:
-        """Where the device's own generator stands; None: it has none beside torch's."""
+        """Where the device's own generator stands; None: it has only torch's."""
         ...
 
     def set_random_state(self, state: torch.Tensor) -> None:

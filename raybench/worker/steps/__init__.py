@@ -1,1 +1,1 @@
-"""A trial of steps on one rank: set up, warm up, rounds of blocks, what is measured beside them."""
+"""A trial of steps on one rank: set up, warm up, rounds of blocks, auxiliary measurements."""

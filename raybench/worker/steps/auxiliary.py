@@ -27,7 +27,7 @@ Part = Callable[[], dict[str, Any]]
 class AuxiliaryMeasurements:
     """Phases, device's peak, error of compression, loss parity, restarts of the loader, traces: one by one.
 
-    A part that fails alike on every rank is a reason in ``missing``. One that fails on a single rank breaks
+    A part that fails equally on every rank is a reason in ``missing``. One that fails on a single rank breaks
     the team, as it would in the rounds; by then the leader has handed over what there is.
     """
 
@@ -51,7 +51,7 @@ class AuxiliaryMeasurements:
     def added_to(
         self, result: StepsResult | None, keep: Callable[[StepsResult, tuple[Beside, ...]], None]
     ) -> StepsResult | None:
-        """The leader's ``result`` with every part that is asked for and can be had. A collective call.
+        """The leader's ``result`` with every part that is requested and can be had. A collective call.
 
         ``keep`` is called first, and before each part, with what there is and the parts to come. Other ranks
         measure the parts too, and have no result.
@@ -78,7 +78,7 @@ class AuxiliaryMeasurements:
             return {}, {name: str(failure)}
 
     def _parts(self) -> dict[Beside, Part]:
-        """Those that are asked for, in the order in which they are measured."""
+        """Those that are requested, in the order in which they are measured."""
         request, measured, team, device = self._request, self._models.measured, self._team, self._device
         config, max_seconds, slowest_s = (
             request.config,

@@ -1,4 +1,4 @@
-"""When in the backward pass each gradient is ready to be sent: by DDP without transfers, in steps apart."""
+"""When in the backward pass each gradient is ready: by DDP without transfers, in separate steps."""
 
 from __future__ import annotations
 
@@ -166,12 +166,12 @@ class _TimedSteps:
         self._stopwatch, self._marks = device.stopwatch(), list[Phase | int]()
 
     def mark(self, what: Phase | int) -> None:
-        """A phase, or the gradient of so many'th parameter, is done."""
+        """A phase, or the gradient of the parameter of this number, is done."""
         self._stopwatch.lap()
         self._marks.append(what)
 
     def step(self) -> _OneStep:
-        """One step, taken apart."""
+        """One step, by its marks."""
         self._marks.clear()
         self._stopwatch.start()
         self._stepper.step(self.mark)

@@ -1,7 +1,7 @@
-"""What the device and its host tell while rounds run: clock, energy, utilization, other programs.
+"""What the device and its host report while rounds run: clock, energy, utilization, other programs.
 
 The device is looked at when the last step of a block is given, so that no step is delayed: a GPU is then
-still at work. When the blocks of a round are done it idles, and what it tells is of idling.
+still at work. When the blocks of a round are done it idles, and reports values of idling.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class OtherLoad:
     """Adds up the ranks of a host, so that what is left of its use is others'."""
 
     def __init__(self, team: Team, *, names: bool) -> None:
-        """``names``: tell programs apart, which looks at every process twice: a second on a large node.
+        """``names``: list programs separately, which looks at every process twice: a second on a large node.
 
         A collective call.
         """
@@ -142,7 +142,7 @@ class OtherLoad:
         return tuple(self._others_on(host, used) for host in self._hosts)
 
     def by_name(self) -> dict[str, float]:
-        """Cores' worth of time since the beginning, by program, on the leader's host; empty if not asked."""
+        """Cores' worth of time by program on the leader's host so far; empty without ``names``."""
         if not self._before:
             return {}
         after, seconds = core_time.core_seconds_by_process(), perf_counter() - self._began

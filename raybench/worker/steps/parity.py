@@ -20,7 +20,7 @@ from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.strategies.models import StrategyModels, joined, make_optimizer
+from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
 from raybench.workloads.protocol import Workload
@@ -39,7 +39,7 @@ def loss_parity(
     step_s: float | None,
     max_seconds: float,
 ) -> LossParity:
-    """Train anew, on all ranks under the strategy and on the leader alone.
+    """Train from scratch, on all ranks under the strategy and on the leader alone.
 
     ``step_s`` is the step of one device at its own batch, None where the model does not fit on one;
     ``max_seconds`` the trial's time. The weights are those of a new model afterwards. A collective call:
@@ -205,7 +205,7 @@ _SEEDS = 2**31 - 1
 class SeededPieces:
     """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
 
-    So augmentation and dropout draw the same for a piece, whoever takes it. ``together``: one micro-batch
+    So augmentation and dropout draw the same for a piece on any rank. ``together``: one micro-batch
     of all ranks at once, as dp takes them.
     """
 
@@ -249,6 +249,20 @@ class SeededPieces:
         batch = self._sources[rank].next()
         torch.manual_seed(place)
         return batch
+
+
+def joined(batches: list[Any]) -> Any:
+    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
+    first = batches[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(batches)
+    if isinstance(first, dict):
+        return {key: joined([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
+        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
+    if isinstance(first, list | tuple):
+        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
+    return first
 
 
 class RecordedLosses:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from raybench.records.measurements import ProbeResult
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import ProbeRequest
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import OnProgress
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import WarmUp, measured_run, warm_up
 from raybench.worker.strategies.models import StrategyModels
@@ -44,7 +43,7 @@ class ProbeTrial:
         on_progress(Progress("set up"))
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
-        limits = memory_limits_of_ranks(self._team, self._cache, self._device, anew=True)
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device, again=True)
         self._models.set_up(lambda models: models.bare.step())
         models = self._models.measured
         fixed = self._fixed_memory(models)
@@ -73,7 +72,7 @@ class ProbeTrial:
     def _fixed_memory(self, models: StrategyModels) -> int | None:
         """What a step takes whatever its batch: what the first one left, gradients and buckets.
 
-        Asked only of devices on which a batch that does not fit must not be tried.
+        Only on devices on which a batch that does not fit must not be tried.
         """
         memory = self._device.available_memory() if self._device.overcommits else None
         if memory is None:

@@ -1,4 +1,4 @@
-"""A few steps taken apart when the rounds are done: their phases timed, a trace of each rank, its memory.
+"""A few steps in detail when the rounds are done: their phases timed, a trace of each rank, its memory.
 
 Marks inside a step cost time on GPUs and on CPUs, so phases have blocks of their own. torch.profiler slows
 what it watches, so nothing of a trace is timed: it shows the order of things and what runs at once. Its

@@ -21,7 +21,7 @@ from raybench.worker.strategies.models import StrategyModels
 
 @dataclass(frozen=True)
 class _ReplayBucket:
-    """What a communication hook asks of DDP's bucket, without DDP."""
+    """The interface of DDP's bucket that a communication hook uses, without DDP."""
 
     _buffer: torch.Tensor
     _index: int
@@ -38,7 +38,7 @@ class _ReplayBucket:
 
 
 class Replay:
-    """The all-reduces of a step, as DDP would send them, with no compute beside them."""
+    """The all-reduces of a step, as DDP would send them, with no compute alongside."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Replay:
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
 MAX_SHARE, MOST_SHARE = 0.10, 0.20  # of the trial's time; for the least turns no more than the second
 LEAST_TURNS, MOST_TURNS = 4, 10  # the first is thrown away
-BESIDE_SHARE = 0.8  # of the transfers, that steps are to last: they should not outlast them
+OVERLAP_SHARE = 0.8  # of the transfers, that steps are to last: they should not outlast them
 MOST_SENDS = 50  # of all buckets in a turn: where a step lasts longer, transfers hardly matter to it
 MOST_STEPS = 20
 CALLED_BACK_S = 1.0  # after a transfer has ended, at the latest
@@ -83,7 +83,7 @@ DIGITS = 6  # of a time in s
 def communication_cores(models: StrategyModels, team: Team, replay_s: float | None) -> float | None:
     """What the all-reduces take of this rank's cores while nothing else runs; None where there are none.
 
-    Who computes meanwhile has to share its core with them. A collective call.
+    A rank that computes at the same time shares its core with them. A collective call.
     """
     replay = _own_replay(models, team)
     if replay is None or replay_s is None:
@@ -103,14 +103,14 @@ def contention(
 ) -> Contention | None:
     """Turns of: the twin's steps, transfers without steps, both at once. A collective call.
 
-    ``step_s`` and ``replay_s`` are what each takes alone, alike on every rank. None on GPUs, where the
-    transfers are too short for a step beside them, and where the trial is too short for turns.
+    ``step_s`` and ``replay_s`` are what each takes alone, equal on every rank. None on GPUs, where the
+    transfers are too short for a step alongside, and where the trial is too short for turns.
     """
     replay = _own_replay(models, team)
     if replay is None or replay_s is None or models.twin is None:
         return None
-    sends = max(1, math.ceil(step_s / (BESIDE_SHARE * replay_s)))
-    steps = max(1, min(MOST_STEPS, math.floor(BESIDE_SHARE * sends * replay_s / step_s)))
+    sends = max(1, math.ceil(step_s / (OVERLAP_SHARE * replay_s)))
+    steps = max(1, min(MOST_STEPS, math.floor(OVERLAP_SHARE * sends * replay_s / step_s)))
     turn_s = steps * step_s + sends * replay_s + max(steps * step_s, sends * replay_s)
     turns = max(LEAST_TURNS, min(MOST_TURNS, math.floor(MAX_SHARE * max_seconds / turn_s)))
     if sends > MOST_SENDS or turns * turn_s > MOST_SHARE * max_seconds:
@@ -166,7 +166,7 @@ def _one_turn(step: Callable[[], None], replay: Replay, team: Team, steps: int, 
 
 
 def _sent(replay: Replay, sends: int) -> torch.futures.Future[Any]:
-    """All buckets, so many times; done when the last of them is back."""
+    """All buckets, ``sends`` times; done when the last of them is back."""
     return torch.futures.collect_all([future for _ in range(sends) for future in replay.begin()])
 
 

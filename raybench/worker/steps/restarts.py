@@ -34,7 +34,7 @@ def restarts_of_trial(models: StrategyModels, team: Team, max_seconds: float) ->
         stand_in = own.next()
         for batches in (own, models.batches):
             if isinstance(batches, RealBatches):
-                batches.pause()  # its processes would take memory beside those of the other loader
+                batches.pause()  # its processes would take memory next to those of the other loader
         ending = own.ending_after(2 * steps * stepper.batches_per_step)
         return _WatchedBatches(ending, stand_in, models.device.synchronize)
 
@@ -100,7 +100,7 @@ def _short_epochs(
         epoch()
         team.agree(watching.failure)
         reports = team.gather((watching.take_waits(), perf_counter() - began))
-        elapsed_s = reports[0][1]  # the leader's, so that all ranks stop alike
+        elapsed_s = reports[0][1]  # the leader's, so that all ranks stop together
         if before_s:
             restarts.append(_restart([waits for waits, _ in reports if waits]))
         epoch_s, before_s = elapsed_s - before_s, elapsed_s
@@ -113,7 +113,7 @@ def _short_epochs(
 
 
 def _restart(waits_of_ranks: list[list[float]]) -> Restart:
-    """Of one epoch, its first half beside its second."""
+    """Of one epoch, its first half against its second."""
     slowest = [max(waits) for waits in zip(*waits_of_ranks, strict=True)]
     half = len(slowest) // 2
     return Restart(

@@ -52,7 +52,7 @@ def block_sizes(
     block_seconds: float,
     step_s: dict[Variant, float],
 ) -> dict[Variant, BlockSize]:
-    """Of each of ``runs``; ``block_seconds`` is what the device asks for, ``step_s`` from the warm-up."""
+    """Of each of ``runs``; ``block_seconds`` is what the device needs, ``step_s`` from the warm-up."""
     return {
         run.variant: BlockSize(
             _discarded(run, step_s),
@@ -120,7 +120,7 @@ class LoopResult:
 
 @dataclass(frozen=True)
 class _RoundReport:
-    """What one rank tells the leader of a round."""
+    """One rank's report of a round to the leader."""
 
     times: dict[Variant, StepTimes]  # of the blocks in which it worked
     losses_are_finite: bool

@@ -82,7 +82,7 @@ class TrialModels:
         """Make the models; the seconds that ``first_step`` of the bare one took, as the leader lived it.
 
         What fails here, on whichever rank, is agreed on before the first collective. A workload that the
-        leader has not stepped yet it steps while the others sleep: what fails whoever runs it costs the time
+        leader has not stepped yet it steps while the others sleep: what fails on every rank costs the time
         and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
         the trial goes on. Where the leader went first it lived its own step, then the longest of the others.
         """

@@ -9,13 +9,12 @@ from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Beside, StepsResult
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import StepsRequest, Variant
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
 from raybench.worker.steps.meters import Energy
@@ -129,13 +128,13 @@ class StepsTrial:
         what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
         optimizer state, which is the same). On CPUs the process counts, whatever it holds.
         """
-        asked, devices = WarmUp.of(self._request.measure), self._models.measured.dp_devices
+        requested, devices = WarmUp.of(self._request.measure), self._models.measured.dp_devices
         self._device.reset_peak(devices)
-        num_steps, step_s = warm_up(self._team, [measured], asked, self._device)
+        num_steps, step_s = warm_up(self._team, [measured], requested, self._device)
         memory = self._device.memory_peak()
         peaks = self._team.gather(self._device.peaks_of(devices))
         others = variants.others()
-        step_s |= warm_up(self._team, others, asked, self._device)[1]
+        step_s |= warm_up(self._team, others, requested, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)
@@ -148,7 +147,7 @@ class StepsTrial:
         return samples, tokens_of(workload, batch, samples)
 
     def _refuse_if_nothing_compiled(self, num_compiled: int) -> None:
-        # alike on all ranks: they run one program
+        # equal on all ranks: they run one program
         if self._models.compiles and num_compiled == self._models.compiled_before:
             raise InvalidTrialError(
                 "compile: torch compiled nothing of this model (2.11 leaves a bare nn.Sequential as it is)"
@@ -245,7 +244,7 @@ class StepsTrial:
 
 
 def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:
-    """Of all devices, for one step of what is measured, in joules; None where a device does not tell."""
+    """Of all devices, for one step of what is measured, in joules; None where a device does not report it."""
     if measured == "plain":
         return energy_of_a_plain_step(reports)
     found = [report.energy[measured] for report in reports if measured in report.energy]

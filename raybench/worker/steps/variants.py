@@ -109,12 +109,12 @@ class WarmUp:
 
     @classmethod
     def of(cls, measure: MeasureSpec) -> WarmUp:
-        """As a study's ``[measure]`` asks for it."""
+        """From a study's ``[measure]``."""
         return cls(measure.warmup_steps, measure.max_seconds)
 
 
 def warm_up(
-    team: Team, runs: Sequence[VariantRun], asked: WarmUp, device: Device
+    team: Team, runs: Sequence[VariantRun], requested: WarmUp, device: Device
 ) -> tuple[int, dict[Variant, float]]:
     """Steps of what is measured, and the step time of each variant in s (the slowest rank's).
 
@@ -126,27 +126,27 @@ def warm_up(
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant in ("synced", "versus") or team.size == 1
-        steps, step_s[run.variant] = _warm(team, run, asked, device, until_steady)
+        steps, step_s[run.variant] = _warm(team, run, requested, device, until_steady)
         total += steps if run.variant in ("synced", "plain") and until_steady else 0
     return total, step_s
 
 
 def _warm(
-    team: Team, run: VariantRun, asked: WarmUp, device: Device, until_steady: bool
+    team: Team, run: VariantRun, requested: WarmUp, device: Device, until_steady: bool
 ) -> tuple[int, float]:
     """Steps taken, and the step time of the last window in s, on the slowest rank."""
     began, before = perf_counter(), 0.0
-    fixed = asked.fixed_steps
+    fixed = requested.fixed_steps
     steps = REBUILT_AFTER if fixed is None else max(fixed, 1)
     _time_steps(run, steps, device)
     while True:
         times = _time_steps(run, WINDOW_STEPS, device)
         steps += WINDOW_STEPS if fixed is None else 0
-        # every rank's view, so that all go on or stop alike
+        # every rank's view, so that all go on or stop together
         views = team.gather((median(times), perf_counter() - began))
         now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
         steady = before > 0 and abs(now / before - 1) <= STEADY
-        if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * asked.max_seconds:
+        if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * requested.max_seconds:
             return steps, now
         before = now
 
@@ -184,7 +184,7 @@ class Variants:
         return measured_run(self._models, self._team)
 
     def others(self) -> list[VariantRun]:
-        """What else the request asks for, but for the twin and the replay, which come after the warm-up."""
+        """What else is requested, but for the twin and the replay, which come after the warm-up."""
         bare = [] if self._team.size == 1 else self._bare_variants()
         if self._versus is None:
             return bare
@@ -241,23 +241,23 @@ class Variants:
         return [*runs, run]
 
     def _bare_variants(self) -> list[VariantRun]:
-        """Those of the bare model: plain, base and crowd, as far as they are asked for and fit."""
-        asked, runs = self._request.variants, list[VariantRun]()
-        if {"plain", "base", "crowd"}.isdisjoint(asked) or "plain" in self.missing or not self._fits_beside():
-            if "base" in asked:
+        """Those of the bare model: plain, base and crowd, if they are requested and fit."""
+        wanted, runs = self._request.variants, list[VariantRun]()
+        if {"plain", "base", "crowd"}.isdisjoint(wanted) or "plain" in self.missing or not self._bare_fits():
+            if "base" in wanted:
                 self.missing["base"] = self.missing["plain"]
             return runs
-        if "plain" in asked:
+        if "plain" in wanted:
             runs.append(plain_run(self._models))
-        if "base" in asked:
+        if "base" in wanted:
             base = self._base()
             runs += [base] if base is not None else []
-        if "crowd" in asked:
+        if "crowd" in wanted:
             runs.append(bare_run("crowd", self._models, self._models.bare, independent=True))
         return runs
 
-    def _fits_beside(self) -> bool:
-        """Whether FSDP's plain copy fits beside the shards; under the other strategies it is there."""
+    def _bare_fits(self) -> bool:
+        """Whether FSDP's plain copy fits next to the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True
 

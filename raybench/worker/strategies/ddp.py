@@ -1,4 +1,4 @@
-"""DistributedDataParallel as a setting asks for it: its hooks, and what it reports of its buckets."""
+"""DistributedDataParallel as a setting defines it: its hooks, and what it reports of its buckets."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ COMPRESSED_BYTES = 2  # of an element
 
 @dataclass(frozen=True)
 class DDPReport:
-    """What DDP tells of one rank."""
+    """What DDP reports of one rank."""
 
     bucket_bytes: tuple[int, ...]
     gradient_bytes: int  # that travel in a step
@@ -118,7 +118,7 @@ class DDPReport:
 
 
 def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
-    """What ``module`` tells; None where it is not DDP's."""
+    """What ``module`` reports; None where it is not DDP's."""
     if not isinstance(module, DistributedDataParallel):
         return None
     data = _logging_data(module)

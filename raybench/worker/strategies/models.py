@@ -2,7 +2,7 @@
 
 Under DDP the bare model and the twin without transfers share the parameters' storage with the wrapped one,
 and the optimizer's state with it, so that a variant costs the memory of its gradients only. FSDP's
-parameters are sharded tensors of their own: there the bare model is a copy, made when it is asked for and
+parameters are sharded tensors of their own: there the bare model is a copy, made when it is needed and
 dropped while the sharded one is made, so that the latter's peak of memory can be read without it.
 """
 
@@ -86,7 +86,7 @@ class StrategyModels:
         return Stepper(self.bare.module, self.bare.optimizer, self.workload, batches, self.setting, device)
 
     def drop_bare(self) -> None:
-        """Give back the memory of the bare model, which is made anew when it is asked for."""
+        """Give back the memory of the bare model, which is made again when it is needed."""
         self._bare = None
 
     def whole_copy(self) -> nn.Module:
@@ -252,20 +252,6 @@ def device_ids(team: Team, device: Device) -> list[int]:
     if not all(team.gather(all(seen))[:1]):  # the leader's view
         raise InvalidTrialError("strategy dp: the leader's process does not see every device of the team")
     return [index for _, index, _ in places if index is not None]
-
-
-def joined(batches: list[Any]) -> Any:
-    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
-    first = batches[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(batches)
-    if isinstance(first, dict):
-        return {key: joined([batch[key] for batch in batches]) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
-        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
-    if isinstance(first, list | tuple):
-        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
-    return first
 
 
 def _is_device(index: int, uuid: str) -> bool:

@@ -54,7 +54,7 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
 
 
 def release_group(module: nn.Module) -> None:
-    """Undo torch's hold on the sharded module's group: whoever waits in it is freed when it closes.
+    """Undo torch's hold on the sharded module's group: a rank that waits in it is freed when it closes.
 
     DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would
     be answered with the old one's.
@@ -97,7 +97,7 @@ def gather_weights(source: nn.Module, target: nn.Module) -> None:
 def gathered(state: Any, *, keep: bool) -> Any:
     """A state_dict, or a part of one, with every sharded tensor whole and on the CPU.
 
-    Where not ``keep``, None stands for those. A collective call if any is sharded.
+    Where not ``keep``, None replaces those. A collective call if any is sharded.
     """
     if is_sharded(state):
         whole = _whole(state)
@@ -128,7 +128,7 @@ def _whole(part: Any) -> Any:
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether it is a DTensor, asked without the second that importing DTensor takes."""
+    """Whether it is a DTensor, without the second that importing DTensor takes."""
     return isinstance(value, torch.Tensor) and hasattr(value, "full_tensor")
 
 

@@ -37,7 +37,7 @@ class SavedTraining:
     def __init__(
         self, request: TrainingRequest, team: Team, device: Device, checkpoints: Checkpoints | None
     ) -> None:
-        """``checkpoints``: on the leader, where they are asked for."""
+        """``checkpoints``: on the leader, if the study wants them."""
         self._request, self._team, self._device = request, team, device
         self._checkpoints = checkpoints
 
@@ -153,7 +153,7 @@ _NAME = re.compile(r"epoch-(\d{4,})")
 
 
 class Checkpoints:
-    """Below ``folder``: ``epoch-0003/state.pt``, written beside its place and moved there.
+    """Below ``folder``: ``epoch-0003/state.pt``, written next to its place and moved there.
 
     ``finish`` is called with the directory before it is moved (the worker makes a checkpoint of Ray Train
     of it). Only the team's leader has one of these.

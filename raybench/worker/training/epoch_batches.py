@@ -73,7 +73,7 @@ class _Parts:
 
 
 class EpochBatches:
-    """The batches of the epoch that was begun, on the device; ``part`` tells of the last one."""
+    """The batches of the epoch that was begun, on the device; ``part`` is the last one's."""
 
     prefetched = 0
 
@@ -132,7 +132,7 @@ class EpochBatches:
 
 
 MOST_SEEDS = 2**63  # that torch's generators take
-PRIME = 1_000_003  # keeps the seeds of two epochs, and of two parts, apart
+PRIME = 1_000_003  # separates the seeds of epochs, and of parts
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Gradients of small batches and of the big batch that they make up, on passes beside the timed ones."""
+"""Gradients of small batches and of the big batch that they make up, on passes outside of the timed ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class GradientNoise:
         return module
 
     def _parts(self, number: int, size: int, num_small: int, count: int) -> list[list[Part]]:
-        """Batches drawn anew: those of the epoch are the ones that the model has just been fitted to."""
+        """Batches drawn again: those of the epoch are the ones that the model has just been fitted to."""
         big = size * num_small * self._team.size
         seed = (self._request.config.seed + 1) * PRIME + number
         order: list[int] = []
@@ -112,7 +112,7 @@ class GradientNoise:
 
 
 def num_batches(steps: int) -> int:
-    """How many big batches are looked at after an epoch of so many steps."""
+    """How many big batches are looked at after an epoch of ``steps``."""
     return min(max(steps // STEPS_PER_BATCH, LEAST_BATCHES), MOST_BATCHES)
 
 

@@ -184,14 +184,14 @@ class Counter:
                 self._most_over.clamp_(min=(correct - num_samples).to(self._fewest.device))
 
     def take(self, seconds: float, learning_rate: float = 0.0, skipped_steps: int = 0) -> Sums:
-        """The sums so far, and begin anew. Raises ``InvalidBatchError`` where a metric cannot be."""
+        """The sums so far, and begin again at 0. Raises ``InvalidBatchError`` where a metric cannot be."""
         correct = None if self._metric is None else int(self._correct)
         fewest, over = int(self._fewest), int(self._most_over)
         if fewest < 0 or over > 0:
-            told = f"{fewest}" if fewest < 0 else f"{over} more than samples"
+            reported = f"{fewest}" if fewest < 0 else f"{over} more than samples"
             raise InvalidBatchError(
                 "metric(output, batch): correct predictions of the batch, from 0 to its samples "
-                f"(received {told})"
+                f"(received {reported})"
             )
         sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate, skipped_steps)
         self._samples = 0

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team
@@ -21,7 +21,6 @@ from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits, memory_limits_of_ranks
-from raybench.worker.outcome import Keep, OnProgress
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
@@ -132,24 +131,52 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = training_result(
-            self._request,
-            self._at_work,
-            stepper,
-            epochs,
-            TrainingRankReport.of(self._peaks, self._driven_peaks, self._passes.utilization()),
-            setup_s=setup_s,
-            resumed_after=resumed_after,
-            stopped_by=self._stopped_by(epochs),
-            peak_learning_rate=rates.peak,
-            missing=self._missing(),
-        )
+        result = self._result(epochs, stepper, rates, setup_s, resumed_after)
         if not self._spec.save_model:
             return result
         if result.stopped_by is not None:
             missing = {**result.missing, "model": f"training was stopped after epoch {len(epochs)}"}
             return result.model_copy(update={"missing": missing})
         return self._with_model(result, stepper)
+
+    def _result(
+        self,
+        epochs: Sequence[Epoch],
+        stepper: Stepper,
+        rates: LearningRates,
+        setup_s: float,
+        resumed_after: int,
+    ) -> TrainingResult:
+        """The same on every rank that trains. A collective call.
+
+        Under dp only the leader does: of the other devices it knows what torch counts.
+        """
+        config, team, missing = self._request.config, self._at_work, self._missing()
+        own = TrainingRankReport.of(self._peaks, self._driven_peaks, self._passes.utilization())
+        reports: list[TrainingRankReport] = team.gather(own)
+        strategy, sleeping = config.setting.strategy, config.world_size - team.size
+        difference = None
+        if strategy in ONE_COPY:
+            if config.world_size > 1:
+                missing["weights_difference"] = ONE_COPY[strategy]
+        elif team.size > 1:
+            difference = _weights_difference(stepper, team)
+            if not math.isfinite(difference):
+                difference, missing["weights_difference"] = None, "a weight is not finite"
+        return TrainingResult(
+            epochs=tuple(epochs),
+            global_batch_size=config.global_batch_size,
+            reference_batch=self._request.reference_batch,
+            peak_learning_rate=rates.peak,
+            setup_s=setup_s,
+            resumed_after=resumed_after,
+            stopped_by=self._stopped_by(epochs),
+            peak_memory_bytes=reports[0].driven or all_known(rank.memory.torch for rank in reports),
+            device_memory_bytes=None if sleeping else all_known(rank.memory.device for rank in reports),
+            device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),
+            weights_difference=difference,
+            missing=missing,
+        )
 
     def _stopped_by(self, epochs: Sequence[Epoch]) -> Pruned | None:
         """The same on every rank, as the epochs are."""
@@ -251,7 +278,7 @@ class TrainingTrial:
         self._peaks.append(self._device.memory_peak())
         self._driven_peaks.append(self._device.peaks_of(self._driven))
         epoch = self._with_noise(epoch, stepper)
-        # what raybench looks at beside is not the training's, and the next epoch must not pay for it
+        # what raybench looks at in addition is not the training's, and the next epoch must not pay for it
         self._device.reset_peak(self._driven, at_once=True)
         return epoch
 
@@ -313,48 +340,6 @@ class TrainingRankReport:
         """From the peaks of every epoch."""
         highest = MemoryPeak(_highest(peak.torch for peak in peaks), _highest(peak.device for peak in peaks))
         return cls(highest, tuple(max(each) for each in zip(*driven, strict=True)), utilization)
-
-
-def training_result(
-    request: TrainingRequest,
-    team: Team,
-    stepper: Stepper,
-    epochs: Sequence[Epoch],
-    report: TrainingRankReport,
-    *,
-    setup_s: float,
-    resumed_after: int,
-    stopped_by: Pruned | None,
-    peak_learning_rate: float,
-    missing: dict[str, str],
-) -> TrainingResult:
-    """The same on every rank; ``report`` is this one's. A collective call.
-
-    ``team``: those who trained. Under dp that is the leader: of the other devices only it tells, what torch
-    counts.
-    """
-    reports: list[TrainingRankReport] = team.gather(report)
-    strategy, sleeping = request.config.setting.strategy, request.config.world_size - team.size
-    if request.config.world_size > 1 and strategy in ONE_COPY:
-        missing = missing | {"weights_difference": ONE_COPY[strategy]}
-    difference = None if strategy in ONE_COPY or team.size == 1 else _weights_difference(stepper, team)
-    if difference is not None and not math.isfinite(difference):
-        difference, missing = None, missing | {"weights_difference": "a weight is not finite"}
-    in_all = None if sleeping else all_known([rank.memory.device for rank in reports])
-    return TrainingResult(
-        epochs=tuple(epochs),
-        global_batch_size=request.config.global_batch_size,
-        reference_batch=request.reference_batch,
-        peak_learning_rate=peak_learning_rate,
-        setup_s=setup_s,
-        resumed_after=resumed_after,
-        stopped_by=stopped_by,
-        peak_memory_bytes=reports[0].driven or all_known([rank.memory.torch for rank in reports]),
-        device_memory_bytes=in_all,
-        device_utilization=(*(rank.utilization for rank in reports), *(None,) * sleeping),
-        weights_difference=difference,
-        missing=missing,
-    )
 
 
 def _weights_difference(stepper: Stepper, team: Team) -> float:

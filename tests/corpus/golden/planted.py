@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.findings.finding import FindingName
 from raybench.errors import Interrupted
 from raybench.launch.runner import OnProgress
 from raybench.machine.host import Resources

@@ -15,10 +15,10 @@ from unittest import mock
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import analyse_sweep
-from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.findings import Finding
 from raybench.analysis.estimates.efficiency import Gain
 from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.finding import Finding
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults, with_left_out
 from raybench.analysis.simulate.sources import devices_of_node

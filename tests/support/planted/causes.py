@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from raybench.analysis.diagnosis.case import Around
-from raybench.analysis.diagnosis.findings import Finding, FindingName
+from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.environment import Environment
 from raybench.machine.host import DeviceKind, Resources

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.diagnosis.findings import FindingName, Severity
-from raybench.analysis.diagnosis.stability import findings
+from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.loss_parity import loss_parity
 from raybench.records.record import TrialRecord
 from tests.unit.strategies import strategy_record

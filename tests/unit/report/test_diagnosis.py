@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis import StudyResults, analyse
-from raybench.analysis.diagnosis.case import Around
+from raybench.analysis.findings.case import Around
 from raybench.analysis.results import with_left_out
 from raybench.report import print_summary, write_report
 from raybench.report.answer import answer_of
@@ -18,7 +18,7 @@ from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise
-from tests.unit.analysis.diagnosis.test_configurations import FOUR
+from tests.unit.analysis.findings.test_configurations import FOUR
 from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.diagnosis.findings import FindingName
+from raybench.analysis.findings.finding import FindingName
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind

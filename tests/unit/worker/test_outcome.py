@@ -10,7 +10,7 @@ import pytest
 
 from raybench.records.messages import Outcome
 from raybench.worker.failures import AgreedFailure, RankFailure
-from raybench.worker.outcome import run_and_release
+from raybench.worker.trial import run_and_release
 
 
 class _Loss:

@@ -12,7 +12,7 @@ import torch
 
 import raybench
 from raybench.worker.failures import AgreedFailure, RankFailure
-from raybench.workloads.own_code import LONGEST_FRAME, MOST_FRAMES, frames_of, package_of
+from raybench.workloads.user_code import LONGEST_FRAME, MOST_FRAMES, frames_of, package_of
 
 CODE = """
 import json

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.diagnosis.evenness import straggler
 from raybench.analysis.estimates.efficiency import one_device, scaling
 from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.estimates.waterfall import Waterfall, karp_flatt, waterfall
+from raybench.analysis.findings.evenness import straggler
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, Noise, StepCosts, truth

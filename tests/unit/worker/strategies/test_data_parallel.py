@@ -2,7 +2,7 @@
 
 import torch
 
-from raybench.worker.strategies.models import joined
+from raybench.worker.steps.parity import joined
 
 
 def test_batches_join_whatever_holds_their_tensors():

@@ -1,0 +1,332 @@
+"""What compute waits for on the host: DDP's own work, and the loader."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Self
+
+from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
+from raybench.analysis.findings.case import Case, OfTrial, PartOfStep, programs_of, programs_words, stoppable
+from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, ms, pct
+from raybench.analysis.load import load_of, loads_of
+
+MOST_WORKERS = 16
+
+
+class CostlyWrapper(PartOfStep):
+    """DDP's copies and hooks take 5% of the step."""
+
+    name = FindingName.COSTLY_WRAPPER
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """The wrapper's part is worth telling."""
+        wrapper = case.parts.wrapper
+        return cls(case, wrapper) if wrapper is not None and case.is_worth_telling(wrapper) else None
+
+    def evidence(self) -> Evidence:
+        """The part."""
+        return Evidence(
+            f"DDP's copies and hooks take {ms(self.part_s)}, {pct(self.share)} of the step, without any "
+            "transfer",
+            {"wrapper_s": self.part_s.value, "wrapper_share": self.share.value},
+        )
+
+    def next_step(self) -> NextStep:
+        """Without copies, where there are any."""
+        setting = self.case.config.setting
+        if setting.strategy != "ddp" or setting.gradient_as_bucket_view:
+            return NextStep("a larger batch or accumulation has fewer of them for each sample")
+        return NextStep(
+            "gradient_as_bucket_view saves the copies; a larger batch or accumulation has fewer of them for "
+            "each sample",
+            {"gradient_as_bucket_view": True},
+            self.without_it,
+        )
+
+
+class DataBound(PartOfStep):
+    """The step waits for its batch: 5% of it at least."""
+
+    name = FindingName.DATA_BOUND
+    one_device_has_it = True
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """The phase in which it waits is worth telling."""
+        waited = case.phases().get("data")
+        return cls(case, waited) if waited is not None and case.is_worth_telling(waited) else None
+
+    def evidence(self) -> Evidence:
+        """The phase, and the loader's processes."""
+        workers = self.case.config.setting.workers
+        return Evidence(
+            f"{ms(self.part_s)} of the step, {pct(self.share)}, go by until the batch is there "
+            f"({workers} loader processes a rank)",
+            {"waited_s": self.part_s.value, "waited_share": self.share.value, "workers": workers},
+        )
+
+    def next_step(self) -> NextStep:
+        """More processes, while there are cores for them."""
+        now, is_real = self.case.config.setting.workers, self.case.config.workload.input == "real"
+        workers = min(max(2 * now, 2), MOST_WORKERS, _cores_of_a_rank(self.case))
+        if is_real and workers > now:
+            words = f"more processes for the loader: workers {workers} instead of {now}"
+            return NextStep(words, {"workers": workers}, self.without_it)
+        if is_real:
+            return NextStep(
+                "cheaper batches (decoded or resized ahead): the loader has as many processes as are of use "
+                "to it"
+            )
+        return NextStep("make batches before the steps; the loader's processes serve real input alone")
+
+
+def _cores_of_a_rank(case: Case) -> int:
+    """Cores of the smallest node for each rank; as many as loaders ever use where the machine is not told."""
+    environment, record = case.around.environment, case.record
+    if environment is None:
+        return MOST_WORKERS
+    cores = min(node.usable_cores for node in environment.every_node)
+    ranks = math.ceil(case.config.world_size / (record.nodes or 1))
+    most = max((record.hostnames.count(name) for name in set(record.hostnames)), default=ranks)
+    return cores // most
+
+
+WORTH_TELLING, MUCH = 0.02, 0.10  # of the cores of a host
+MOST_OF_IT = 0.3  # of what others took: less of it is not worth stopping
+
+
+@dataclass(frozen=True)
+class OtherProcesses(OfTrial):
+    """Other processes took cores that the trial's workers needed: Ray's own are among them.
+
+    It explains at most so large a share of the step as they took of the cores, and no more than computing
+    side by side and waiting cost, where these were measured: alone a rank leaves the other ranks' cores to
+    them. Where computing may be all theirs its interval is theirs; where it was not measured only the bound
+    is known.
+    """
+
+    name = FindingName.OTHER_PROCESSES
+    others: float  # cores that they took
+    cores: float
+    spare: float  # cores that the trial did not need
+    lost_in_rounds: tuple[float, ...]  # of each round, the share of the cores
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """They took 2% of the cores beyond those that were spare."""
+        record, measurement = case.record, case.steps
+        load = load_of(record)
+        if load is None:
+            return None
+        # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
+        programs = sum(measurement.other_programs.values())
+        loads = [replace(each, taken=max(each.taken, programs)) for each in loads_of(record)]
+        found = cls(
+            case,
+            max(load.taken, programs),
+            load.cores,
+            load.spare,
+            tuple(max(0.0, each.taken - load.spare) / each.cores for each in loads),
+        )
+        return found if found.lost >= WORTH_TELLING else None
+
+    @property
+    def lost(self) -> float:
+        """The share of the cores that the trial needed and did not have."""
+        return max(0.0, self.others - self.spare) / self.cores
+
+    @property
+    def severity(self) -> Severity:
+        """A warning from a tenth of the cores on."""
+        return Severity.WARNING if self.lost >= MUCH else Severity.NOTE
+
+    @property
+    def explains(self) -> Estimate | None:
+        """In proportion to the cores, in s of the step.
+
+        Of computing side by side, and beyond that of what waits: transfers on CPUs need cores too, and a rank
+        that was held up is waited for.
+        """
+        parts, lost_s, of_computing = self.case.parts, self._lost_s, self.of_contention
+        if lost_s is None or of_computing is None:
+            return None
+        if parts.contention is None:
+            return of_computing
+        waits = (parts.wrapper, parts.skew, parts.exposed_communication)
+        waits_s = sum(max(each.value, 0.0) for each in waits if each is not None)
+        more_s = min(max(lost_s.value - of_computing.value, 0.0), waits_s)
+        value, low, high = of_computing.value + more_s, of_computing.low, of_computing.high + more_s
+        return Estimate(value, low, high, of_computing.n)
+
+    @property
+    def _lost_s(self) -> Estimate | None:
+        if len(self.lost_in_rounds) < 2:
+            return None
+        return trimmed_mean(self.lost_in_rounds).scaled(self.case.step_s)
+
+    @property
+    def of_contention(self) -> Estimate | None:
+        """What they explain of computing side by side, in s; of all that is lost where it is not known."""
+        lost_s, contention = self._lost_s, self.case.parts.contention
+        if lost_s is None:
+            return None
+        if contention is None:
+            of_all = self.case.lost_s
+            most_s = lost_s.value if of_all is None else min(lost_s.value, max(of_all.value, 0.0))
+            return Estimate(most_s, 0.0, most_s, lost_s.n)
+        # what is not more than 0 is no contention: there is nothing of it that they explain
+        side_by_side = replace(contention, value=max(contention.value, 0.0), low=max(contention.low, 0.0))
+        if lost_s.high >= contention.value:
+            return replace(side_by_side, high=max(contention.high, 0.0))
+        low, high = min(lost_s.low, side_by_side.low), min(lost_s.high, contention.high)
+        return Estimate(lost_s.value, max(low, 0.0), high, lost_s.n)
+
+    @property
+    def is_at_most(self) -> bool:
+        """They need not have taken cores from the workers: some of it may have been while these waited."""
+        return True
+
+    def evidence(self) -> Evidence:
+        """Who took how many cores."""
+        rounds = len(self.lost_in_rounds)
+        are_named = bool(self.case.steps.other_programs)  # else nobody has looked for them
+        named = programs_words(programs_of(self.case.steps), self.others if are_named else 0.0)
+        return Evidence(
+            f"{self.others:.2f} of {self.cores:.0f} cores went to other processes during the rounds "
+            f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
+            f"{self.cores - self.spare:.0f}: they explain at most {self.lost:.0%} of a step of all of them",
+            {"other_cores": self.others, "host_cores": self.cores, "lost_ratio": self.lost, "rounds": rounds},
+        )
+
+    def next_step(self) -> NextStep:
+        """The program that takes the most, stopped: fewer workers would be another question."""
+        steps = self.case.steps
+        name, used = next(iter(stoppable(steps).items()), ("", 0.0))
+        if used >= MOST_OF_IT * self.others:
+            return NextStep(
+                f"{name} took {used:.2f} of {self.cores:.0f} cores during the rounds: stop it, or measure "
+                "when it is done"
+            )
+        if sum(programs_of(steps).values()) - sum(stoppable(steps).values()) >= MOST_OF_IT * self.others:
+            return NextStep(
+                "nothing much to stop: Ray and the kernel take their share wherever it runs; a core for them "
+                "is one that no worker has"
+            )
+        return NextStep("see what else runs there (top): stop it, or measure when it is done")
+
+
+@dataclass(frozen=True)
+class SideBySide(PartOfStep):
+    """All devices at once compute slower than one alone, by 5% of the step that no other process explains."""
+
+    contention_s: Estimate  # with what others explain
+    others_s: Estimate | None
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """What is left of it is worth telling."""
+        contention = case.parts.contention
+        if contention is None or not cls.is_of(case):
+            return None
+        others = OtherProcesses.condition(case)
+        theirs = others.of_contention if others else None
+        own = contention if theirs is None else sum_of(contention, theirs.scaled(-1))
+        return cls(case, own, contention, theirs) if case.is_worth_telling(own) else None
+
+    @classmethod
+    @abstractmethod
+    def is_of(cls, case: Case) -> bool:
+        """Whether the trial's devices contend in this way."""
+
+    @abstractmethod
+    def fact(self) -> str:
+        """What they share."""
+
+    def evidence(self) -> Evidence:
+        """How much longer, and what they share."""
+        share = self.case.share(self.contention_s)
+        words = (
+            f"all devices at once compute {ms(self.contention_s)} longer than one alone, {pct(share)} of the "
+            "step"
+        )
+        if self.others_s is not None:
+            words += f"; other processes explain {ms(self.others_s)} of that"
+        values = {"contention_s": self.contention_s.value, "contention_share": share.value}
+        return Evidence(f"{words}; {self.fact()}", values)
+
+
+class MemoryOrPcie(SideBySide):
+    """GPUs share the host's memory, its PCIe lanes and its cores."""
+
+    name = FindingName.MEMORY_OR_PCIE
+
+    @classmethod
+    def is_of(cls, case: Case) -> bool:
+        """On GPUs."""
+        return case.is_cuda
+
+    def fact(self) -> str:
+        """The times do not tell which."""
+        return "GPUs share the host's memory, PCIe and cores; the times do not tell which"
+
+    def next_step(self) -> NextStep:
+        """More of each."""
+        return NextStep(
+            "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
+        )
+
+
+class Contention(SideBySide):
+    """Ranks on CPUs share cores, caches and memory; threads beyond the cores are told."""
+
+    name = FindingName.CONTENTION
+
+    @classmethod
+    def is_of(cls, case: Case) -> bool:
+        """On CPUs."""
+        return not case.is_cuda
+
+    @property
+    def _ranks(self) -> int:
+        """Of the fullest host."""
+        hosts = self.case.steps.hosts
+        return max((hosts.count(host) for host in set(hosts)), default=0)
+
+    @property
+    def _cores(self) -> int:
+        """Of the smallest host; 0 where it is not told."""
+        return min(self.case.steps.host_cores, default=0)
+
+    @property
+    def _threads(self) -> int:
+        return self.case.config.setting.num_threads or self.case.config.cpus_per_worker
+
+    @property
+    def _has_too_many_threads(self) -> bool:
+        return 0 < self._cores < self._ranks * self._threads
+
+    def fact(self) -> str:
+        """Too many threads, or what the times do not tell apart."""
+        if self._has_too_many_threads:
+            return f"{self._ranks} workers of {self._threads} threads share {self._cores} cores"
+        return "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
+
+    def next_step(self) -> NextStep:
+        """Fewer threads, else fewer workers."""
+        if self._has_too_many_threads:
+            fitting = max(self._cores // self._ranks, 1)
+            if fitting < self._threads:
+                words = f"num_threads {fitting}: no more threads than cores"
+                return NextStep(words, {"num_threads": fitting})
+            return NextStep("fewer workers: no more than there are cores")
+        if (self.case.record.nodes or 1) == 1 and _num_nodes(self.case) > 1:
+            return NextStep("spread the workers over the nodes: scaling.placement spread")
+        return NextStep("fewer workers on this host, or more hosts: the rest of it has no more to give")
+
+
+def _num_nodes(case: Case) -> int:
+    environment = case.around.environment
+    return len(environment.every_node) if environment else 1

@@ -1,0 +1,287 @@
+"""Each configuration's status, where its time goes, and the nearest measured setting that is better.
+
+Many trials are compared, each measured minutes from the others, and the best are named: intervals here are
+simultaneous, so that what is best by chance alone is named in 5% of studies at most. A status is a word about
+one setting, and the same wherever it stands: by its own interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from raybench.analysis.estimates.efficiency import Scaling, Status
+from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.findings.batch import LargerBatch, larger_batch
+from raybench.analysis.findings.case import Case
+from raybench.analysis.findings.finding import Finding, FindingName, factor, factor_range, pct, pct_range
+from raybench.analysis.labels import changes_words, knob_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import between_starts, one_of_each
+from raybench.analysis.speaking import InSameRounds, rate_ratio
+from raybench.records.record import TrialRecord
+from raybench.spec.knobs import KnobValue
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another measured configuration that scales better and is faster, whatever it differs in.
+
+    Both beyond the intervals: a slower model scales better too. The efficiency by search.minimum_gain at
+    least. The ratios' intervals are simultaneous over all pairs that are compared.
+    """
+
+    changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
+    settings: Mapping[
+        str, KnobValue
+    ]  # the same to be set: with accumulation of the same passes the batch grows too
+    label: str  # of the other configuration
+    trial_id: str
+    efficiency: Estimate
+    speedup: Estimate
+    own_efficiency: Estimate  # the same with the interval that it has by itself, as in the tables of trials
+    efficiency_ratio: Estimate
+    throughput_ratio: Estimate
+    # the same by two trials apart, which is what a test in the same rounds is held against: not by itself
+    predicted_ratio: Estimate
+
+
+@dataclass(frozen=True)
+class DiagnosedConfiguration:
+    """One setting on several devices."""
+
+    record: TrialRecord
+    label: str
+    scaling: Scaling  # intervals simultaneous over the configurations; the status is that of its own
+    waterfall: Waterfall | None
+    changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
+    num_tried: int  # measured configurations beside it
+    findings: tuple[Finding, ...]  # what explains the most time first
+
+    @property
+    def status(self) -> Status | None:
+        """excellent, good, poor or negative; None without a baseline."""
+        return self.scaling.status
+
+    @property
+    def nearest(self) -> tuple[Change, ...]:
+        """The changes of the fewest knobs."""
+        fewest = min((len(each.changes) for each in self.changes), default=0)
+        return tuple(each for each in self.changes if len(each.changes) == fewest)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Settings that are compared in pairs."""
+
+    results: MeasuredStudy
+    in_same_rounds: InSameRounds
+    settings: list[TrialRecord]  # one trial each, the most efficient first
+
+    @property
+    def number(self) -> int:
+        """How many pairs there are: intervals hold for all of them at once."""
+        return len(self.settings) * (len(self.settings) - 1) // 2
+
+
+def compared(results: MeasuredStudy) -> list[TrialRecord]:
+    """Every setting, variables and placement at the headline's world size, one trial each.
+
+    A trial of the scaling curve, which has all variants, stands before one of the search.
+    """
+    at = results.headline.config.world_size if results.headline else 0
+    there = [record for record in results.tried if record.config.world_size == at > 1]
+    return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
+
+
+def better_settings(
+    results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
+) -> dict[str, tuple[Change, ...]]:
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first."""
+    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), distinct)
+    return {record.trial_id: _better(pairs, record) for record in distinct}
+
+
+def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
+    efficiency = results.scaling(record).efficiency
+    return efficiency.value if efficiency else 0.0
+
+
+def diagnose_configurations(
+    results: MeasuredStudy,
+    better: Mapping[str, tuple[Change, ...]],
+    findings: Mapping[str, tuple[Finding, ...]],
+) -> tuple[DiagnosedConfiguration, ...]:
+    """Every one of ``compared``, best efficiency first; ``better`` and ``findings`` are by trial id."""
+    distinct = compared(results)
+    every = [
+        DiagnosedConfiguration(
+            record=record,
+            label=results.label(record),
+            scaling=_one_of(results.scaling(record), len(distinct)),
+            waterfall=results.waterfalls[record.trial_id],
+            changes=better[record.trial_id],
+            num_tried=len(distinct) - 1,
+            findings=findings.get(record.trial_id, ()),
+        )
+        for record in distinct
+    ]
+    return tuple(sorted(every, key=_efficiency, reverse=True))
+
+
+def _efficiency(each: DiagnosedConfiguration) -> float:
+    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
+
+
+def _better(pairs: _Pairs, record: TrialRecord) -> tuple[Change, ...]:
+    """The settings that are better, as so many were compared in pairs; of each set of knobs the best."""
+    least = 1 + pairs.results.study.search.minimum_gain
+    own = _efficiency_of(pairs.results, record)
+    nearest: dict[frozenset[str], Change] = {}
+    for other in pairs.settings:
+        if _efficiency_of(pairs.results, other) < least * own:
+            break  # they are in order
+        found = _change(pairs, record, other)
+        if found is not None:
+            nearest.setdefault(frozenset(found.changes), found)
+    return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
+
+
+def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | None:
+    """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
+    results = pairs.results
+    mine, theirs = results.scaling(record), results.scaling(other)
+    if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
+        return None
+    num_pairs, number = pairs.number, len(pairs.settings)
+    apart = between_starts(other, record)
+    ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
+    if ratio.low <= 1:
+        return None
+    faster = rate_ratio(other, record, results.scalings, pairs.in_same_rounds, num_pairs).ratio
+    if faster.low <= 1:
+        return None
+    no_rounds = InSameRounds(results.buckets)
+    predicted = rate_ratio(other, record, results.own_scalings, no_rounds, num_pairs).ratio
+    changes = other.config.differences(record.config)
+    return Change(
+        changes=changes,
+        settings=changes | other.config.setting.differences(record.config.setting),
+        label=results.label(other),
+        trial_id=other.trial_id,
+        efficiency=simultaneous(theirs.efficiency, number),
+        speedup=simultaneous(theirs.speedup, number),
+        own_efficiency=theirs.efficiency,
+        efficiency_ratio=ratio,
+        throughput_ratio=faster,
+        predicted_ratio=predicted,
+    )
+
+
+def _one_of(scaling: Scaling, number: int) -> Scaling:
+    """The same with intervals that hold for ``number`` of them at once."""
+    return replace(
+        scaling,
+        throughput_samples_per_s=simultaneous(scaling.throughput_samples_per_s, number),
+        speedup=scaling.speedup and simultaneous(scaling.speedup, number),
+        efficiency=scaling.efficiency and simultaneous(scaling.efficiency, number),
+    )
+
+
+# Costs of a step, whatever its samples: more of them in a step is a cure. Others have their own.
+PER_STEP = (
+    FindingName.NEGATIVE_SCALING,
+    FindingName.COMMUNICATION_BOUND,
+    FindingName.LATENCY_BOUND,
+    FindingName.BANDWIDTH_BOUND,
+    FindingName.BATCH_TOO_SMALL,
+    FindingName.LAUNCH_BOUND,
+    FindingName.COSTLY_WRAPPER,
+    FindingName.NOT_DIVIDED,
+)
+_SAMPLES = {"batch_size", "gradient_accumulation"}
+_TRANSFERS = _SAMPLES | {
+    "strategy",
+    "bucket_cap_mb",
+    "gradient_compression",
+    "static_graph",
+    "find_unused_parameters",
+    "broadcast_buffers",
+    "fsdp_reshard",
+}
+# Which knobs can touch which cause: a setting that differs in others too may be better for another reason.
+# Causes that are not here are not known: whatever is better may cure them.
+TOUCHING: Mapping[FindingName, Set[str]] = {
+    FindingName.COMMUNICATION_BOUND: _TRANSFERS,
+    FindingName.LATENCY_BOUND: _TRANSFERS,
+    FindingName.BANDWIDTH_BOUND: _TRANSFERS,
+    FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "num_threads"},
+    FindingName.LAUNCH_BOUND: {"batch_size", "compile"},
+    FindingName.COSTLY_WRAPPER: _SAMPLES
+    | {
+        "strategy",
+        "bucket_cap_mb",
+        "gradient_as_bucket_view",
+        "static_graph",
+        "find_unused_parameters",
+        "broadcast_buffers",
+    },
+}
+TRANSPORT = ("NCCL_", "GLOO_", "TORCH_NCCL_")  # variables that begin so are of the transfers
+
+
+def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -> tuple[Finding, ...]:
+    """The findings on costs of a step with a change that cures them: measured before predicted.
+
+    ``better``: the measured settings that are better than the trial's, the nearest first. What is better for
+    another reason than the finding's stands with the configuration alone.
+    """
+    found = []
+    for each in findings:
+        if each.name in PER_STEP:
+            measured = next((other for other in better if _can_cure(each.name, other.changes)), None)
+            each = _advised(case, each, measured, None if measured else larger_batch(case))
+        found.append(each)
+    return tuple(found)
+
+
+def _can_cure(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
+    """Whether all that is changed can touch the cause; a placement is no knob or variable to set."""
+    if "placement" in changes:
+        return False
+    touching = TOUCHING.get(cause)
+    return touching is None or all(
+        name in touching or (touching is _TRANSFERS and name.startswith(TRANSPORT)) for name in changes
+    )
+
+
+def _advised(case: Case, finding: Finding, measured: Change | None, predicted: LargerBatch | None) -> Finding:
+    efficiency = case.scaling.efficiency
+    if efficiency is None:
+        return finding
+    if measured is not None:
+        words = (
+            f"{changes_words(measured.changes)}: measured at {pct(measured.own_efficiency)} efficiency, "
+            f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
+        )
+        ratio = measured.predicted_ratio
+        return replace(finding, next_step=words, change=dict(measured.settings), predicted=ratio)
+    if predicted is None:
+        return finding
+    words = (
+        f"{knob_words('batch_size', predicted.batch_size)}: {pct_range(predicted.efficiency)} efficiency "
+        "predicted, "
+        f"{factor_range(predicted.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
+        f"({predicted.basis})"
+    )
+    if finding.change is not None:
+        return replace(finding, next_step=f"{finding.next_step}; or {words}")
+    return replace(
+        finding,
+        next_step=f"{finding.next_step}. {words[0].upper()}{words[1:]}",
+        change={"batch_size": predicted.batch_size},
+        predicted=predicted.throughput_ratio,
+    )

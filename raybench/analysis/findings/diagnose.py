@@ -1,0 +1,185 @@
+"""The diagnosis of a study: every trial's findings with what to change, and what trials say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from raybench.analysis.confirmations import Confirmation
+from raybench.analysis.disagreements import Disagreement
+from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
+from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
+from raybench.analysis.findings.communication import (
+    BandwidthBound,
+    CommunicationBound,
+    LatencyBound,
+    SlowPath,
+)
+from raybench.analysis.findings.compute import (
+    Contention,
+    CostlyWrapper,
+    DataBound,
+    MemoryOrPcie,
+    OtherProcesses,
+)
+from raybench.analysis.findings.configurations import (
+    Change,
+    DiagnosedConfiguration,
+    advised,
+    better_settings,
+    diagnose_configurations,
+)
+from raybench.analysis.findings.evenness import Jitter, Straggler, UnevenBatches, UnevenDevices
+from raybench.analysis.findings.finding import Finding, Kind, ranked
+from raybench.analysis.findings.of_study import (
+    Crashed,
+    MeasuredUnderLoad,
+    MeasurementsDisagree,
+    NoSignificantGain,
+    NotReached,
+    OutOfMemory,
+    PrecisionWithoutGain,
+    Refused,
+    SeveralDevices,
+    TimedOut,
+)
+from raybench.analysis.findings.steadiness import (
+    Drift,
+    LossesDisagree,
+    NoisyMeasurement,
+    NotAllMeasured,
+    OutlierRounds,
+    Oversubscribed,
+    Throttling,
+)
+from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
+from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.same_setting import scaling_first
+from raybench.analysis.uneven_load import UnderLoad
+from raybench.records.record import TrialRecord
+from raybench.spec.placement import Placement
+
+_Where = tuple[int, Placement]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a study says is wrong."""
+
+    findings: tuple[Finding, ...]  # of every trial
+    first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    configurations: tuple[DiagnosedConfiguration, ...]
+
+
+def diagnose_study(
+    results: MeasuredStudy,
+    confirmed: Sequence[Confirmation],
+    around: Around,
+    apart: Sequence[Disagreement] = (),
+    loaded: Sequence[UnderLoad] = (),
+) -> Diagnosis:
+    """The findings of every trial, the headline's ranked, every configuration with its own.
+
+    ``apart``: settings whose measurements disagree; ``loaded``: trials that others disturbed more.
+    """
+    shared = in_same_rounds(results, confirmed)
+    better = better_settings(results, shared)
+    beside = _beside(results)
+    of_trial = {
+        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.records
+    }
+    whole = WholeStudy(results, around, confirmed, apart, loaded, shared)
+    for finding in _of_kinds(whole, OF_COMPARED):
+        if finding.trial_id in of_trial:
+            of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
+    of_study = _of_kinds(whole, OF_STUDY)
+    headline = of_trial[results.headline.trial_id] if results.headline else ()
+    return Diagnosis(
+        findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
+        first=ranked([*headline, *of_study]),
+        configurations=diagnose_configurations(results, better, of_trial),
+    )
+
+
+def _of_trial(
+    results: MeasuredStudy,
+    record: TrialRecord,
+    better: Mapping[str, tuple[Change, ...]],
+    beside: Mapping[_Where, Beside],
+    around: Around,
+) -> tuple[Finding, ...]:
+    if record.steps is None:
+        return ()
+    alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
+    # what is to be said of a setting is said with the figures that stand for it everywhere else
+    is_another_told = results.speaker(record).trial_id != record.trial_id
+    if record.trial_id not in results.scalings or alone or is_another_told:
+        return doubts(Case.of(record, record.steps))
+    case = Case(
+        record,
+        record.steps,
+        results.scaling(record),
+        results.waterfalls[record.trial_id],
+        beside.get(_where(record), Beside()),
+        around,
+    )
+    return ranked(advised(case, diagnose(case), better.get(record.trial_id, ())))
+
+
+def _where(record: TrialRecord) -> _Where:
+    return record.config.world_size, record.config.placement
+
+
+def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
+    """Of each world size and placement, what its trials say of each other; those of the curve first."""
+    there: dict[_Where, list[TrialRecord]] = {}
+    every = tuple(scaling_first(results.tried))
+    for record in every:
+        there.setdefault(_where(record), []).append(record)
+    several = tuple(record for record in every if record.config.world_size > 1)
+    beside = {where: Beside.of(records, results.scaling) for where, records in there.items()}
+    return {where: replace(each, elsewhere=several) for where, each in beside.items()}
+
+
+def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding]:
+    return [each.finding() for kind in kinds for each in kind.condition(whole)]
+
+
+# what is to be said against a trial's numbers, whatever it is for
+DOUBTS: tuple[type[OfTrial], ...] = (
+    Oversubscribed, NoisyMeasurement, OutlierRounds, Drift, OtherProcesses, Throttling, UnevenDevices,
+    Straggler, LossesDisagree, NotAllMeasured,
+)  # fmt: skip
+OF_TRIAL: tuple[type[OfTrial], ...] = (
+    *DOUBTS, SlowPath, LatencyBound, BandwidthBound, CommunicationBound, Contention, MemoryOrPcie,
+    CostlyWrapper, UnevenBatches, Jitter, DataBound, LaunchBound, BatchTooSmall, MemoryBound,
+    NotDivided, NegativeScaling,
+)  # fmt: skip
+# on a trial beside others of its study
+OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)
+OF_STUDY: tuple[type[OfStudy], ...] = (
+    Crashed, TimedOut, OutOfMemory, Refused, NoSignificantGain, MeasurementsDisagree,
+    MeasuredUnderLoad, SeveralDevices, NotReached,
+)  # fmt: skip
+EVERY: tuple[type[Kind], ...] = (*OF_TRIAL, *OF_COMPARED, *OF_STUDY)
+
+
+def findings(record: TrialRecord) -> list[Finding]:
+    """The findings on a record by itself; nothing for one that is not complete."""
+    return [] if record.steps is None else list(diagnose(Case.of(record, record.steps)))
+
+
+def diagnose(case: Case) -> tuple[Finding, ...]:
+    """The findings on a trial, what explains the most time first; no time is explained by two of them."""
+    return _of_one(case, OF_TRIAL)
+
+
+def doubts(case: Case) -> tuple[Finding, ...]:
+    """The same without where the time goes: of trials that belong to another one, or compare two settings."""
+    return _of_one(case, DOUBTS)
+
+
+def _of_one(case: Case, kinds: Iterable[type[OfTrial]]) -> tuple[Finding, ...]:
+    every = (case.finding(kind) for kind in kinds)
+    return ranked(finding for finding in every if finding is not None)

@@ -1,0 +1,246 @@
+"""What a finding is: its name, what it carries, the class that each is one of, and in which order they stand.
+
+The classes stand with what they look at; the one list of them is ``kinds``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.spec.knobs import KnobValue
+
+
+class FindingName(StrEnum):
+    """Every finding there is."""
+
+    # where the step's time goes: each explains some of it
+    NEGATIVE_SCALING = "negative scaling"
+    COMMUNICATION_BOUND = "communication-bound"  # latency and bandwidth are not told apart
+    LATENCY_BOUND = "latency-bound"
+    BANDWIDTH_BOUND = "bandwidth-bound"
+    SLOW_PATH = "slow interface or topology"
+    BATCH_TOO_SMALL = "batch too small"
+    LAUNCH_BOUND = "Python- or launch-bound"
+    DATA_BOUND = "data-bound"
+    STRAGGLER = "straggler"
+    UNEVEN_DEVICES = "uneven devices"
+    UNEVEN_BATCHES = "uneven batches"
+    JITTER = "jitter"  # batches of one shape, and yet now one rank is late, now another
+    CONTENTION = "contention"
+    MEMORY_OR_PCIE = "memory or PCIe contention"
+    OTHER_PROCESSES = "other processes"
+    COSTLY_WRAPPER = "costly wrapper"
+    THROTTLING = "throttling"
+    NOT_DIVIDED = "loss not taken apart"
+    # what no time can be given for
+    MEMORY_BOUND = "memory-bound"
+    PRECISION_WITHOUT_GAIN = "precision that does not help"
+    NO_SIGNIFICANT_GAIN = "no significant gain"
+    # what is to be said against the measurement
+    OVERSUBSCRIBED = "oversubscribed"
+    NOISY_MEASUREMENT = "noisy measurement"
+    DRIFT = "drift"
+    OUTLIER_ROUNDS = "outlier rounds"
+    MEASURED_UNDER_LOAD = "measured under load"
+    MEASUREMENTS_DISAGREE = "measurements disagree"
+    SEVERAL_DEVICES = "devices of several kinds"
+    LOSSES_DISAGREE = "losses disagree"
+    NOT_ALL_MEASURED = "not all measured"
+    # what there are no numbers of
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    REFUSED = "refused"
+    NOT_REACHED = "not reached"
+
+
+class Severity(StrEnum):
+    """How much a finding matters to whoever reads the numbers."""
+
+    NOTE = "note"  # little time, or the estimator copes with it
+    WARNING = "warning"  # much time, or the numbers are less sure, or less general, than they look
+    PROBLEM = "problem"  # the numbers should not be used as they are
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was noticed in one trial; of failures alike in the first one.
+
+    ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
+    variables of the processes, with their new values (None as a value of a variable: unset it); None where
+    neither cures it. ``predicted`` is the throughput with the change over that without it, as far as it can
+    be said: measured in this study, or bounds.
+    """
+
+    name: FindingName
+    severity: Severity
+    trial_id: str
+    evidence: str  # in numbers, with units
+    next_step: str
+    values: dict[str, float]  # the evidence's numbers by name, units in the names
+    explains: Estimate | None = None  # of the step, in s
+    change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None  # a ratio; never there without a change
+    command: str = ""  # that takes the next step, as it is typed
+    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    comes_first: bool = False  # before what explains time, as the step that it explains is in doubt
+    is_at_most: bool = False  # ``explains`` is a bound: so much at most, perhaps none
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows a finding."""
+
+    words: str  # in numbers, with units
+    values: dict[str, float]  # the numbers by name, units in the names
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do about a finding; the fields as in ``Finding``."""
+
+    words: str
+    change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None
+    command: str = ""
+
+
+class Kind(ABC):
+    """One kind of finding: when it is found, what shows it, what to do next.
+
+    A class's ``condition`` makes its instances, each with the numbers that met it: of a trial (``OfTrial``),
+    or of a study (``OfStudy``). ``Finding`` is what such an instance says, for whoever draws it.
+    """
+
+    name: ClassVar[FindingName]
+
+    @property
+    @abstractmethod
+    def trial_id(self) -> str:
+        """The trial that it is about."""
+
+    @property
+    @abstractmethod
+    def severity(self) -> Severity:
+        """How much it matters."""
+
+    @property
+    def explains(self) -> Estimate | None:
+        """How much of the step it takes, in s; None where that is not known."""
+        return None
+
+    @property
+    def is_at_most(self) -> bool:
+        """Whether ``explains`` is a bound and no estimate."""
+        return False
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether it stands before what explains time, as the step that is explained is in doubt."""
+        return False
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Of a crash: where in the code it arose."""
+        return ()
+
+    @abstractmethod
+    def evidence(self) -> Evidence:
+        """What shows it, in numbers with intervals."""
+
+    @abstractmethod
+    def next_step(self) -> NextStep:
+        """What to do about it, in numbers."""
+
+    def finding(self) -> Finding:
+        """All that it says."""
+        evidence, step = self.evidence(), self.next_step()
+        return Finding(
+            name=self.name,
+            severity=self.severity,
+            trial_id=self.trial_id,
+            evidence=evidence.words,
+            next_step=step.words,
+            values=evidence.values,
+            explains=self.explains,
+            comes_first=self.comes_first,
+            is_at_most=self.is_at_most,
+            change=step.change,
+            predicted=step.predicted,
+            command=step.command,
+            frames=self.frames,
+        )
+
+
+_GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What makes the numbers useless first, then what explains the most time, then the rest by gravity.
+
+    What may explain nothing stands behind all that surely explains some, however much it may be.
+    """
+    return tuple(sorted(findings, key=_rank))
+
+
+def _rank(finding: Finding) -> tuple[int, float, int]:
+    gravity = _GRAVITY[finding.severity]
+    if finding.severity is Severity.PROBLEM:
+        return 0, 0.0, gravity
+    if finding.comes_first:
+        return 1, 0.0, gravity
+    if finding.explains is not None:
+        return 2 if finding.explains.low > 0 else 3, -finding.explains.value, gravity
+    return 4, 0.0, gravity
+
+
+def ms(seconds: Estimate) -> str:
+    """A time: "1.62 ms [1.55, 1.69]"."""
+    scaled = seconds.scaled(1e3)
+    digits = 0 if scaled.value >= 100 else 1 if scaled.value >= 10 else 2
+    return f"{scaled.value:,.{digits}f} ms [{scaled.low:,.{digits}f}, {scaled.high:,.{digits}f}]"
+
+
+def pct(share: Estimate) -> str:
+    """A share: "12% [10, 14]"."""
+    scaled = share.scaled(100)
+    digits = 1 if scaled.half_width < 0.5 else 0
+    return f"{scaled.value:.{digits}f}% [{scaled.low:.{digits}f}, {scaled.high:.{digits}f}]"
+
+
+def pct_range(share: Estimate) -> str:
+    """A share of which only the ends are known: "81% to 86%"."""
+    return f"{share.low:.0%} to {share.high:.0%}"
+
+
+def factor(ratio: Estimate) -> str:
+    """A ratio: "1.62x [1.55, 1.69]"."""
+    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def factor_range(ratio: Estimate) -> str:
+    """A ratio of which only the ends are known: "1.2x to 1.6x"."""
+    return f"{ratio.low:.2f}x to {ratio.high:.2f}x"
+
+
+def bandwidth(rate: Estimate) -> str:
+    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes), a small one in MB/s."""
+    unit, factor = ("GB/s", 1e-9) if rate.value >= 1e8 else ("MB/s", 1e-6)
+    scaled = rate.scaled(factor)
+    return f"{scaled.value:.2f} {unit} [{scaled.low:.2f}, {scaled.high:.2f}]"
+
+
+def size(size_bytes: int) -> str:
+    """An amount of memory: "1.4 MiB", "6.0 KiB"."""
+    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**19 else f"{size_bytes / 2**10:.1f} KiB"
+
+
+def rate(estimate: Estimate) -> str:
+    """Samples/s: "10,101 [9,870, 10,330]", of few "12.3 [12.1, 12.5]"."""
+    digits = 0 if estimate.value >= 100 else 1 if estimate.value >= 10 else 2
+    return f"{estimate.value:,.{digits}f} [{estimate.low:,.{digits}f}, {estimate.high:,.{digits}f}]"

@@ -1,0 +1,277 @@
+"""The changes that a diagnosis proposes, tested by experiment: which can be, and what came out.
+
+A change of knobs is measured in the same rounds as the setting without it. Variables of the processes need
+other processes: such a change stands against the trial without it, and its interval holds what starts of the
+workers differ by. Trials of verification are no suggestions: no curve and no choice knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from raybench.analysis.confirmations import Confirmation
+from raybench.analysis.estimates.efficiency import Gain, Verdict, gain, gain_of
+from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.estimates.simultaneous import simultaneous_ratio
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.finding import Finding, Severity
+from raybench.analysis.labels import changes_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.speaking import InSameRounds
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec.knobs import KnobValue, Setting
+
+
+class Verified(StrEnum):
+    """What the experiment says of a proposed change."""
+
+    CONFIRMED = "confirmed"  # faster, beyond the interval and by search.minimum_gain, if less than predicted
+    REFUTED = "refuted"  # slower; or not surely faster, and surely less than was predicted, or is worth it
+    UNDECIDED = "undecided"  # the interval holds both
+    FAILED = "failed"  # it was tried, and did not run
+    NOT_RUN = "not run"
+    NEEDS_YOU = "needs you"  # raybench cannot try it
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What findings propose to change in the headline's trial."""
+
+    findings: tuple[Finding, ...]  # that propose the same, what explains the most time first
+    change: Mapping[str, KnobValue]  # empty: what raybench cannot do is their next step
+    setting: Setting
+    environment: Mapping[str, str]
+    obstacle: str = ""  # why it cannot be tried here
+
+    @property
+    def predicted(self) -> Estimate | None:
+        """The throughput with the change over that without it, of the first finding that says one."""
+        return next((each.predicted for each in self.findings if each.predicted is not None), None)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A proposal, and what measuring it has shown."""
+
+    proposal: Proposal
+    label: str
+    verdict: Verified
+    gain: Gain | None = None  # of throughput, relative; simultaneous over all of its role
+    record: TrialRecord | None = None
+    is_paired: bool = True  # in the same rounds
+    reason: str = ""
+    # the relative gain were all gone that the proposal's findings explain, at most; None: not known
+    causes_cost: float | None = None
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a trial was made for it; else the confirmation of a winner tells."""
+        return self.record is not None and self.record.request.role == "verification"
+
+    @property
+    def cures_more(self) -> bool:
+        """Whether it surely brings more than what its findings explain can: something else too is cured."""
+        if self.verdict is not Verified.CONFIRMED or self.causes_cost is None or self.gain is None:
+            return False
+        return self.gain.gain.low > self.causes_cost
+
+    @property
+    def less_than_predicted(self) -> bool:
+        """Whether it is confirmed, and yet its whole interval lies below that of what was predicted."""
+        if self.verdict is not Verified.CONFIRMED or self.gain is None or self.predicted_gain is None:
+            return False
+        return self.gain.gain.high < self.predicted_gain.low
+
+    @property
+    def ruled_out(self) -> bool:
+        """Whether it was tried and is nothing to advise."""
+        return self.verdict in (Verified.REFUTED, Verified.FAILED)
+
+    @property
+    def predicted_gain(self) -> Estimate | None:
+        """What was predicted, relative as ``gain`` is."""
+        ratio = self.proposal.predicted
+        return (
+            None
+            if ratio is None
+            else replace(ratio, value=ratio.value - 1, low=ratio.low - 1, high=ratio.high - 1)
+        )
+
+
+def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
+    """What the findings of the headline propose, each change once, those of the most time first."""
+    headline = base.headline
+    if headline is None:
+        return []
+    found: dict[tuple[Setting, tuple[tuple[str, str], ...], str], Proposal] = {}
+    for finding in first:
+        if finding.trial_id != headline.trial_id:
+            continue
+        proposal = _proposal(finding, headline.config)
+        if proposal is None:
+            continue
+        key = (
+            proposal.setting,
+            tuple(sorted(proposal.environment.items())),
+            proposal.obstacle,
+        )
+        known = found.get(key)
+        findings = (*known.findings, finding) if known else (finding,)
+        found[key] = Proposal(
+            findings, proposal.change, proposal.setting, proposal.environment, proposal.obstacle
+        )
+    return list(found.values())
+
+
+def verifications(
+    base: MeasuredStudy, first: Sequence[Finding], confirmed: Sequence[Confirmation]
+) -> tuple[Verification, ...]:
+    """Every proposal with what is known of it; empty where none was tested.
+
+    A winner's confirmation tests the change that it is.
+    """
+    headline, proposed = base.headline, proposals(base, first)
+    if headline is None:
+        return ()
+    tested = [(each, test_of(base, each, confirmed)) for each in proposed]
+    known = {record.trial_id for _, record in tested if record is not None}
+    for record in _of_role(base):  # what an earlier diagnosis proposed
+        if record.trial_id not in known:
+            change = record.config.differences(headline.config)
+            setting, variables = record.config.setting, record.config.environment
+            tested.append((Proposal((), change, setting, variables), record))
+    # a winner's confirmation has its own gain, simultaneous with the other confirmations
+    gains = {each.record.trial_id: each.gain for each in confirmed if each.paired}
+    among = len(_measured_of_role(base))
+    if all(record is None for _, record in tested):
+        return ()
+    return tuple(
+        _verified(base, each, record, among, gains.get(record.trial_id) if record else None)
+        for each, record in tested
+    )
+
+
+def in_same_rounds(base: MeasuredStudy, confirmed: Sequence[Confirmation]) -> InSameRounds:
+    """What was measured in the same rounds, by confirmations before verifications."""
+    least, tested = base.study.search.minimum_gain, _measured_of_role(base)
+    gains = [(each.record, each.gain) for each in confirmed if each.paired]
+    for record in tested:
+        if record.request.kind == "steps" and record.request.versus is not None:
+            gains.append((record, gain(record, least, len(tested))))
+    return InSameRounds(base.buckets, gains)
+
+
+def _measured_of_role(base: MeasuredStudy) -> list[TrialRecord]:
+    return [record for record in _of_role(base) if record.steps is not None]
+
+
+def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirmation]) -> TrialRecord | None:
+    """The trial that tests a proposal, whatever its state; None: there is none."""
+    headline = base.headline
+    assert headline is not None
+    asked, without = (proposal.setting, dict(proposal.environment)), headline.config.setting
+    confirmations = [each.record for each in confirmed if each.paired]
+    for record in (*_of_role(base), *confirmations):
+        request = record.request
+        if request.kind != "steps" or (record.config.setting, record.config.environment) != asked:
+            continue
+        if record.config.world_size == headline.config.world_size and request.versus in (without, None):
+            return record
+    return None
+
+
+def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
+    """Whether the change can be measured in the rounds of the setting without it: in the same processes."""
+    return dict(proposal.environment) == unchanged.environment
+
+
+def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
+    """What trying the finding's change has shown; None: it was not tried."""
+    for each in verified:
+        if each.record is None:
+            continue
+        if any(
+            (found.trial_id, found.change) == (finding.trial_id, finding.change)
+            for found in each.proposal.findings
+        ):
+            return each
+    return None
+
+
+def _of_role(base: MeasuredStudy) -> list[TrialRecord]:
+    return [record for record in base.records if record.request.role == "verification"]
+
+
+def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
+    """None for what neither explains time nor proposes anything."""
+    if not finding.change:
+        explains = finding.explains is not None and finding.severity is not Severity.NOTE
+        if not explains and finding.severity is not Severity.PROBLEM:
+            return None
+        return Proposal((finding,), {}, config.setting, config.environment, finding.next_step)
+    knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
+    variables = {name: value for name, value in finding.change.items() if name not in knobs}
+    setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
+    environment = {**config.environment, **{k: str(v) for k, v in variables.items() if v is not None}}
+    unset = [name for name, value in variables.items() if value is None]
+    for name in unset:
+        environment.pop(name, None)
+    obstacle = setting.fault(config.device) or ""
+    strangers = [name for name in unset if name not in config.environment]
+    if strangers:
+        obstacle = f"unset {', '.join(strangers)} where the study is started"
+    elif config.world_size > 1 and setting.strategy == "single":
+        obstacle = "one device alone is a point of the curve"
+    elif (setting, environment) == (config.setting, config.environment):
+        return None
+    return Proposal((finding,), dict(finding.change), setting, environment, obstacle)
+
+
+def _verified(
+    base: MeasuredStudy, proposal: Proposal, record: TrialRecord | None, among: int, own: Gain | None
+) -> Verification:
+    label = changes_words(proposal.change)
+    if record is None:
+        verdict = Verified.NEEDS_YOU if proposal.obstacle else Verified.NOT_RUN
+        return Verification(proposal, label, verdict, reason=proposal.obstacle)
+    assert base.headline is not None
+    paired = is_paired(proposal, base.headline.config)
+    if record.steps is None:
+        reason = f"{record.state}: {record.reason}"
+        return Verification(proposal, label, Verified.FAILED, None, record, paired, reason)
+    least = base.study.search.minimum_gain
+    if own is not None:
+        found = own
+    elif paired:
+        found = gain(record, least, among)
+    else:
+        rates = [base.scaling(each).throughput_samples_per_s for each in (record, base.headline)]
+        found = gain_of(simultaneous_ratio(rates[0], rates[1], among, BETWEEN_STARTS), least)
+    verdict = verdict_of(found, proposal.predicted, least)
+    cost = _causes_cost(proposal, base.scaling(base.headline).step_time_s.value)
+    return Verification(proposal, label, verdict, found, record, paired, causes_cost=cost)
+
+
+def _causes_cost(proposal: Proposal, step_s: float) -> float | None:
+    """What a step of ``step_s`` would gain without all that the findings explain; None if not told."""
+    explained = [each.explains for each in proposal.findings if each.explains is not None]
+    left_s = step_s - sum(max(each.high, 0.0) for each in explained)
+    return step_s / left_s - 1 if explained and left_s > 0 else None
+
+
+def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:
+    """What a measured gain says of a change that is predicted to bring ``predicted``, a ratio.
+
+    Confirmed where it is better by ``gain_of``, however much was predicted: ``less_than_predicted`` is said
+    beside it. Refuted where it is worse, or else the whole interval lies below what was predicted, and below
+    ``least`` where nothing was.
+    """
+    if found.verdict is Verdict.BETTER:
+        return Verified.CONFIRMED
+    promised = least if predicted is None else max(predicted.low - 1, least)
+    if found.verdict is Verdict.WORSE or found.gain.high < promised:
+        return Verified.REFUTED
+    return Verified.UNDECIDED

@@ -1,0 +1,117 @@
+"""One trial on one rank, of whichever kind: made, run, and ended so that nothing of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
+from raybench.records.record import State
+from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
+from raybench.worker.collectives.collectives_trial import CollectivesTrial
+from raybench.worker.communicators import Communicators, Team
+from raybench.worker.devices.device import Device
+from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.probe import ProbeTrial
+from raybench.worker.steps.steps_trial import StepsTrial
+from raybench.worker.training.checkpoints import Checkpoints
+from raybench.worker.training.training_trial import TrainingTrial
+from raybench.workloads.user_code import frames_of
+
+
+def run_trial(
+    request: TrialRequest,
+    ranks: tuple[int, ...],
+    communicators: Communicators,
+    device: Device,
+    cache: GroupCache,
+    on_progress: OnProgress,
+    *,
+    checkpoints: Checkpoints | None = None,
+    results: Path | None = None,
+    keep: Keep = lambda kept, open_: None,
+) -> Outcome | None:
+    """Called on every rank of the group; None on ranks that do not take part.
+
+    ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
+    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` gets
+    rounds or epochs when they are done. All three are used on the team's leader.
+    """
+    team = communicators.team(ranks, request.timeout_s)
+    if team is None:
+        return None
+
+    def make() -> RunnableTrial:
+        if isinstance(request, StepsRequest):
+            return StepsTrial(request, team, device, cache, keep)
+        if isinstance(request, ProbeRequest):
+            return ProbeTrial(request, team, device, cache)
+        if isinstance(request, CollectivesRequest):
+            return CollectivesTrial(request, team, device)
+        places = (checkpoints, results) if team.leads else (None, None)
+        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
+
+    return run_and_release(make, team, device, on_progress)
+
+
+class RunnableTrial(Protocol):
+    """A trial of any kind on one rank."""
+
+    def run(self, on_progress: OnProgress) -> Outcome:
+        """Measure; every rank of the team calls it. Whatever fails is raised."""
+        ...
+
+    def release(self) -> None:
+        """Drop the models before their process group goes."""
+        ...
+
+
+def run_and_release(
+    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
+) -> Outcome:
+    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
+
+    The team's groups are used before anything is made: what they take is not to be missing later.
+    """
+    trial: RunnableTrial | None = None
+    give_back = device.end_trial
+    try:
+        team.use_once(device)
+        trial = make()
+        result = trial.run(on_progress if team.leads else _ignore)
+        return result if team.leads else Outcome(result.state, files=result.files)
+    except CODE_FAILS as error:
+        give_back = device.release_memory  # what did not fit must not be in the next trial's way
+        result = failure_result(error, team)
+        drop_frames(error)
+        return result
+    finally:
+        if trial is not None:
+            trial.release()
+        del trial
+        give_back()
+
+
+def failure_result(error: BaseException, team: Team) -> Outcome:
+    """How a trial ended that raised ``error`` on this rank."""
+    if isinstance(error, AgreedFailure):
+        state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
+        return Outcome(state, reason=str(error), frames=error.frames if state == "crashed" else ())
+    if isinstance(error, InvalidBatchError):
+        return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+    if isinstance(error, InvalidTrialError):
+        return Outcome("invalid", reason=str(error))  # every rank found it at once: nobody waits
+    if type(error).__name__ == "FailOnRecompileLimitHit":
+        reason = "compile: torch gave up, as shapes or graph keep changing"
+        return Outcome("invalid", reason=reason, broken=True)
+    reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
+    if is_out_of_memory(error):
+        return Outcome("oom", reason=reason, broken=True)
+    return Outcome("crashed", reason=reason, broken=True, frames=frames_of(error))
+
+
+def _ignore(progress: Progress) -> None:
+    pass

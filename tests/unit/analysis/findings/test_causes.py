@@ -1,0 +1,284 @@
+"""Planted causes come back as the first finding, and nothing is claimed of sound studies.
+
+benchmarks/diagnosis.py does the same with hundreds of studies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.collectives import Link, LinkKey, SweptPlace
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.results import StudyResults
+from raybench.machine.environment import Environment
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
+from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
+from tests.unit.studies import SHORT, asked, exactly, grid, measured, planted, study
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: f"{cause.name} {cause.kind}".strip())
+def test_a_planted_cause_is_the_first_finding(cause: PlantedCause) -> None:
+    # with a few rounds of each device alone one cannot always tell that one is slower
+    assert right_of(cause, 2) >= (1 if cause.name is FindingName.UNEVEN_DEVICES or cause.pairs else 2)
+
+
+def right_of(cause: PlantedCause, studies: int) -> int:
+    """In how many it is the first finding."""
+    firsts = [faults(simulate([cause], seed)[0].diagnosis) for seed in range(studies)]
+    return sum(bool(found) and found[0].name is cause.name for found in firsts)
+
+
+def test_of_two_causes_the_larger_comes_first() -> None:
+    pairs = [cause for cause in CAUSES if cause.pairs]
+    right, number = 0, 0
+    for place, larger in enumerate(pairs):
+        smaller = pairs[(place + 3) % len(pairs)]
+        found = faults(simulate([larger, smaller], 100 + place)[0].diagnosis)
+        right += bool(found) and found[0].name in (larger.name, FindingName.UNEVEN_BATCHES)
+        number += 1
+    assert right >= number - 1
+
+
+def test_nothing_is_claimed_of_sound_studies() -> None:
+    assert claimed_of_sound(20) <= 4  # 1 of 20 by chance
+
+
+def claimed_of_sound(studies: int) -> int:
+    """Of how many something is claimed."""
+    sound = [measure(sound_site(np.random.default_rng(seed)), seed) for seed in range(studies)]
+    return sum(bool(faults(each.diagnosis)) for each in sound)
+
+
+def test_no_second_of_a_step_is_explained_twice() -> None:
+    for seed, cause in enumerate(CAUSES):
+        results = simulate([cause], seed)[0]
+        headline = results.headline
+        assert headline is not None
+        step_s = results.scaling(headline).step_time_s.value
+        explained = [each.explains.value for each in results.diagnosis if each.explains]
+        assert sum(explained) <= 1.05 * step_s
+        assert [each.explains for each in results.diagnosis if each.explains] == sorted(
+            (each.explains for each in results.diagnosis if each.explains), key=lambda part: -part.value
+        )
+
+
+def test_every_finding_says_its_numbers_and_what_to_do() -> None:
+    for seed, cause in enumerate(CAUSES):
+        for each in simulate([cause], seed)[0].findings:
+            assert any(character.isdigit() for character in each.evidence), each
+            assert each.next_step
+            assert (each.predicted is None) or each.change
+
+
+# --- step times alone
+
+
+def test_negative_scaling_from_step_times_alone_with_the_right_efficiencies() -> None:
+    """A global batch on 1, 2, 4 and 8 devices; no device was measured beside the others."""
+    steps_s = {1: 0.132, 2: 0.249, 4: 2.366, 8: 5.947}
+    spec = study(scaling={"mode": "strong", "world_sizes": [1, 2, 4, 8]}, knobs={"batch_size": [256]})
+    costs = {size: StepCosts(plain_s=each, base_s=each) for size, each in steps_s.items()}
+    runner = FakeRunner(lambda config, setting: costs[config.world_size], Noise(block=0.01, step=0.0))
+    requests = [
+        asked(spec, "scaling", spec.knobs.default(), size, variants=("synced",) if size > 1 else ("plain",))
+        for size in steps_s
+    ]
+    results = analyse(spec, run_all(runner, requests)[0])
+    first = results.diagnosis[0]
+    assert first.name is FindingName.NEGATIVE_SCALING
+    assert "8 devices are slower than one device: 0.02x" in first.evidence
+    efficiencies = {
+        record.config.world_size: results.scaling(record).efficiency for record in results.measured
+    }
+    for size, truth in {2: 0.265, 4: 0.0139, 8: 0.00277}.items():
+        found = efficiencies[size]
+        assert found is not None
+        assert found.value == pytest.approx(truth, rel=0.02)
+        named = [each for each in results.findings if each.values.get("speedup") or each.explains]
+        assert any(each.name is FindingName.NEGATIVE_SCALING for each in named)
+
+
+# --- links
+
+
+def _on_link(buckets_mb: list[object], around: Around | None = None, **hardware: object) -> Finding:
+    machine = FakeHardware(fixed_s=0.0, gradient_bytes=32 * MIB, overlap=0.0, contention=0.0, wrapper_s=0.0)
+    machine = replace(machine, **hardware)  # type: ignore[arg-type]
+    spec = study(knobs={"batch_size": [64], "bucket_cap_mb": buckets_mb})
+    records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
+    return analyse(spec, records, around=around).diagnosis[0]
+
+
+def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
+    slow = _on_link(["default", 1], bandwidth_bytes_per_s=5e9, latency_s=1e-6)
+    assert slow.name is FindingName.BANDWIDTH_BOUND
+    many = _on_link([1, "default"], bandwidth_bytes_per_s=50e9, latency_s=0.0005)
+    assert many.name is FindingName.LATENCY_BOUND
+    assert many.values["latency_share"] > 0.9
+    assert "by the trial with 2 buckets" in many.evidence
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_buckets_of_different_starts_tell_latency_no_better_than_starts_agree(together: bool) -> None:
+    """10.6 ms in 32 buckets, 7.0 in two: latency is 37% of it, or more than half by starts of 7%."""
+    machine = FakeHardware(
+        fixed_s=0.0, gradient_bytes=32 * MIB, overlap=0.0, contention=0.0, wrapper_s=0.0, latency_s=120e-6,
+        bandwidth_bytes_per_s=5e9,
+    )  # fmt: skip
+    spec = study(knobs={"batch_size": [64], "bucket_cap_mb": [1, "default"]})
+    records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
+    found = analyse(spec, records if together else apart(records)).diagnosis[0]
+    assert (found.name is FindingName.BANDWIDTH_BOUND) is together
+    assert "latency is" in found.evidence
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_batches_of_different_starts_say_no_fixed_cost_that_starts_may_differ_by(together: bool) -> None:
+    """10.0 and 12.2 ms at 256 and 320 samples: 12% of the step is fixed, or one start is 2% slower."""
+    spec = study(knobs={"batch_size": [256, 320]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.0100 if setting.batch_size == 256 else 0.0122)
+
+    records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
+    found = analyse(spec, records if together else apart(records)).diagnosis
+    named = [each for each in found if each.name is FindingName.BATCH_TOO_SMALL]
+    assert bool(named) is together
+
+
+def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_nothing() -> None:
+    """Fixed costs are a tenth of the step at 256 samples, and at 320 the step is no more efficient."""
+    spec = study(knobs={"batch_size": [256, 320]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        plain_s = 0.0100 if setting.batch_size == 256 else 0.0122
+        return StepCosts(plain_s=plain_s, exposed_s=0.2 * plain_s)
+
+    records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
+    words = "no larger batch that was measured is surely better"
+    for known, is_said in ((records, True), (records[:2], False)):
+        named = [each for each in analyse(spec, known).diagnosis if each.name is FindingName.BATCH_TOO_SMALL]
+        assert [each.next_step.startswith(words) for each in named] == [True] * is_said
+
+
+def apart(records: list[TrialRecord]) -> list[TrialRecord]:
+    """The records, each of processes of its own, as Ray Tune has them."""
+    return [each.model_copy(update={"group": number}) for number, each in enumerate(records, 1)]
+
+
+def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
+    one = _on_link(["default"], bandwidth_bytes_per_s=5e9, latency_s=1e-6)
+    assert one.name is FindingName.COMMUNICATION_BOUND
+    assert "cannot be told apart" in one.next_step
+
+
+def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
+    place = SweptPlace(2, "pack", 1, "gloo")
+    rate = Estimate(10e9, 9.5e9, 10.5e9, 10)
+    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10), ())
+    around = Around({LinkKey("all_reduce", 2, 1): swept})
+    found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
+    assert found.name is FindingName.BANDWIDTH_BOUND
+    assert found.values["link_share"] == pytest.approx(0.5, rel=0.05)
+    assert "of what the sweep's largest messages reach" in found.evidence
+
+
+def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path() -> None:
+    links = (("X", "SYS", "NV2"), ("SYS", "X", "PHB"), ("NV2", "PHB", "X"))
+    environment = Environment(
+        hostname="a", os="b", kernel="c", cpu_model="d", cores=8, usable_cores=8, memory_bytes=1, python="3",
+        gpu_links=links,
+    )  # fmt: skip
+    costs = StepCosts(plain_s=0.01, exposed_s=0.004, replay_s=0.004)
+    record = measured(costs, Noise(block=0.002, step=0.0), device="cuda", setting=Setting())
+    found = analyse(
+        study(resources={"device": "cuda"}), [record], around=Around(environment=environment)
+    ).diagnosis
+    assert found[0].name is FindingName.SLOW_PATH
+    assert "GPUs 0 and 1 are joined by SYS, GPUs 0 and 2 by NV2" in found[0].evidence
+
+
+# --- several settings
+
+
+def _named(results: StudyResults, name: FindingName) -> list[Finding]:
+    return [each for each in results.findings if each.name is name]
+
+
+def test_a_precision_that_does_not_help_is_named_and_one_that_does_is_not() -> None:
+    same = {"fp32": exactly(0.9, 0.01), "bf16": exactly(0.9, 0.0099)}
+    (finding,) = _named(
+        planted({(k,): v for k, v in same.items()}, "precision"), FindingName.PRECISION_WITHOUT_GAIN
+    )
+    assert finding.change == {"precision": "fp32"}
+    faster = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.005)}
+    assert _named(planted(faster, "precision"), FindingName.PRECISION_WITHOUT_GAIN) == []
+
+
+def test_neither_a_precision_nor_a_better_setting_is_told_from_starts_that_may_differ_as_much() -> None:
+    costs = {("fp32",): exactly(0.80, 0.01), ("bf16",): exactly(0.84, 0.0102)}
+    together = planted(costs, "precision")
+    (finding,) = _named(together, FindingName.PRECISION_WITHOUT_GAIN)
+    assert finding.values["throughput_ratio"] < 1.05
+    assert any(each.changes for each in together.configurations)
+    single = analyse(together.study, apart(list(together.records)))
+    assert _named(single, FindingName.PRECISION_WITHOUT_GAIN) == []
+    assert not any(each.changes for each in single.configurations)
+
+
+def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_trial() -> None:
+    costs = StepCosts(plain_s=0.004, contention_s=0.001, exposed_s=0.008, replay_s=0.009)
+    spec = study(knobs={"batch_size": [64, 8]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        return replace(costs, plain_s=0.03) if setting.batch_size == 64 else costs
+
+    requests = [
+        asked(spec, "scaling", Setting(batch_size=64), 2),
+        asked(spec, "search", Setting(batch_size=8), 2, variants=SHORT),
+    ]
+    results = analyse(spec, run_all(FakeRunner(model, QUIET), requests)[0])
+    searched = next(each for each in results.measured if each.request.role == "search")
+    finding = next(each for each in results.findings if each.trial_id == searched.trial_id and each.explains)
+    assert finding.name is FindingName.NEGATIVE_SCALING  # 13 ms for twice what one device does in 4
+    assert finding.values["least_communication_s"] == pytest.approx(0.005)
+    assert finding.values["most_communication_s"] == pytest.approx(0.009)
+    # the truth, of which nothing was measured but 9 ms lost
+    assert finding.values["least_communication_s"] <= 0.008 <= finding.values["most_communication_s"]
+
+
+def test_a_better_setting_that_cannot_touch_the_cause_is_no_cure_of_it() -> None:
+    """Transfers take half of the step; with fewer threads it is better for whatever other reason."""
+    found = planted({(8, 0): exactly(0.5), (8, 1): exactly(0.9)}, "batch_size", "num_threads")
+    first = found.diagnosis[0]
+    assert first.name is FindingName.COMMUNICATION_BOUND
+    assert "num_threads" not in (first.change or {})
+    assert "threads" not in first.next_step
+    worst = found.configurations[-1]
+    assert [each.changes for each in worst.nearest] == [{"num_threads": 1}]  # it stands by itself
+
+
+def test_of_better_settings_the_nearest_that_can_touch_the_cause_is_its_cure() -> None:
+    costs = {(8, 0): exactly(0.5), (8, 1): exactly(0.95), (128, 0): exactly(0.9, 0.04)}
+    first = planted(costs, "batch_size", "num_threads").diagnosis[0]
+    assert first.change == {"batch_size": 128}
+    assert "measured at 90" in first.next_step
+
+
+def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
+    found = planted({(8, "fp32"): exactly(0.3), (128, "fp32"): exactly(0.9, 0.04)}, "batch_size", "precision")
+    first = found.diagnosis[0]
+    assert first.change == {"batch_size": 128}
+    assert first.predicted is not None
+    assert first.predicted.value == pytest.approx(16 * 0.01 / 0.3 / (0.04 / 0.9))
+    assert "measured at 90" in first.next_step

@@ -1,0 +1,169 @@
+"""Small models, and ways between devices that are worse than they could be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.findings.case import Around, Beside, Case
+from raybench.analysis.findings.communication import CommunicationBound, latency_of
+from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.findings.unattributed import NotDivided
+from raybench.machine.environment import Environment
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from tests.support.planted import QUIET, Noise, StepCosts
+from tests.unit.studies import SHORT, measured, study
+
+NAMES = (
+    FindingName.COMMUNICATION_BOUND,
+    FindingName.LATENCY_BOUND,
+    FindingName.BANDWIDTH_BOUND,
+    FindingName.SLOW_PATH,
+)
+
+
+def transfers(record: TrialRecord, around: Around, device: str = "cpu") -> Finding:
+    """The one finding on the record's transfers."""
+    found = analyse(study(resources={"device": device}), [record], around=around).findings
+    (finding,) = (each for each in found if each.name in NAMES)
+    return finding
+
+
+def environment(**variables: str) -> Environment:
+    return Environment(
+        hostname="a", os="b", kernel="c", cpu_model="d", cores=8, usable_cores=8, memory_bytes=1, python="3",
+        variables=variables,
+    )  # fmt: skip
+
+
+def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_it() -> None:
+    """40 KiB in one message of 2 ms, of which the sweep says that 1.8 are latency."""
+    costs = StepCosts(plain_s=0.004, exposed_s=0.002, replay_s=0.002, gradient_bytes=40 << 10)
+    latency, rate = Estimate(1.8e-3, 1.7e-3, 1.9e-3, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
+    place = SweptPlace(2, "pack", 1, "gloo")
+    link = Link("all_reduce", place, latency, rate, (1.8e-3, 1e-9), ())
+    finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
+    assert finding.name is FindingName.LATENCY_BOUND
+    assert finding.values["latency_share"] == pytest.approx(0.9, rel=0.02)
+    assert "a larger batch or accumulation" in finding.next_step
+    assert "bucket_cap_mb" not in (finding.change or {})
+
+
+@pytest.mark.parametrize("by_cores", [(), (32 * 2**20,)])
+def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) -> None:
+    """25 MiB in one message, nearest to the sweep's 32 MiB."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
+    latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
+    sizes = (2**10, 2**20, 32 * 2**20)
+    residuals = tuple(Residual(each, 0.0, is_certain=False) for each in sizes)
+    place = SweptPlace(2, 1, "pack", "gloo")
+    link = Link("all_reduce", place, latency, rate, (1e-4, 1e-9), residuals, by_cores)
+    finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
+    assert finding.name is FindingName.BANDWIDTH_BOUND
+    assert ("the cores decide for messages of this size, not the link" in finding.evidence) is bool(by_cores)
+    assert ("else a faster link" in finding.next_step) is not bool(by_cores)
+    assert ("more cores for each worker" in finding.next_step) is bool(by_cores)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool) -> None:
+    """25 MiB in one message, by the sweep a matter of bytes."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
+    latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
+    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9), ())
+    record = measured(costs, QUIET, device="cuda")
+    assert record.steps is not None
+    full = record.steps.model_copy(update={"memory_limit_bytes": record.steps.device_memory_bytes})
+    if is_full:
+        record = record.model_copy(update={"result": full})
+    finding = transfers(record, Around({LinkKey("all_reduce", 2, 1): link}), "cuda")
+    assert finding.name is FindingName.BANDWIDTH_BOUND
+    assert "half the bytes (gradient_compression bf16)" in finding.next_step
+    if is_full:
+        assert finding.change == {"gradient_compression": "bf16"}
+    else:
+        assert set(finding.change or {}) == {"batch_size"}
+
+
+def between_nodes(**variables: str) -> Finding:
+    """Two ranks on two nodes, whose transfers take a third of the step."""
+    record = measured(StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006), QUIET)
+    there = record.model_copy(update={"nodes": 2, "hostnames": ("a", "b")})
+    return transfers(there, Around(environment=environment(**variables)))
+
+
+@pytest.mark.parametrize("interface", ["lo", "docker0", "=veth12"])
+def test_an_interface_that_is_no_network_between_nodes_is_named(interface: str) -> None:
+    finding = between_nodes(GLOO_SOCKET_IFNAME=interface)
+    assert finding.name is FindingName.SLOW_PATH
+    assert f"GLOO_SOCKET_IFNAME={interface.lstrip('=')} is no network between nodes" in finding.evidence
+    assert "raybench doctor" in finding.next_step
+
+
+def test_a_network_between_nodes_is_not() -> None:
+    assert between_nodes(GLOO_SOCKET_IFNAME="eth0").name is FindingName.COMMUNICATION_BOUND
+    assert between_nodes().name is FindingName.COMMUNICATION_BOUND
+
+
+@pytest.mark.parametrize(("nodes", "named"), [(1, False), (2, True)])
+def test_a_fast_path_that_is_switched_off_is_named_where_it_would_be_taken(nodes: int, named: bool) -> None:
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006)
+    record = measured(costs, QUIET, device="cuda", setting=Setting())
+    there = record.model_copy(update={"nodes": nodes, "hostnames": ("a", "b")[:nodes] * (2 // nodes)})
+    finding = transfers(there, Around(environment=environment(NCCL_IB_DISABLE="1")), "cuda")
+    assert (finding.name is FindingName.SLOW_PATH) is named
+    assert (finding.change == {"NCCL_IB_DISABLE": "0"}) is named
+
+
+@pytest.mark.parametrize(("measured_mb", "asked"), [((), "1 and 25"), ((1,), "25"), ((1, 25), "")])
+def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...], asked: str) -> None:
+    """40 MiB of gradients, of which the other sizes were measured in a search: without transfers alone."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006, gradient_bytes=40 << 20)
+    record = measured(costs, QUIET, setting=Setting(bucket_cap_mb=5))
+    others = [
+        measured(costs, QUIET, setting=Setting(bucket_cap_mb=each), variants=SHORT, role="search")
+        for each in measured_mb
+    ]
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *others]))
+    finding = case.finding(CommunicationBound)
+    assert finding is not None
+    assert ("measure bucket_cap_mb" in finding.next_step) is bool(asked)
+    assert f"bucket_cap_mb of {asked} too" in finding.next_step or not asked
+    assert "raybench communication --world-sizes 2" in finding.next_step
+
+
+def test_a_latency_is_never_below_0() -> None:
+    """Two buckets take no longer than one, within the noise."""
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006, gradient_bytes=2 << 20)
+    one = measured(costs, Noise(block=0.05, step=0.0))
+    assert one.steps is not None
+    two = one.model_copy(
+        update={
+            "trial_id": "other",
+            "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
+        }
+    )
+    case = replace(Case.of(one, one.steps), beside=Beside.of([one, two]))
+    found = latency_of(case)
+    assert found is not None
+    assert found.each_s.low == 0.0
+    assert found.each_s.value >= 0.0
+
+
+def test_whose_transfers_bound_what_is_not_taken_apart() -> None:
+    record = measured(
+        StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006),
+        QUIET,
+        variants=("plain", "synced", "replay"),
+    )
+    assert record.steps is not None
+    finding = Case.of(record, record.steps).finding(NotDivided)
+    assert finding is not None
+    assert "its transfers alone" in finding.evidence
+    assert "as a curve is" not in finding.next_step

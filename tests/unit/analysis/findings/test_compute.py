@@ -1,0 +1,48 @@
+"""What compute waits for, and what is proposed against it."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.machine.environment import Environment
+from raybench.spec import Setting
+from tests.support.planted import QUIET, StepCosts
+from tests.unit.studies import measured, study
+
+
+def waiting(workers: int, cores: int | None) -> Finding:
+    """The finding on two ranks that wait 5 of 20 ms for real input, on one host of so many cores."""
+    machine = cores and Environment(
+        hostname="a", os="b", kernel="c", cpu_model="d", cores=cores, usable_cores=cores, memory_bytes=1,
+        python="3",
+    )  # fmt: skip
+    workload = {"name": "vision", "input": "real"}
+    record = measured(
+        StepCosts(plain_s=0.020, data_s=0.005), QUIET, workload=workload, setting=Setting(workers=workers)
+    )
+    around = Around(environment=machine or None)
+    found = analyse(study(workload=workload), [record], around=around).diagnosis
+    return next(each for each in found if each.name is FindingName.DATA_BOUND)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "proposed"),
+    [(0, 8, 2), (2, 8, 4), (3, 8, 4), (2, None, 4), (12, 64, 16), (12, None, 16), (0, 2, 1)],
+)
+def test_more_loader_processes_are_proposed_while_there_are_cores(
+    workers: int, cores: int | None, proposed: int
+) -> None:
+    finding = waiting(workers, cores)
+    assert finding.change == {"workers": proposed}
+    assert f"workers {proposed} instead of {workers}" in finding.next_step
+
+
+@pytest.mark.parametrize(("workers", "cores"), [(16, 64), (24, 64), (16, None), (24, None), (4, 8), (1, 2)])
+def test_no_more_of_them_are_proposed_where_there_are_none(workers: int, cores: int | None) -> None:
+    finding = waiting(workers, cores)
+    assert finding.change is finding.predicted is None
+    assert "instead of" not in finding.next_step
+    assert finding.next_step

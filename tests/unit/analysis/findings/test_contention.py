@@ -1,0 +1,149 @@
+"""What computing side by side costs, and how much of that is other processes'."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.estimates.waterfall import waterfall
+from raybench.analysis.findings.case import Case
+from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from tests.support.planted import QUIET, Noise, StepCosts
+from tests.unit.studies import measured
+
+
+def found(contention_s: float, others: float) -> dict[FindingName, Finding]:
+    """Of a step of 40 ms and contention on two cores, of which other processes take a share."""
+    record = measured(StepCosts(plain_s=0.040, contention_s=contention_s), QUIET)
+    assert record.steps is not None
+    rounds = [each.model_copy(update={"other_cores": (others,) * 2}) for each in record.steps.rounds]
+    told = {"rounds": tuple(rounds), "hosts": (0, 0), "host_cores": (2, 2)}
+    return {
+        each.name: each
+        for each in findings(record.model_copy(update={"result": record.steps.model_copy(update=told)}))
+    }
+
+
+@pytest.mark.parametrize("theirs_s", [0.004, 0.0051, 0.006])
+def test_contention_is_told_without_what_other_processes_explain_of_it(theirs_s: float) -> None:
+    """10 ms of a step of 50: the rest of it is the devices' own, however much of it is others'."""
+    named = found(0.010, 2 * theirs_s / 0.050)
+    others, own = named[FindingName.OTHER_PROCESSES].explains, named[FindingName.CONTENTION].explains
+    assert others is not None
+    assert own is not None
+    assert others.value == pytest.approx(theirs_s)
+    assert own.value == pytest.approx(0.010 - theirs_s)
+    assert "10.0 ms" in named[FindingName.CONTENTION].evidence
+    assert named[FindingName.CONTENTION].values["contention_s"] == pytest.approx(0.010)
+
+
+def test_a_rest_that_is_not_worth_telling_is_none() -> None:
+    named = found(0.010, 2 * 0.009 / 0.050)  # 1 ms of 50 is left
+    assert FindingName.OTHER_PROCESSES in named
+    assert FindingName.CONTENTION not in named
+
+
+def test_contention_without_other_processes_is_whole() -> None:
+    named = found(0.010, 0.0)
+    assert FindingName.OTHER_PROCESSES not in named
+    own = named[FindingName.CONTENTION].explains
+    assert own is not None
+    assert own.value == pytest.approx(0.010)
+
+
+def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
+    record = measured(
+        StepCosts(plain_s=0.040, contention_s=0.020), QUIET, cpus_per_worker=1, setting=Setting(num_threads=4)
+    )
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"hosts": (0, 0), "host_cores": (4, 4)})
+    (finding,) = (each for each in findings(record.model_copy(update={"result": told})) if each.explains)
+    assert finding.name is FindingName.CONTENTION
+    assert "2 workers of 4 threads share 4 cores" in finding.evidence
+    assert finding.change == {"num_threads": 2}
+
+
+def of(
+    record: TrialRecord, others: float, programs: dict[str, float] | None = None
+) -> dict[FindingName, Finding]:
+    """The findings on the record where others took so many of two cores."""
+    assert record.steps is not None
+    rounds = [each.model_copy(update={"other_cores": (others,) * 2}) for each in record.steps.rounds]
+    told = {
+        "rounds": tuple(rounds),
+        "hosts": (0, 0),
+        "host_cores": (2, 2),
+        "other_programs": programs or {},
+    }
+    every = findings(record.model_copy(update={"result": record.steps.model_copy(update=told)}))
+    return {each.name: each for each in every}
+
+
+def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_sure() -> None:
+    """They took half of the cores, 25 ms of a step of 50; no more than 10 ms are lost."""
+    costs = StepCosts(plain_s=0.040, exposed_s=0.010)
+    record = measured(costs, QUIET, variants=("plain", "synced"))
+    named = of(record, 1.0)
+    explains = named[FindingName.OTHER_PROCESSES].explains
+    assert explains is not None
+    assert (explains.value, explains.low) == (pytest.approx(0.010), 0.0)
+    assert explains.high == pytest.approx(0.010)
+    assert named[FindingName.OTHER_PROCESSES].is_at_most
+    assert list(named)[:2] == [FindingName.NOT_DIVIDED, FindingName.OTHER_PROCESSES]
+
+
+def test_contention_that_may_be_all_theirs_has_the_interval_of_the_waterfall() -> None:
+    """And what waits beside it, of which there is no more here than noise."""
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.010), Noise(block=0.03, step=0.01))
+    explains = of(record, 1.4)[FindingName.OTHER_PROCESSES].explains
+    found = waterfall(record)
+    assert explains is not None
+    assert found is not None
+    parts = found.parts
+    assert parts.contention is not None
+    waits = (parts.wrapper, parts.skew, parts.exposed_communication)
+    more_s = sum(max(each.value, 0.0) for each in waits if each is not None)
+    assert explains.value == pytest.approx(parts.contention.value + more_s)
+    assert explains.low == parts.contention.low
+    assert explains.high == pytest.approx(parts.contention.high + more_s)
+
+
+def test_others_that_hold_up_transfers_may_explain_these() -> None:
+    """Computing side by side costs nothing; 8 of 48 ms are transfers, a third of the cores was others'."""
+    record = measured(StepCosts(plain_s=0.040, exposed_s=0.008), QUIET)
+    for others, most_s in ((0.66, 0.008), (0.1, 0.05 * 0.048)):
+        named = of(record, others)
+        explains = named[FindingName.OTHER_PROCESSES].explains
+        assert explains is not None
+        assert explains.value == pytest.approx(most_s, rel=0.01)
+        assert explains.low == 0.0
+        communication = next(each for each in named.values() if "transfers" in each.evidence)
+        assert communication.explains is not None
+        assert communication.explains.value == pytest.approx(0.008, rel=0.01)
+
+
+def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -> None:
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.020), QUIET)
+    programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
+    finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
+    assert finding.next_step == (
+        "python took 0.71 of 2 cores during the rounds: stop it, or measure when it is done"
+    )
+    assert "memfd" not in finding.evidence
+    own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
+    assert "nothing much to stop" in own.next_step
+    few = of(record, 1.06, {"pytest": 0.04, "Ray": 0.1})[FindingName.OTHER_PROCESSES]
+    assert "pytest" not in few.next_step
+
+
+def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
+    """14% of a step [3, 26]: not certain as one of five, and yet what the answer names."""
+    record = measured(StepCosts(plain_s=0.054, exposed_s=0.009), QUIET)
+    assert record.steps is not None
+    case = Case.of(record, record.steps)
+    step_s = case.step_s
+    assert case.is_worth_telling(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
+    assert not case.is_worth_telling(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))

@@ -1,0 +1,96 @@
+"""Which rank makes the others wait, and that none does by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from raybench.analysis import analyse
+from raybench.analysis.findings.case import Beside, Case
+from raybench.analysis.findings.evenness import Straggler
+from raybench.analysis.findings.finding import FindingName
+from raybench.records.record import TrialRecord
+from raybench.spec import Setting
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
+from tests.unit.studies import grid, measured, study
+
+
+def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> TrialRecord:
+    """The record with these times of ``local``, of shape (rounds, ranks)."""
+    assert record.steps is not None
+    rounds = []
+    for each, row in zip(record.steps.rounds, times_s.tolist(), strict=True):
+        blocks = (
+            block.model_copy(update={"step_time_s": tuple(row), "slowest_s": max(row)})
+            if block.variant == "local"
+            else block
+            for block in each.blocks
+        )
+        rounds.append(each.model_copy(update={"blocks": tuple(blocks)}))
+    result = record.steps.model_copy(update={"rounds": tuple(rounds)})
+    return record.model_copy(update={"result": result})
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_ranks_that_are_alike_have_no_straggler(ranks: int) -> None:
+    """Each rank's noise is its own: the slowest of eight is slow by more than one interval of 95% often."""
+    assert claims_of(ranks, 60) <= 0.13 * 60  # a rate of 5% has more in one of 200 such tests
+
+
+def claims_of(ranks: int, trials: int) -> int:
+    """In how many trials of ranks that are alike one is called slow."""
+    record = measured(StepCosts(plain_s=0.01), QUIET, world_size=ranks)
+    assert record.steps is not None
+    shape, random = (len(record.steps.rounds), ranks), np.random.default_rng(ranks)
+    claims = 0
+    for _ in range(trials):
+        noisy = with_local_times(record, 0.01 * np.exp(0.06 * random.standard_normal(shape)))
+        assert noisy.steps is not None
+        claims += Straggler.condition(Case.of(noisy, noisy.steps)) is not None
+    return claims
+
+
+def straggling(others: list[float], *, taken: float | None = None) -> str:
+    """What is said of rank 1, slow alone too, where it takes so much longer (in s) in the other trials."""
+    steady, slow = Noise(block=0.004, step=0.0), StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
+    record = measured(slow, steady)
+    assert record.steps is not None
+    if taken is not None:
+        rounds = [each.model_copy(update={"other_cores": (taken,) * 2}) for each in record.steps.rounds]
+        told = {"rounds": tuple(rounds), "hosts": (0, 0), "host_cores": (2, 2)}
+        record = record.model_copy(update={"result": record.steps.model_copy(update=told)})
+    beside = [
+        measured(
+            StepCosts(plain_s=0.01, offset_s=(0.0, offset_s)),
+            steady,
+            seed=seed,
+            setting=Setting(batch_size=seed),
+        )
+        for seed, offset_s in enumerate(others, 1)
+    ]
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *beside]))
+    finding = case.finding(Straggler)
+    assert finding is not None
+    return finding.evidence
+
+
+def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran() -> None:
+    assert straggling([0.0006, 0.0006]).endswith(": it is the device itself")
+    assert straggling([0.0, 0.0]).endswith("in the study's other trials that tell it is not the slowest")
+    assert straggling([]).endswith("perhaps the device itself, but no other trial of the study tells it")
+    loaded = straggling([0.0006, 0.0006], taken=0.54)
+    assert loaded.endswith("other processes took 0.54 cores of its host meanwhile")
+
+
+def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:
+    """As "no other trial of the study tells it" stood below two findings on rank 2, on 4 and on 8 devices."""
+    hardware = FakeHardware(offset_s=(0, 0, 0.01))
+    spec = study(knobs={"batch_size": [64]})
+    records = grid(spec, (1, 4, 8), FakeRunner(hardware.costs, Noise(block=0.005), seed=1))[0]
+    found = [each for each in analyse(spec, records).findings if each.name is FindingName.STRAGGLER]
+    assert len(found) == 2
+    assert all(each.evidence.endswith(": it is the device itself") for each in found)

@@ -1,0 +1,113 @@
+"""Failed trials as findings: counted by cause, with the place in the code and the command that goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from raybench.analysis import analyse
+from raybench.analysis.findings.case import Around, WholeStudy
+from raybench.analysis.findings.finding import Finding, FindingName, Severity
+from raybench.analysis.findings.of_study import FAILED, Failed, NotReached
+from raybench.analysis.measured import measured_study
+from raybench.analysis.results import with_left_out
+from raybench.records.record import TrialRecord
+from raybench.report.terminal import print_summary
+from raybench.spec import Setting
+from tests.support.planted import FakeRunner, run_all
+from tests.unit.studies import asked, failed, study
+
+SPEC = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "grid"})
+GOES_ON = "python -m raybench.study scaling --resume --output results/mine"
+AROUND = Around(goes_on=GOES_ON)
+
+
+def request(batch: int, size: int = 2):  # type: ignore[no-untyped-def]
+    return asked(SPEC, "scaling", Setting(batch_size=batch), size)
+
+
+def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
+    record = failed(request(batch, size), "crashed", f"rank {size - 1}: ValueError: {batch:,} samples")
+    return record.model_copy(update={"frames": (f"own.py:{line}, in loss: raise", "own.py:1, in a: b()")})
+
+
+def failures(*records: TrialRecord) -> list[Finding]:
+    """The findings on the failed ones of these."""
+    whole = WholeStudy(measured_study(SPEC, records), AROUND)
+    return [each.finding() for kind in FAILED for each in kind.condition(whole)]
+
+
+COMPLETE = run_all(FakeRunner(), [request(32)])[0]
+
+
+def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
+    (found,) = failures(*COMPLETE, crashed(64), crashed(128), crashed(64, 1))
+    assert found.name == FindingName.CRASHED
+    assert found.severity == Severity.WARNING
+    assert found.evidence == (
+        "3 of 4 trials (2 devices, batch 64; and 2 more): rank 1: ValueError: 64 samples"
+    )
+    assert found.frames[0] == "own.py:7, in loss: raise"
+    assert found.command == f"{GOES_ON} --retry crashed"
+
+
+def test_another_place_is_another_cause() -> None:
+    found = failures(*COMPLETE, crashed(64), crashed(128, line=9))
+    assert [each.frames[0][:8] for each in found] == ["own.py:7", "own.py:9"]
+
+
+@pytest.mark.parametrize("kind", FAILED)
+def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(kind: type[Failed]) -> None:
+    state = kind.state
+    record = failed(request(64), state, "planted")
+    (alone,) = failures(record)
+    (beside,) = failures(*COMPLETE, record)
+    assert (alone.name, alone.severity) == (kind.name, Severity.PROBLEM)
+    assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
+    assert "planted" in alone.evidence
+    assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
+    assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
+
+
+def test_one_command_that_can_be_pasted_goes_on_with_all_of_it() -> None:
+    """What crashed, what took too long (with twice the time), and what was not reached."""
+    late = failed(request(128), "timeout", "not done after 300 s")
+    records = [*COMPLETE, crashed(64), late]
+    command = f"{GOES_ON} --retry crashed,timeout --set measure.timeout_seconds=600"
+    found = with_left_out(analyse(SPEC, records, around=AROUND), ["1 of 6 suggestions"], GOES_ON)
+    names = [FindingName.CRASHED, FindingName.TIMED_OUT, FindingName.NOT_REACHED]
+    told = [each for each in found.findings if each.name in names]
+    assert [(each.name, each.command) for each in told] == [(name, command) for name in names]
+    shown = io.StringIO()
+    print_summary(found, Console(file=shown, width=80))
+    lines = shown.getvalue().splitlines()
+    assert [line for line in lines if "--resume" in line] == [f"    {command}"]
+
+
+def test_memory_that_was_not_enough_is_tried_again_where_asked_or_where_nothing_is_complete() -> None:
+    full = failed(request(64), "oom", "out of memory")
+    beside = {each.name: each.command for each in failures(*COMPLETE, full, crashed(128))}
+    assert beside[FindingName.CRASHED] == f"{GOES_ON} --retry crashed"
+    assert beside[FindingName.OUT_OF_MEMORY] == f"{GOES_ON} --retry crashed,oom"
+    alone = {each.command for each in failures(full, crashed(128))}
+    assert alone == {f"{GOES_ON} --retry crashed,oom"}
+
+
+def test_what_was_not_reached_is_one() -> None:
+    words = ["17 of 18 trials of the curves (2 devices: 17)"]
+    found = analyse(SPEC, COMPLETE)
+    assert with_left_out(found, [], GOES_ON) is found
+    told = with_left_out(found, words, GOES_ON)
+    (late,) = told.findings[len(found.findings) :]
+    assert late in told.diagnosis
+    assert (late.name, late.evidence, late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
+    budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
+    whole = WholeStudy(measured_study(budgeted, COMPLETE), AROUND, left_out=words)
+    (anew,) = NotReached.condition(whole)
+    assert "a time budget that begins anew" in anew.next_step().words
+
+
+def test_a_study_without_failures_has_none() -> None:
+    assert failures(*COMPLETE) == []

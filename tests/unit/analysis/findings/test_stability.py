@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raybench.analysis.findings.case import Around, Case
+from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.finding import Finding, FindingName, Severity
+from raybench.analysis.findings.steadiness import NoisyMeasurement
+from raybench.records.record import TrialRecord
+from raybench.spec.study import MeasureSpec
+from tests.support.planted import Noise, StepCosts
+from tests.unit.studies import SHORT, measured
+
+COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
+STEADY = Noise(block=0.004, step=0.0)
+
+
+def found(record: TrialRecord) -> dict[FindingName, Finding]:
+    return {finding.name: finding for finding in findings(record)}
+
+
+def with_rounds(record: TrialRecord, **fields: list[Any]) -> TrialRecord:
+    """The record with other fields in its rounds, one value a round."""
+    assert record.steps is not None
+    rounds = tuple(
+        each.model_copy(update={name: values[index % len(values)] for name, values in fields.items()})
+        for index, each in enumerate(record.steps.rounds)
+    )
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})})
+
+
+def test_a_steady_trial_has_no_findings() -> None:
+    sound = StepCosts(plain_s=0.01, exposed_s=0.0002, contention_s=0.0002, wrapper_s=0.0002)
+    claimed = [findings(measured(sound, STEADY, seed=seed)) for seed in range(40)]
+    assert sum(map(bool, claimed)) <= 2
+
+
+def test_preempted_rounds_are_a_finding() -> None:
+    record = measured(COSTS, Noise(block=0.004, step=0.0, preemption=0.3, preemption_size=2), seed=2)
+    assert found(record)[FindingName.OUTLIER_ROUNDS].values["outliers"] >= 1
+
+
+def test_drift_is_found_with_its_size() -> None:
+    asked = MeasureSpec(steps=20, min_rounds=20)
+    record = measured(COSTS, Noise(block=0.004, step=0.0, drift_per_minute=1.5), measure=asked)
+    finding = found(record)[FindingName.DRIFT]
+    assert record.steps is not None
+    expected = 1.5 * record.steps.rounds[-1].at_s / 60
+    assert finding.values["change_ratio"] == pytest.approx(expected, rel=0.25)
+
+
+def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
+    asked = MeasureSpec(half_width=0.01, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.02, step=0.0), measure=asked)
+    finding = found(record)[FindingName.NOISY_MEASUREMENT]
+    assert finding.values["half_width_ratio"] > 0.01
+    assert finding.values["needed_s"] > 4
+    assert "measure.max_seconds=" in finding.next_step
+
+
+@pytest.mark.parametrize(("asked_s", "with_seconds"), [(600.0, False), (5.0, True)])
+def test_a_trial_that_the_time_budget_cut_asks_for_more_of_it(asked_s: float, with_seconds: bool) -> None:
+    """More of measure.max_seconds alone would not be given to it; both where the study's is too little."""
+    measure = MeasureSpec(half_width=0.01, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.02, step=0.0), measure=measure)
+    assert record.steps is not None
+    case = replace(Case.of(record, record.steps), around=Around(max_seconds=asked_s))
+    finding = case.finding(NoisyMeasurement)
+    assert finding is not None
+    assert 5 < finding.values["needed_s"] < 50
+    assert "--time-budget" in finding.next_step
+    assert ("measure.max_seconds=" in finding.next_step) is with_seconds
+
+
+def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:
+    """A half-width of a tenth where 0.5% was asked: 400 times the time."""
+    asked = MeasureSpec(half_width=0.005, max_seconds=4)
+    record = measured(COSTS, Noise(block=0.15, step=0.0), measure=asked)
+    finding = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.NOISY_MEASUREMENT]
+    assert finding.values["needed_s"] > 40
+    assert "max_seconds" not in finding.next_step
+    assert finding.next_step.endswith("chrome 0.01")  # and not Ray, without which there is no study
+
+
+def with_slow_rounds(places: tuple[int, ...]) -> TrialRecord:
+    """Ten steady rounds, of which some took twice as long."""
+    record = measured(COSTS, STEADY, measure=MeasureSpec(steps=10, min_rounds=10))
+    assert record.steps is not None
+    rounds = []
+    for place, each in enumerate(record.steps.rounds):
+        slow = 2.0 if place in places else 1.0
+        blocks = (
+            block.model_copy(
+                update={
+                    "step_time_s": tuple(slow * one for one in block.step_time_s),
+                    "slowest_s": slow * block.slowest_s,
+                }
+            )
+            for block in each.blocks
+        )
+        rounds.append(each.model_copy(update={"blocks": tuple(blocks)}))
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
+
+
+@pytest.mark.parametrize(("places", "kept"), [((3,), 0), ((2, 3), 1)])
+def test_outliers_are_left_out_only_as_many_as_are_trimmed_on_their_side(
+    places: tuple[int, ...], kept: int
+) -> None:
+    """Of ten rounds one is trimmed at each end: a second slow one is in the figure."""
+    finding = found(with_slow_rounds(places))[FindingName.OUTLIER_ROUNDS]
+    assert finding.values["outliers"] == len(places)
+    assert ("nothing to do" in finding.next_step) is (kept == 0)
+    assert ("1 of them is in the figure" in finding.next_step) is (kept == 1)
+
+
+def test_uneven_devices_are_named() -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, offset_s=(0.0, 0.0006))
+    finding = found(measured(costs, STEADY, variants=SHORT))[FindingName.UNEVEN_DEVICES]
+    assert (finding.values["slow_rank"], finding.values["fast_rank"]) == (1, 0)
+    assert finding.values["spread_ratio"] == pytest.approx(0.06, abs=0.015)
+    assert finding.explains is not None
+    assert finding.explains.value == pytest.approx(0.0003, rel=0.2)
+
+
+def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
+    costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
+    named = found(measured(costs, STEADY))
+    straggler = named[FindingName.STRAGGLER]
+    assert "alone, rank 1 takes" in straggler.evidence
+    assert "perhaps the device itself, but no other trial of the study tells it" in straggler.evidence
+    assert "measure again" in straggler.next_step
+    assert FindingName.UNEVEN_DEVICES not in named
+
+
+def test_less_than_two_percent_is_not_uneven() -> None:
+    costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0001))
+    assert FindingName.UNEVEN_DEVICES not in found(measured(costs, STEADY))
+
+
+def test_a_straggler_is_named_with_its_delay() -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.002, offset_s=(0.0, 0.0, 0.0015, 0.0))
+    finding = found(measured(costs, STEADY, world_size=4))[FindingName.STRAGGLER]
+    assert finding.values["rank"] == 2
+    assert finding.values["excess_s"] == pytest.approx(0.0015, rel=0.1)
+
+
+def test_jitter_of_any_rank_is_no_straggler() -> None:
+    costs = StepCosts(plain_s=0.01, jitter_s=0.004)
+    records = [measured(costs, STEADY, seed=seed, world_size=4) for seed in range(10)]
+    assert sum(FindingName.STRAGGLER in found(record) for record in records) <= 2
+
+
+def on_hosts(
+    record: TrialRecord, others: list[tuple[float | None, ...]], cores: int, hosts: tuple[int, ...] = (0, 0)
+) -> TrialRecord:
+    """The record with what others took of each rank's host, which has so many cores."""
+    told = with_rounds(record, other_cores=others)
+    assert told.steps is not None
+    programs = {"Ray": 0.11, "chrome": 0.01}
+    update = {"hosts": hosts, "host_cores": (cores,) * len(others[0]), "other_programs": programs}
+    return told.model_copy(update={"result": told.steps.model_copy(update=update)})
+
+
+def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
+    record = measured(COSTS, STEADY)  # two workers of one core
+    finding = found(on_hosts(record, [(0.12, 0.12), (0.12, 0.12), (0.5, 0.5)], 2))[
+        FindingName.OTHER_PROCESSES
+    ]
+    assert finding.severity is Severity.NOTE
+    assert "0.12 of 2 cores went to other processes" in finding.evidence
+    assert "Ray 0.11, chrome 0.01" in finding.evidence
+    assert finding.values["lost_ratio"] == pytest.approx(0.06)
+    much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
+    assert much.severity is Severity.WARNING
+    # what programs used counts where the kernel's sum, which counts in ticks, is less
+    ticks = found(on_hosts(record, [(0.03, 0.03)], 2))[FindingName.OTHER_PROCESSES]
+    assert ticks.values["other_cores"] == pytest.approx(0.12)
+    for others, cores in (((0.9, 0.9), 3), ((0.03, 0.03), 4), ((None, None), 2)):
+        assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [others], cores))
+    # two hosts of one worker each: the one without a spare core counts
+    uneven = on_hosts(record, [(0.0, 0.4)], 1, hosts=(0, 1))
+    assert found(uneven)[FindingName.OTHER_PROCESSES].values["other_cores"] == pytest.approx(0.4)
+    # two hosts that tell the same are two: each has a core to spare
+    assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [(0.5, 0.5)], 2, hosts=(0, 1)))
+
+
+def test_throttling_names_the_rank() -> None:
+    record = with_rounds(measured(COSTS, STEADY), throttled=[(False, False), (False, True)])
+    finding = found(record)[FindingName.THROTTLING]
+    assert "rank 1" in finding.evidence
+    assert finding.values["throttled_rounds"] == 5
+
+
+def test_a_falling_clock_is_throttling() -> None:
+    record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
+    assert found(record)[FindingName.THROTTLING].values["clock_drop_ratio"] == pytest.approx(0.21, abs=0.01)
+
+
+def test_oversubscribed_is_a_problem() -> None:
+    finding = found(measured(COSTS, STEADY, oversubscribed=True))[FindingName.OVERSUBSCRIBED]
+    assert finding.severity is Severity.PROBLEM
+
+
+def test_every_finding_has_evidence_in_numbers_and_a_next_step() -> None:
+    record = measured(COSTS, Noise(block=0.1, preemption=0.2), oversubscribed=True)
+    for finding in findings(with_rounds(on_hosts(record, [(1.0, 1.0)], 2), throttled=[(True, True)])):
+        assert any(character.isdigit() for character in finding.evidence)
+        assert finding.next_step
+        assert finding.trial_id == record.trial_id
+
+
+def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none() -> None:
+    record = measured(COSTS, STEADY, seed=1)
+    assert record.steps is not None
+    reasons = {"local": "no memory for a second set of buckets", "matrix_peak": "rank 0: out of memory"}
+    result = record.steps.model_copy(update={"missing": reasons})
+    finding = found(record.model_copy(update={"result": result}))[FindingName.NOT_ALL_MEASURED]
+    assert (finding.severity, finding.evidence) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
+    assert FindingName.NOT_ALL_MEASURED not in found(record)
