@@ -14,14 +14,19 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.choice import default_placement, is_default
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
-from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
-from raybench.analysis.labels import difference_words
+from raybench.analysis.choice import Best, default_placement, default_setting, is_default
+from raybench.analysis.labels import changes_words, difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each
-from raybench.analysis.speaking import InSameRounds, rate_ratio
+from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
+from raybench.analysis.stats.statistics import (
+    BETWEEN_STARTS,
+    Estimate,
+    of_log,
+    ratio_of_starts,
+    simultaneous,
+    simultaneous_ratio,
+    unpaired_ratio,
+)
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
@@ -229,3 +234,35 @@ def efficiency_ratio(
 
 def _size(effect: Effect) -> float:
     return -abs(math.log(effect.efficiency_ratio.value))
+
+
+@dataclass(frozen=True)
+class UnshownKnob:
+    """One knob of a winner that changes several."""
+
+    label: str  # "5 MiB buckets"
+    ratio: Estimate  # samples/s of the winner over those of the same without it
+    is_paired: bool  # in the same rounds, else by two trials apart
+
+
+def unshown_knobs(base: MeasuredStudy, best: Best | None, shared: InSameRounds) -> tuple[UnshownKnob, ...]:
+    """Those of ``best`` without which it was measured too, and may be no slower.
+
+    A confirmation is of all changes together against the default: who takes the winner over takes over what
+    came along with it.
+    """
+    if best is None or best.is_default:
+        return ()
+    record = base.speaker(best.record)
+    setting, default = record.config.setting, default_setting(base.study)
+    changed = setting.differences(default)
+    found = list[UnshownKnob]()
+    for name, value in changed.items() if len(changed) > 1 else ():
+        without = setting.model_copy(update={name: getattr(default, name)})
+        other = base.speaker_of(record.config.model_copy(update={"setting": without}))
+        if other is None or other is record:
+            continue
+        over = rate_ratio(record, other, base.scalings, shared, len(changed))
+        if over.ratio.low <= 1:
+            found.append(UnshownKnob(changes_words({name: value}), over.ratio, over.is_paired))
+    return tuple(found)

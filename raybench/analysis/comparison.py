@@ -6,11 +6,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.load import Load, load_of
+from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
-from raybench.analysis.same_setting import one_of_each
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, ratio_of_starts
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import Attribution, Effect, factors_of
-from raybench.analysis.estimates.statistics import Estimate, product, unpaired_ratio
-from raybench.analysis.goodput import Goodput
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.training import Comparison, TrainingResults
+from raybench.analysis.stats.statistics import Estimate, product, unpaired_ratio
+from raybench.analysis.training import Comparison, Goodput, TrainingResults
 from raybench.records.record import TrialRecord
 
 

@@ -8,8 +8,20 @@ from functools import cached_property
 
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
-from raybench.analysis.estimates.efficiency import Scaling, one_device, scaling
-from raybench.analysis.estimates.repeated import (
+from raybench.analysis.labels import label
+from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
+from raybench.analysis.reference import (
+    KnownBuckets,
+    Related,
+    confirmed_rates,
+    in_whose_rounds,
+    known_buckets,
+    of_first_role,
+    one_of_equal,
+    speaking,
+)
+from raybench.analysis.stats.efficiency import Scaling, one_device, scaling
+from raybench.analysis.stats.repeated import (
     one_of_starts,
     scaling_over_starts,
     starts_of,
@@ -17,12 +29,7 @@ from raybench.analysis.estimates.repeated import (
     waterfall_over_starts,
     without_superseded,
 )
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.labels import label
-from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
-from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
-from raybench.analysis.same_setting import Related, of_first_role
-from raybench.analysis.speaking import confirmed_rates, in_whose_rounds, speaking
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
@@ -37,7 +44,7 @@ class MeasuredStudy:
     ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
     ``records``. Of a trial that was repeated in several starts of the workers one record is ``measured``: its
     estimates are over all starts. Of a setting that was measured more than once one of the ``measured`` is
-    ``tried``: which, ``raybench.analysis.speaking`` says.
+    ``tried``: which, ``raybench.analysis.reference`` says.
     """
 
     study: Study

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.estimates.statistics import Estimate, inverse
-from raybench.analysis.hiding import Hiding
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.overlap import Hiding
 from raybench.analysis.published import (
     UNITS,
     Contradiction,
@@ -22,7 +21,8 @@ from raybench.analysis.published import (
     sources,
 )
 from raybench.analysis.published_values import LEARNED, NOT_TRAINED, TRAINED, Found, Run, Values
-from raybench.analysis.same_setting import scaling_first
+from raybench.analysis.reference import scaling_first
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.summary import TrialSummary
 from raybench.analysis.training import TrainingResults
 from raybench.records.record import TrialRecord

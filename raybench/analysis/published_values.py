@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raybench.analysis.cost import energy_ratio, less
-from raybench.analysis.estimates.bounded import LEAST_VALUES, POSITIVE, SHARE
-from raybench.analysis.estimates.epochs import epochs_time, restart_time, steps_time
-from raybench.analysis.estimates.phases import PhaseTable, phase_table
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.hiding import Hiding
 from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.overlap import Hiding
 from raybench.analysis.published import Figure
+from raybench.analysis.stats.efficiency import epochs_time, restart_time, steps_time
+from raybench.analysis.stats.phases import PhaseTable, phase_table
+from raybench.analysis.stats.statistics import LEAST_VALUES, POSITIVE, SHARE, Estimate
 from raybench.analysis.summary import TrialSummary
-from raybench.analysis.trained_group import TrainedGroup, over_seeds
-from raybench.analysis.trained_run import TrainedRun
-from raybench.analysis.training import Comparison, TrainingResults
+from raybench.analysis.training import Comparison, TrainedGroup, TrainedRun, TrainingResults, over_seeds
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch
 from raybench.spec.counted import counted

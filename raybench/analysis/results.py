@@ -6,45 +6,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, attribution
+from raybench.analysis.attribution import Attribution, UnshownKnob, attribution, unshown_knobs
 from raybench.analysis.batch_lines import BatchLine, batch_lines
-from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
-from raybench.analysis.confirmations import Confirmation, confirmations
-from raybench.analysis.cost import CostPoint, Work, costs, works
+from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
 from raybench.analysis.cure import Cure, cure
-from raybench.analysis.device_advice import DeviceAdvice, device_advice
-from raybench.analysis.disagreements import Disagreement, disagreements
-from raybench.analysis.estimates.efficiency import Gain
-from raybench.analysis.estimates.epochs import restart_time
-from raybench.analysis.estimates.phases import PhaseTable, phase_table
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, ranked
 from raybench.analysis.findings.of_study import NotReached
 from raybench.analysis.findings.verifications import Verification, in_same_rounds, verifications
-from raybench.analysis.goodput import UsedGoodput, used_goodput
-from raybench.analysis.hiding import HidingOfSettings, hiding
 from raybench.analysis.labels import difference_words
+from raybench.analysis.load import Disagreement, UnderLoad, disagreements, under_load
 from raybench.analysis.measured import MeasuredStudy, measured_study
-from raybench.analysis.model_buckets import ModelBuckets, model_buckets
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.profiled import Profiled, profiled
+from raybench.analysis.overlap import (
+    HidingOfSettings,
+    ModelBuckets,
+    Profiled,
+    hiding,
+    model_buckets,
+    profiled,
+)
 from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
 from raybench.analysis.published_settings import Departure, departures
-from raybench.analysis.recommendation import Recommendation, recommendation
-from raybench.analysis.search_history import SearchHistory, search_history
+from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
+from raybench.analysis.search import (
+    Confirmation,
+    SearchHistory,
+    confirmations,
+    search_history,
+    unconfirmed_gain,
+)
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
+from raybench.analysis.stats.efficiency import Gain, restart_time
+from raybench.analysis.stats.phases import PhaseTable, phase_table
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
-from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
-from raybench.analysis.training import TrainingResults, analyse_training
-from raybench.analysis.uneven_load import UnderLoad, under_load
-from raybench.analysis.unshown_knobs import UnshownKnob, unshown_knobs
+from raybench.analysis.training import TrainingResults, UsedGoodput, analyse_training, used_goodput
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 

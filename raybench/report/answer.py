@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.stats.efficiency import Verdict
 from raybench.report.crossover_words import crossover_words
 from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
 from raybench.report.failures_words import failures_words, missing_target, nothing_fits
@@ -33,12 +33,12 @@ from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
-    from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchPoint
-    from raybench.analysis.disagreements import Reading
     from raybench.analysis.findings.finding import Finding
     from raybench.analysis.findings.verifications import Verification
+    from raybench.analysis.load import Reading
     from raybench.analysis.results import StudyResults
+    from raybench.analysis.search import Confirmation
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word

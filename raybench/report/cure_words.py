@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybench.analysis.cure import Cure, CureShare
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import changes_words, devices_words
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     epochs_words,
     factor,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from raybench.analysis.crossover import Crossover
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.attribution import UnshownKnob
+from raybench.analysis.curves import Crossover
 from raybench.analysis.largest_batch import Bound, LargestFit
-from raybench.analysis.unshown_knobs import UnshownKnob
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.spec.counted import counted
 
 MEBIBYTE = 2**20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.report.format import PART_WORDS
 
 

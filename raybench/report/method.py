@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
+from raybench.analysis.stats.stopping import asked_half_width
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
-from raybench.analysis.trained_group import TrainedGroup
-from raybench.analysis.training import Comparison, Parity
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.training import Comparison, Parity, TrainedGroup
 from raybench.report.format import over_few, seeds_words, times_over_seeds
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from raybench.analysis.cost import TrainedTime
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.trained_costs import TrainedTime
 from raybench.report.format import plain_lasting, plain_times
 
 

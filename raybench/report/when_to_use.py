@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from raybench.analysis.device_advice import DeviceAdvice
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import NOTHING_EXPLORED, devices_words
-from raybench.analysis.recommendation import Basis
+from raybench.analysis.recommendation import Basis, DeviceAdvice
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import passage_batch, passages_words, percent, plain_times, times
 
 

@@ -23,8 +23,8 @@ import ray
 import torch
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.commands.process import INTERRUPTED, WRONG_REQUEST
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
 from raybench.analysis.findings.communication import (
@@ -54,9 +52,10 @@ from raybench.analysis.findings.steadiness import (
 )
 from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
 from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.load import Disagreement, UnderLoad
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import scaling_first
-from raybench.analysis.uneven_load import UnderLoad
+from raybench.analysis.reference import scaling_first
+from raybench.analysis.search import Confirmation
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
 
 

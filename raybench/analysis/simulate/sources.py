@@ -7,12 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
-from raybench.analysis.estimates.efficiency import one_device
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import knob_words, label_wherever
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.prices import prices_of
-from raybench.analysis.same_setting import one_of_each, same_devices, without_batch
+from raybench.analysis.objectives import prices_of
+from raybench.analysis.reference import one_of_each, same_devices, without_batch
 from raybench.analysis.simulate.outlook import (
     FEWEST_WORLD_SIZES,
     Outlook,
@@ -31,6 +29,8 @@ from raybench.analysis.simulate.steps import (
     micro_batch,
     without_interval,
 )
+from raybench.analysis.stats.efficiency import one_device
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.errors import RequestError
 from raybench.machine.environment import Environment

@@ -11,12 +11,9 @@ from scipy.optimize import nnls
 
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.efficiency import step_time
-from raybench.analysis.estimates.rounds import level, series
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import scaling_first, without_batch
+from raybench.analysis.reference import scaling_first, without_batch
 from raybench.analysis.simulate.network import KnownWire, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -27,6 +24,9 @@ from raybench.analysis.simulate.timeline import (
     assign,
     compute_of,
 )
+from raybench.analysis.stats.efficiency import step_time
+from raybench.analysis.stats.rounds import level, series
+from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration

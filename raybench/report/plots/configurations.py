@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raybench.analysis.estimates.efficiency import GOOD
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import GOOD
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.plots.axes import few_numbers, shown_ends
 from raybench.report.plots.drawing import COLORS, GREY, draw_bar, in_lines, make_figure, n_words, write_title
 

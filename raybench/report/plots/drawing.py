@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
+from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.report.plots.cut import mark_cut
 from raybench.report.plots.lines import Line
 from raybench.spec.counted import counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.search_history import SearchHistory
+from raybench.analysis.search import SearchHistory
 from raybench.report.plots.axes import whole_numbers, with_separators
 from raybench.report.plots.drawing import COLORS, legend_below, make_figure, write_title
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.trained_group import EpochMeans, TrainedGroup
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.training import EpochMeans, TrainedGroup
 from raybench.report.plots.axes import log2_axis, whole_numbers
 from raybench.report.plots.drawing import (
     GREY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import PART_WORDS, duration_words
 from raybench.report.plots.axes import REACH
 from raybench.report.plots.drawing import (

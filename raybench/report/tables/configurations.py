@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import EXCELLENT, GOOD
 from raybench.report.format import EXPLORATORY, count, percent, times
 from raybench.report.tables.base import (
     MOST_ROWS,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
 from raybench.analysis.curves import Curve
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
 from raybench.report.tables.base import NONE, Column, Table, known, make_table
 from raybench.report.trained_words import trained_words

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.goodput import Goodput
 from raybench.analysis.results import StudyResults
-from raybench.analysis.training import ScaleOverRuns
+from raybench.analysis.stats.statistics import LEAST_VALUES
+from raybench.analysis.training import Goodput, ScaleOverRuns
 from raybench.report.format import figures, interval, plain_percent
 from raybench.report.tables.base import Column, Table, devices, empty_table, make_table
 from raybench.spec.counted import counted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words
+from raybench.analysis.overlap import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.results import StudyResults
 from raybench.report.format import count, duration_words, milliseconds, sentence, share_of_step
 from raybench.report.tables.base import Column, Table, empty_table, make_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.profiled import OverRanks, Profiled
+from raybench.analysis.overlap import OverRanks, Profiled
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.store import TRACES
 from raybench.report.format import aligned, count, milliseconds
 from raybench.report.tables.base import NONE, Column, Table, devices, empty_table, known, make_table

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.phases import PhaseRow
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.phases import PhaseRow
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import interval, lost_milliseconds, plain_percent, restart_words, times
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table
 

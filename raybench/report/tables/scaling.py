@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD, Scaling
-from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import EXCELLENT, GOOD, Scaling
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.report.format import (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
+from raybench.analysis.search import Confirmation
+from raybench.analysis.stats.efficiency import Scaling
 from raybench.records.record import TrialRecord
 from raybench.report.format import (
     APART,

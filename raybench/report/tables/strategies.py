@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.results import StudyResults
-from raybench.analysis.strategies import StrategyRow
+from raybench.analysis.strategies import ParityVerdict, StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import count, mebibytes, milliseconds
 from raybench.report.tables.base import Column, Table, devices, make_table

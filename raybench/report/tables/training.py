@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
-from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
-from raybench.analysis.trained_run import TrainedRun
-from raybench.analysis.training import Comparison, TrainingResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.training import (
+    Comparison,
+    EpochMeans,
+    ToTarget,
+    TrainedGroup,
+    TrainedRun,
+    TrainingResults,
+)
 from raybench.report.format import MEBIBYTE, figures, interval, over_few, times_over_seeds
 from raybench.report.parity_words import points_words
 from raybench.report.tables.base import Column, Table, empty_table, known, make_table

@@ -8,7 +8,7 @@ from statistics import median
 
 from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.model_buckets import Buckets
+from raybench.analysis.overlap import Buckets
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.hiding import HIDDEN, passage
+from raybench.analysis.overlap import HIDDEN, passage
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, planted, request, study

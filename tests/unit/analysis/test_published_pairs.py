@@ -12,7 +12,7 @@ from raybench.analysis import analyse
 from raybench.analysis.published_pairs import Pair, pairs, published_experiment
 from raybench.analysis.published_values import BY_STEPS_AND_RESTARTS
 from raybench.analysis.results import StudyResults
-from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.training import TrainedRun
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests

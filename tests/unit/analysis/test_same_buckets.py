@@ -11,7 +11,7 @@ from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
-from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
+from raybench.analysis.reference import KnownBuckets, bucket_sizes
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
 from raybench.errors import RequestError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.same_setting import between_starts, without_batch
+from raybench.analysis.reference import between_starts, without_batch
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts

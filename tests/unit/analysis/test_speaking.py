@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.disagreements import disagreements
 from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.load import disagreements
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis.cost import works
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.outlook import Forecast, doublings, forecast, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape, micro_batch
 from raybench.errors import RequestError

@@ -8,12 +8,11 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import works
-from raybench.analysis.estimates.statistics import Estimate, of_log
-from raybench.analysis.objectives import on_front
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, probability_of_at_most, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
+from raybench.analysis.stats.statistics import Estimate, of_log
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
 from raybench.report.tables.base import NONE
 from tests.unit.analysis.simulate.tables import HEADER, groups

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.plots.axes import far_apart, log2_axis, log_y
 from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
 from raybench.report.plots.configurations import configurations_plot, draw_configurations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raybench.analysis import analyse
-from raybench.analysis.hiding import MOST_TOLD
+from raybench.analysis.overlap import MOST_TOLD
 from raybench.report.tables.hiding import hiding_table, hiding_words
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.studies import exactly, grid, planted, study
