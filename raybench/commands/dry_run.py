@@ -45,7 +45,7 @@ def plan_lines(
     if known:
         yield f"goes on: {counted(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
-    yield from left_out_words(plan)
+    yield from sizes_left_out(plan)
     if study.knobs.has_max:
         yield _largest_batch_words(plan)
     yield from (_search_lines if study.search.method == "optuna" else _grid_lines)(plan, known)
@@ -73,7 +73,7 @@ def plan_lines(
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
     words = f"time budget: {exact_clock(budget_s)}"
-    least_s, most_s = found.beside_trials_s
+    least_s, most_s = found.outside_trials_s
     if budget_s < most_s:
         starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
         is_none = "does not cover" if budget_s <= least_s else "may not even cover"
@@ -123,7 +123,7 @@ def _starts(found: TimeEstimate) -> str:
     return f"{groups} of the workers and the report"
 
 
-def left_out_words(plan: Plan) -> list[str]:
+def sizes_left_out(plan: Plan) -> list[str]:
     """A line where "all" world sizes leave some out."""
     if not plan.left_out:
         return []

@@ -1,29 +1,66 @@
-"""What a run has to say beside its results, in sentences."""
+"""What a run says beside its results, in sentences: its stages, its notes, what it left out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
+from raybench.analysis import choice
 from raybench.analysis.labels import changes_words, combination_words, devices_words, knob_words, trial_words
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, RepeatReason, Stage
 from raybench.records.requests import StudyRequest
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 CONFIRMATION = "the confirmation of the best suggestion against the default"
 OF_STAGE = {
+    Stage.RETRY: "the rest of the search",
     Stage.SEARCH: "the rest of the search",
     Stage.CONFIRMATION: CONFIRMATION,
     Stage.WORST: "the least efficient suggestion with all variants",
 }
 
 
+REPEATED = {
+    RepeatReason.UNDER_LOAD: "other programs took cores from it alone",
+    RepeatReason.DISAGREE: "measurements of the same setting disagree",
+}
+
+
+def stage_words(study: Study, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> str:
+    """What begins; ``number`` of what the stage measures. ``study`` has its world sizes resolved."""
+    sizes = study.scaling.world_sizes
+    target = devices_words(choice.target_world_size(study, () if sizes == "all" else sizes))
+    match stage:
+        case Stage.LARGEST_BATCH:
+            each = f", for each of {number} combinations" if number > 1 else ""
+            return f"Finding the largest batch that fits on {target}{each}"
+        case Stage.RETRY:
+            return f"Trying {counted(number, 'suggestion')} again"
+        case Stage.SEARCH:
+            return f"Searching for the best of {counted(number, 'suggestion')} at {target}"
+        case Stage.CURVES:
+            starts = study.measure.starts
+            each = f", in {starts} starts of the workers" if starts > 1 else ""
+            return f"Measuring {counted(number, 'trial')} at world sizes {', '.join(map(str, sizes))}{each}"
+        case Stage.CONFIRMATION:
+            return "Confirming the best suggestion against the default, interleaved"
+        case Stage.WORST:
+            return "Taking the least efficient suggestion apart"
+        case Stage.REPEAT:
+            reasons = "; ".join(REPEATED[each] for each in why)
+            return f"Measuring {counted(number, 'trial')} again: {reasons}"
+        case Stage.TRAINING:
+            return f"Training {counted(number, 'trial')} to the last epoch"
+        case Stage.VERIFICATION:
+            return f"Verifying {counted(number, 'change')} that the diagnosis proposes, interleaved"
+
+
 def note_words(study: Study, note: Note) -> str:
     """The sentence of a note; ``study`` has numbers in the place of "max"."""
     first = "trial" if note.number == 1 else counted(note.number, "trial")
     match note.kind:
-        case NoteKind.NOT_REACHED | NoteKind.NOT_RETRIED | NoteKind.NOT_PLANNED:
+        case NoteKind.NOT_REACHED | NoteKind.NOT_PLANNED:
             return f"not reached: {left_out_words(study, note)}"
         case NoteKind.NO_ROOM:
             return f"not measured, since nodes are gone: {_lost_words(study, note)} ({note.reason})"
@@ -73,12 +110,12 @@ def left_out_words(study: Study, note: Note) -> str:
     """What was not measured, counted: "5 of 18 trials of the curves (2 devices: 2, 4 devices: 3)"."""
     if note.kind is NoteKind.NOT_PLANNED:
         return f"not known: from its records the study cannot be planned again ({note.reason})"
-    if note.kind is NoteKind.NOT_RETRIED:
-        return f"{counted(note.number, 'suggestion')} to try again"
     match note.stage:
         case Stage.LARGEST_BATCH:
             named = "; ".join(combination_words(study, each) for each in note.combinations)
             return f"the largest batch, exactly ({named})"
+        case Stage.RETRY:
+            return f"{counted(note.number, 'suggestion')} to try again"
         case Stage.SEARCH:
             return f"{note.number} of {counted(note.total, 'suggestion')}"
         case Stage.CURVES:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raybench.analysis import choice
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.analysis.stats.efficiency import Scaling
 from raybench.commands.display import Display
+from raybench.commands.notes import stage_words
+from raybench.plan.notes import RepeatReason, Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -29,9 +33,9 @@ class StudyProgress:
         self._has_epochs = False  # lines of the training under way stand there
         self._so_far = ""  # of the training under way
 
-    def stage(self, text: str) -> None:
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
         """What the study is at."""
-        self._display.stage(text)
+        self._display.stage(stage_words(self._study, stage, number, why))
 
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0

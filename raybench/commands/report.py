@@ -242,9 +242,10 @@ def _of_study(
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.left_out import left_out
-    from raybench.report import print_summary, write_report
     from raybench.report.answer import answer_of
     from raybench.report.code.section import hint
+    from raybench.report.document import write_report
+    from raybench.report.terminal import print_summary
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})

@@ -14,7 +14,7 @@ from rich.console import Console
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import weights_words
 from raybench.commands.display import Display
-from raybench.commands.dry_run import left_out_words, print_plan
+from raybench.commands.dry_run import print_plan, sizes_left_out
 from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
@@ -142,7 +142,7 @@ def _measure(
     cluster.prepare(needs_of(plan.study.resources), oversubscribed_workers=workers, tell=display.line)
     for words in unlike_nodes(store.environment()):
         display.line(f"the nodes differ in {words}")
-    for words in left_out_words(plan):
+    for words in sizes_left_out(plan):
         display.line(words)
     # what Ray Train keeps of a run is of no use afterwards
     storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)

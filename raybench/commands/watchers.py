@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from raybench.analysis.labels import label
 from raybench.analysis.stats.efficiency import Scaling
@@ -10,6 +11,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.waterfall import waterfall
 from raybench.launch import metrics
 from raybench.launch.metrics import Metric, RayMetrics
+from raybench.plan.notes import RepeatReason, Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest, TrialRequest
@@ -23,10 +25,10 @@ class Watchers:
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers
 
-    def stage(self, text: str) -> None:
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
         """What the study is at."""
         for each in self._watchers:
-            each.stage(text)
+            each.stage(stage, number, why)
 
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
@@ -64,7 +66,7 @@ class StudyGauges:
         self._ended: Counter[str] = Counter()
         self._done = 0
 
-    def stage(self, text: str) -> None:
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
         """Nothing is known yet of how much there is to do."""
         self._progress(0, None, None)
 

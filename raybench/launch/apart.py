@@ -119,7 +119,7 @@ def answer(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     asked = cast(BinaryIO, sys.stdin.buffer)
     function, arguments = pickle.load(asked)
-    threading.Thread(target=_end_with_the_other, args=(os.dup(0), os._exit), daemon=True).start()
+    threading.Thread(target=_end_with_the_other, args=(os.dup(0),), daemon=True).start()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # code that reads what is typed reads nothing
     os.close(nothing)
@@ -131,8 +131,8 @@ def answer(descriptor: int) -> None:
     to.send(told)
 
 
-def _end_with_the_other(descriptor: int, leave: Callable[[int], None]) -> None:
+def _end_with_the_other(descriptor: int) -> None:
     """End this process when the one that asked is gone."""
     while os.read(descriptor, 1):
         pass
-    leave(1)
+    os._exit(1)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
@@ -279,13 +280,7 @@ class Cluster:
             if there < wanted:
                 raise GroupLostError(f"nodes are gone: {there} of {wanted} places for workers of {needs}")
             words = f"free places for workers of {needs}: {free} of {wanted} are free, others use the rest"
-            if waited_s >= max(limit_s, GIVEN_BACK_S):
-                self._refuse_silent(needs)
-                limit = f"{limit_s:g} s (resources.wait_seconds)"
-                raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}")
-            if waited_s >= GIVEN_BACK_S and not told:
-                self._tell(f"waiting up to {limit_s:g} s (resources.wait_seconds) for {words}")
-                told = True
+            told = self._busy(needs, waited_s, limit_s, words, told=told)
             signals.check()
             sleep(LOOK_AGAIN_S)
 
@@ -300,7 +295,7 @@ class Cluster:
         if self.is_local:
             return self.places(needs)
         began, told = monotonic(), False
-        words = f"{wanted} free places for workers of {needs} on the nodes that a trial needs"
+        words = f"{wanted} free places for workers of {needs} on a trial's nodes, others use some"
         while True:
             self.await_free(wanted, needs, limit_s)
             there = self.places(needs)
@@ -311,25 +306,27 @@ class Cluster:
                 if suffice(free, there):
                     self._used_by_others = places - number
                     return free
-                if waited_s >= max(limit_s, GIVEN_BACK_S):
-                    self._refuse_silent(needs)
-                    limit = f"{limit_s:g} s (resources.wait_seconds)"
-                    raise ClusterBusyError(f"the cluster was busy for {limit}: no {words}, others use some")
-                if waited_s >= GIVEN_BACK_S and not told:
-                    self._tell(f"waiting up to {limit_s:g} s (resources.wait_seconds) for {words}")
-                    told = True
+                told = self._busy(needs, waited_s, limit_s, words, told=told)
             signals.check()
             sleep(GIVEN_BACK_LOOK_S)
 
-    def _refuse_silent(self, needs: WorkerNeeds) -> None:
-        """Raise ``GroupLostError`` for nodes that do not answer.
+    def _busy(self, needs: WorkerNeeds, waited_s: float, limit_s: float, missing: str, *, told: bool) -> bool:
+        """Whether the user was told of the wait for places that others use.
 
-        Ray lists a node that is gone, its places in use, until it has failed checks for up to a minute.
+        Raises ``ClusterBusyError`` after ``limit_s``, or ``GroupLostError`` where nodes do not answer: Ray
+        lists a node that is gone, its places in use, until it has failed checks for up to a minute.
         """
-        answers = on_each_node(self.working_nodes(needs), platform.node)
-        silent = [f"{each.node}: {each.error}" for each in answers if each.error is not None]
-        if silent:
-            raise GroupLostError(f"nodes are gone: {'; '.join(silent)}")
+        limit = f"{limit_s:g} s (resources.wait_seconds)"
+        if waited_s >= max(limit_s, GIVEN_BACK_S):
+            answers = on_each_node(self.working_nodes(needs), platform.node)
+            silent = [f"{each.node}: {each.error}" for each in answers if each.error is not None]
+            if silent:
+                raise GroupLostError(f"nodes are gone: {'; '.join(silent)}")
+            raise ClusterBusyError(f"the cluster was busy for {limit}: no {missing}")
+        if waited_s >= GIVEN_BACK_S and not told:
+            self._tell(f"waiting up to {limit} for {missing}")
+            return True
+        return told
 
     def places(self, needs: WorkerNeeds) -> dict[str, int]:
         """The workers that fit on each node that there is now, by Ray's id of the node."""
@@ -373,7 +370,8 @@ class Cluster:
         with nullcontext(str) if self.is_local else core_output() as said:
             try:
                 with signals.hangup_ignored():
-                    starting = self._in_thread(lambda: ray.init(**common, **self._where()))
+                    start = partial(ray.init, **common, **self._where())
+                    starting = _in_thread("raybench-ray", start, lives_on=True)
                     if self.is_local:
                         with suppress(ImportError):  # which the first group tells
                             import ray.train.torch  # what it needs first: Ray's processes start meanwhile
@@ -458,23 +456,6 @@ class Cluster:
                 pass
         psutil.wait_procs(children, timeout=KILLED_S)
 
-    def _in_thread(self, start: Callable[[], Any]) -> Future[Any]:
-        """Call ``start`` outside the main thread, where Ray puts a handler of SIGTERM that exits half-way.
-
-        The thread lives on: the kernel ends Ray's processes with the thread that started them.
-        """
-        result: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                result.set_result(start())
-            except BaseException as error:
-                result.set_exception(error)
-            threading.Event().wait()
-
-        threading.Thread(target=run, daemon=True, name="raybench-ray").start()
-        return result
-
     def _where(self) -> dict[str, Any]:
         if not self.is_local:
             travelling = runtime_environment(self._workload, self._working_dir)
@@ -505,20 +486,31 @@ class Cluster:
         return _answer_of(alive_nodes)
 
 
+def _in_thread(name: str, call: Callable[[], Answer], *, lives_on: bool = False) -> Future[Answer]:
+    """Call outside the main thread, where Ray would put a handler of SIGTERM that exits half-way.
+
+    ``lives_on``: the kernel ends Ray's processes with the thread that started them.
+    """
+    result: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+        if lives_on:
+            threading.Event().wait()
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return result
+
+
 def _answer_of(ask: Callable[[], list[Node]]) -> list[Node]:
     """What the GCS answers. A call of Ray's waits a minute for one that is silent, then ends the process.
 
     So it waits in another thread, and this one for whatever ends the run.
     """
-    answer: Future[list[Node]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="raybench-gcs").start()
+    answer = _in_thread("raybench-gcs", ask)
     while not wait([answer], timeout=ANSWER_LOOK_S).done:
         signals.check()
     return answer.result()

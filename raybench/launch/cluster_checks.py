@@ -37,9 +37,9 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
     found += [_clock(node) for node in answering]
-    measured = [(first, other, _all_reduce(first, other)) for first, other in pairs(answering)]
-    found += [_all_reduce_check(*each) for each in measured]
-    found += slow_nodes([PairTimes(one, other, got.times_s) for one, other, got in measured if got.times_s])
+    measured = [_all_reduce(first, other) for first, other in pairs(answering)]
+    found += map(_all_reduce_check, measured)
+    found += slow_nodes([each for each in measured if each.times_s])
     return found
 
 
@@ -118,17 +118,22 @@ def pairs(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
 
 
 @dataclass(frozen=True)
-class _Reduced:
+class AllReduce:
     """An all-reduce between two nodes, or why there is none."""
 
-    backend: str
-    num_bytes: int = 0
+    first: Node
+    other: Node
     times_s: tuple[float, ...] = ()
+    backend: str = ""
+    num_bytes: int = 0
     failure: str = ""
     mend: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.first.hostname} and {self.other.hostname}"
 
-def _all_reduce(first: Node, other: Node) -> _Reduced:
+
+def _all_reduce(first: Node, other: Node) -> AllReduce:
     """Two workers, one on each node."""
     on_gpus = first.gpus >= 1 and other.gpus >= 1
     backend = "nccl" if on_gpus else "gloo"
@@ -136,7 +141,8 @@ def _all_reduce(first: Node, other: Node) -> _Reduced:
     (port,) = on_each_node([first], _free_port)
     if port.value is None:
         words = port.error or "no answer"
-        return _Reduced(backend, failure=f"{first.hostname}: {words}", mend="python -m raybench.study doctor")
+        failure, mend = f"{first.hostname}: {words}", "python -m raybench.study doctor"
+        return AllReduce(first, other, failure=failure, mend=mend)
     meeting_point = f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     # one that fails leaves its process group half made, and the next pair has one of these nodes too
@@ -147,33 +153,19 @@ def _all_reduce(first: Node, other: Node) -> _Reduced:
             f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
         )
         words = failed.error if failed and failed.error else "no answer"
-        return _Reduced(backend, failure=f"{_pair_words(first, other)}: {words}", mend=mend)
+        return AllReduce(first, other, failure=f"{first.hostname} and {other.hostname}: {words}", mend=mend)
     num_bytes, times_s = answers[0].value
-    return _Reduced(backend, num_bytes, tuple(times_s))
+    return AllReduce(first, other, tuple(times_s), backend, num_bytes)
 
 
-def _all_reduce_check(first: Node, other: Node, reduced: _Reduced) -> Check:
-    name = "all-reduce"
+def _all_reduce_check(reduced: AllReduce) -> Check:
     if reduced.failure:
-        return Check(name, "missing", reduced.failure, reduced.mend)
+        return Check("all-reduce", "missing", reduced.failure, reduced.mend)
     words = all_reduce_words(reduced.backend, reduced.num_bytes, list(reduced.times_s))
-    return Check(name, "ok", f"{_pair_words(first, other)}: {words}")
+    return Check("all-reduce", "ok", f"{reduced}: {words}")
 
 
-def _pair_words(first: Node, other: Node) -> str:
-    return f"{first.hostname} and {other.hostname}"
-
-
-@dataclass(frozen=True)
-class PairTimes:
-    """The times of an all-reduce between two nodes, in s."""
-
-    first: Node
-    other: Node
-    times_s: tuple[float, ...]
-
-
-def slow_nodes(measured: Sequence[PairTimes]) -> list[Check]:
+def slow_nodes(measured: Sequence[AllReduce]) -> list[Check]:
     """The nodes that are slow with each of their partners, of three and more.
 
     A pair is as fast as its slower node: a node's own time is that of its fastest pair. It is slow where the

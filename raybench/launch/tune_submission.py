@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.tune.search import Searcher
@@ -87,38 +87,23 @@ class Places:
 Config = dict[str, Any]
 
 
-class Handed(Protocol):
-    """A trial that Tune may begin when there is room for it. Its methods are called in Tune's thread."""
-
-    began: float | None  # when Tune took it, by ``monotonic``
-    over: float | None  # when Tune had ended it
-
-    def take(self) -> Config | None:
-        """Take its places; Tune's configuration of it, or None while there is no room."""
-        ...
-
-    def give_back(self) -> None:
-        """Give its places back: its workers are gone."""
-        ...
-
-
 class TuneRequests(Searcher):  # type: ignore[misc]
     """Tune's thread asks (``suggest``), the study's thread submits (``hand``)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._changed = threading.Condition()
-        self._waiting: deque[Handed] = deque()
-        self._running: dict[str, Handed] = {}
+        self._waiting: deque[Submission] = deque()
+        self._running: dict[str, Submission] = {}
         self._closed = self._parked = False
 
-    def hand(self, trial: Handed) -> None:
+    def hand(self, trial: Submission) -> None:
         """A trial more."""
         with self._changed:
             self._waiting.append(trial)
             self._changed.notify_all()
 
-    def withdraw(self, trial: Handed) -> bool:
+    def withdraw(self, trial: Submission) -> bool:
         """Take a trial back; False where Tune has begun it."""
         with self._changed:
             if trial not in self._waiting:
@@ -172,7 +157,7 @@ LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is
 
 @dataclass(eq=False)
 class Submission:
-    """Implements ``tune_requests.Handed``."""
+    """A trial that Tune may begin once there is room; Tune's thread takes and gives back its places."""
 
     task: Task
     submitted: Submitted

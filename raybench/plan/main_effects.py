@@ -4,10 +4,10 @@ An Optuna sampler, and the model behind it.
 
 The logarithm of a throughput is taken as a sum: a level, an effect of each knob's value, a smaller one of
 each pair of values, and noise, all normal with mean 0. The batch is ordered, and batches near each other do
-alike (by the distance of their logarithms); the values of other knobs have nothing in common. That is a
+similarly (by the distance of their logarithms); the values of other knobs have nothing in common. That is a
 Gaussian process whose covariance is a sum over knobs and pairs of them (Duvenaud, Nickisch and Rasmussen,
-2011, "Additive Gaussian processes", NeurIPS 24). Its sizes are stated, not fitted: six trials cannot tell
-them. What it finds, and what other methods find: benchmarks/search_methods.py.
+2011, "Additive Gaussian processes", NeurIPS 24). Its sizes are stated, not fitted: six trials cannot
+determine them. What it finds, and what other methods find: benchmarks/search_methods.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEVEL = 3.0  # of the machine's throughput, around the mean of what was measured
 BATCH = 1.5  # of the effect of a batch: over a range of 64 times a throughput grows up to tenfold
 BATCH_REACH = 3.0  # the correlation of two batches falls by e over a range of e to the power of this
 KNOB = 0.2  # of the effect of another knob's value
-PAIR = 0.05  # of what two values do together beside what each does alone
+PAIR = 0.05  # of what two values do together, in addition to what each does alone
 NOISE = 0.03  # of one trial's estimate, drift from trial to trial included
 GIVEN_UP = 2  # failures of a value that was never measured
 
@@ -67,10 +67,10 @@ def expected_improvement(measured: Points, logs: Array, others: Points) -> tuple
     optimization of expensive black-box functions", J. Global Optimization 13, equation 15.
     """
     mean = float(logs.mean())
-    alike = _covariance(measured, measured)
-    root = np.linalg.cholesky(alike + NOISE**2 * np.eye(len(logs)))
+    prior = _covariance(measured, measured)
+    root = np.linalg.cholesky(prior + NOISE**2 * np.eye(len(logs)))
     weights = np.linalg.solve(root, logs - mean)
-    best = float((mean + np.linalg.solve(root, alike).T @ weights).max())
+    best = float((mean + np.linalg.solve(root, prior).T @ weights).max())
     shared = np.linalg.solve(root, _covariance(measured, others))
     expected: Array = mean + shared.T @ weights
     variance = _variance(others) - (shared**2).sum(axis=0)
@@ -87,20 +87,22 @@ def _sizes(ordered: Sequence[bool]) -> list[float]:
 
 def _covariance(one: Points, other: Points) -> Array:
     """Shape ``(one, other)``."""
-    alike = []
+    correlations = []
     for column, is_ordered in enumerate(one.ordered):
-        apart = np.abs(one.values[:, column, None] - other.values[None, :, column])
-        alike.append(np.exp(-apart / BATCH_REACH) if is_ordered else (apart == 0).astype(np.float64))
+        distance = np.abs(one.values[:, column, None] - other.values[None, :, column])
+        correlations.append(
+            np.exp(-distance / BATCH_REACH) if is_ordered else (distance == 0).astype(np.float64)
+        )
     total: Array = np.full((len(one.values), len(other.values)), LEVEL**2)
-    for size, each in zip(_sizes(one.ordered), alike, strict=True):
+    for size, each in zip(_sizes(one.ordered), correlations, strict=True):
         total += size**2 * each
-    for first, second in itertools.combinations(alike, 2):
+    for first, second in itertools.combinations(correlations, 2):
         total += PAIR**2 * first * second
     return total
 
 
 def _variance(points: Points) -> float:
-    """Of every setting alike, before anything is measured."""
+    """Of any setting, before anything is measured."""
     knobs = len(points.ordered)
     return LEVEL**2 + sum(size**2 for size in _sizes(points.ordered)) + PAIR**2 * knobs * (knobs - 1) / 2
 
@@ -130,7 +132,7 @@ class MainEffectsSampler(BaseSampler):
     combined. What failed makes its values less likely; what is open, ``is_open`` says. Nothing is kept
     between calls: equal trials and an equal seed give an equal suggestion, also after a resume.
 
-    Of several objectives the weighted sum is taken, with weights drawn anew for each suggestion, so that
+    Of several objectives the weighted sum is taken, with new weights for each suggestion, so that
     every convex part of the front is approached (Knowles, 2006, "ParEGO", IEEE Trans. Evolutionary
     Computation 10, but with a plain sum, so that effects of single knobs stay such).
     """
@@ -147,7 +149,7 @@ class MainEffectsSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
-        return dict(distributions(self._space))
+        return distributions(self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -179,7 +181,7 @@ class MainEffectsSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """The first value: every knob is sampled with the others, none by itself."""
+        """The first value: every knob is sampled with the others, none alone."""
         assert isinstance(param_distribution, CategoricalDistribution)
         return param_distribution.choices[0]
 
@@ -259,6 +261,6 @@ class _Known:
         return math.log(value) if isinstance(value, int) else 0.0  # "max" where no batch fits
 
 
-def distributions(space: SearchSpace) -> dict[str, CategoricalDistribution]:
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
     """The space as Optuna knows it: every knob a choice among its values."""
     return {name: CategoricalDistribution(list(values)) for name, values in space.values.items()}

@@ -1,4 +1,4 @@
-"""What a run has to say beside its records: values, of which ``commands.notes`` makes sentences."""
+"""What a run reports in addition to its records: values, of which ``commands.notes`` makes sentences."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Stage(Enum):
     """The stages of a study, in the order in which what they left out is reported."""
 
     LARGEST_BATCH = auto()
+    RETRY = auto()  # of the suggestions that --retry names
     SEARCH = auto()
     CURVES = auto()
     CONFIRMATION = auto()
@@ -23,11 +24,17 @@ class Stage(Enum):
     VERIFICATION = auto()
 
 
+class RepeatReason(Enum):
+    """Why trials of the curve are measured again."""
+
+    UNDER_LOAD = auto()  # other programs took cores from them alone
+    DISAGREE = auto()  # measurements of the same setting do
+
+
 class NoteKind(Enum):
     """What there is to say."""
 
     NOT_REACHED = auto()  # for want of time: ``number`` of ``total``, ``requests``, ``combinations``
-    NOT_RETRIED = auto()  # so it did ``number`` suggestions to try again
     NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
     NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
     SAME_BUCKETS = auto()  # ``number`` trials with the bucket size values[0] not measured: they are values[1]
@@ -59,4 +66,4 @@ class Note:
     reason: str = ""
 
 
-LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_RETRIED, NoteKind.NOT_PLANNED})
+LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})

@@ -11,10 +11,10 @@ from raybench.machine.host import Resources
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.counted import counted
-from raybench.spec.study import Study
+from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.typed import home_path, real_path
 
-MOST_TRIALS = 5_000  # of a study: more than six hours at 5 s each; a report of them takes a minute
+MOST_TRIALS = 5_000  # of a study: seven hours at 5 s each; a report reads all of them
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
 MOST_MEMORY_COMBINATIONS = 500  # each is probed some ten times
 
@@ -40,7 +40,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         )
     _refuse_too_large(plan)
     _refuse_idle_placements(plan)
-    _refuse_too_many(plan, resources)
+    refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
     _refuse_uneven_batches(plan)
     _refuse_no_room(plan)
     _refuse_faults(plan)
@@ -94,7 +94,7 @@ def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], 
 
 
 def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
-    """Ascending. Strategy ``single`` alone has one device, and is refused where more are asked for.
+    """Ascending. Strategy ``single`` alone has one device, and is refused where more are requested.
 
     Of "all", those over which every global batch can be divided; where none of several is, all of them.
     """
@@ -143,14 +143,14 @@ def _refuse_too_large(plan: Plan) -> None:
             f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
             f"that change memory (received {_shown(knobs.num_memory_combinations)})"
         )
+    if study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
+        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {_shown(study.search.trials)})")
     settings, instead = 1, ""
     if study.search.method == "grid":
         settings = knobs.num_combinations * math.prod(map(len, variables.values()))
         instead = ": fewer values, or --trials N to have Optuna choose among them"
     elif study.search.method == "ablation":
         settings = sum(map(len, [*knobs.explored().values(), *variables.values()]))
-    elif study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
-        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {_shown(study.search.trials)})")
     each = len(plan.curve_sizes) * study.measure.starts
     if settings * each > MOST_TRIALS:
         raise RequestError(
@@ -169,7 +169,7 @@ def _shown(number: int) -> str:
 
 
 def _refuse_idle_placements(plan: Plan) -> None:
-    """Ranks that stand for no world size here; with listed sizes the study itself refuses them."""
+    """Ranks that are not one of the world sizes here; with listed sizes the study itself refuses them."""
     for placement in plan.study.scaling.placement:
         if not isinstance(placement, str) and len(placement) not in plan.world_sizes:
             raise RequestError(
@@ -178,24 +178,18 @@ def _refuse_idle_placements(plan: Plan) -> None:
             )
 
 
-def _refuse_too_many(plan: Plan, resources: Resources) -> None:
-    wanted, devices = plan.group_size, resources.num_devices
+def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, field: str) -> None:
+    """Raise ``RequestError`` for more workers than there are devices, or than can be started."""
+    devices = resources.num_devices
     if wanted <= devices:
         return
     if resources.device == "cuda":
+        raise RequestError(f"{field}: at most {devices}, the GPUs that there are (received {wanted})")
+    if not asked.oversubscribe:
         raise RequestError(
-            f"scaling.world_sizes: at most {devices}, the GPUs that there are (received {wanted})"
+            f"{field}: at most {devices}, with {asked.cpus_per_worker} cores for each worker, unless "
+            f"--oversubscribe (received {wanted})"
         )
-    if not plan.study.resources.oversubscribe:
-        raise RequestError(
-            f"scaling.world_sizes: at most {devices}, with {plan.study.resources.cpus_per_worker} cores for "
-            f"each worker, unless --oversubscribe (received {wanted})"
-        )
-    refuse_far_too_many(wanted, devices, "scaling.world_sizes")
-
-
-def refuse_far_too_many(wanted: int, devices: int, field: str) -> None:
-    """Raise ``RequestError`` for more workers than can be started, though more than cores were asked for."""
     most = MOST_ON_A_DEVICE * devices
     if wanted > most:
         raise RequestError(

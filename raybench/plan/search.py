@@ -1,4 +1,4 @@
-"""Optuna by ask and tell: what is suggested, what it is told, its journal for optuna-dashboard."""
+"""Optuna by ask and tell: the next suggestion, what came of it, a journal for optuna-dashboard."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class Search:
     """Which suggestion next, given what is known.
 
     The first ones are the default, then the default at each other batch size: efficiency against batch is
-    what every scaling study is asked for. The others are the sampler's. What was out of memory is told as
-    pruned, and larger batches beside it are not tried; what crashed or timed out is told as failed.
+    what every scaling study is asked for. The others are the sampler's. What was out of memory is reported to
+    Optuna as pruned, and no larger batch of that kind is tried; what crashed or timed out as failed.
     """
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
-        self._asked: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
+        self._pending: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
         self._random = random.Random(plan.study.seed)
         objectives = plan.study.search.objectives
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
         ]
         self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
-        # a copy for whoever looks on: Optuna's own writes to it, some ten a trial, wait for the disk each
+        # a copy for optuna-dashboard: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = None if journal is None else journal_of(plan, directions, journal)
         for parameters in self._space.first_row():
             self._optuna.enqueue_trial(parameters)
@@ -73,7 +73,7 @@ class Search:
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every other one is known or in flight.
 
-        It may be asked before earlier ones are told: these are not suggested again.
+        It may be called before earlier ones have ended: these are not suggested again.
         """
         for attempt in range(10_000):
             if next(self._unseen(), None) is None:
@@ -89,17 +89,14 @@ class Search:
             if known is not None:
                 self._tell(trial, known)
                 continue
-            if key in self._asked:
-                self._asked[key].append(trial)  # told with the one that is in flight
+            if key in self._pending:
+                self._pending[key].append(trial)  # ends with the one that is in flight
                 continue
-            too_large = self._space.does_not_fit(parameters, self._known.values())
-            if too_large is not None:
-                trial.set_user_attr("state", "oom")
-                trial.set_user_attr("reason", too_large)
+            if not self._space.may_fit(parameters, self._known.values()):
                 self._optuna.tell(trial, state=TrialState.PRUNED)
                 continue
             suggestion = self._space.suggestion(trial.number, parameters)
-            self._asked[key] = [trial]
+            self._pending[key] = [trial]
             return suggestion
         return None
 
@@ -108,32 +105,35 @@ class Search:
         self._learn(record)
         key = self._space.key(self._space.parameters(suggestion))
         self._known[key] = record
-        asked = self._asked.pop(key, [])
-        for trial in asked:
+        ended = self._pending.pop(key, [])
+        for trial in ended:
             self._tell(trial, record)
-        if asked:  # what was suggested again is one trial all the same
-            self._write_down(asked[0].number)
+        if ended:  # what was suggested repeatedly is one trial
+            self._write_down(ended[0].number)
 
     def _learn(self, record: TrialRecord) -> None:
-        """What a trial tells of buckets that are the same makes one point of several."""
+        """Merge points of which a trial shows that their buckets are equal."""
         if not self._space.learn(record):
             return
-        records, in_flight = list(self._known.values()), [*itertools.chain(*self._asked.values())]
-        self._known, self._asked = {}, {}
+        records, in_flight = list(self._known.values()), [*itertools.chain(*self._pending.values())]
+        self._known, self._pending = {}, {}
         for each in records:
             point = self._space.parameters(self._plan.suggestion_of(each))
             self._known.setdefault(self._space.key(point), each)
         for trial in in_flight:
-            self._asked.setdefault(self._space.key(dict(trial.params)), []).append(trial)
+            self._pending.setdefault(self._space.key(dict(trial.params)), []).append(trial)
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         for name, value in attributes(record).items():
             trial.set_user_attr(name, value)
+        self._optuna.tell(trial, **self._outcome(record))
+
+    def _outcome(self, record: TrialRecord) -> dict[str, Any]:
+        """State and values of a trial; what was out of memory is pruned."""
         values = choice.objective_values(self._study, record)
         if values is not None:
-            self._optuna.tell(trial, values)
-        else:
-            self._optuna.tell(trial, state=TrialState.PRUNED if record.state == "oom" else TrialState.FAIL)
+            return {"state": TrialState.COMPLETE, "values": values}
+        return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}
 
     def _write_down(self, number: int) -> None:
         """A trial that was measured into the journal, in one write."""
@@ -155,41 +155,30 @@ class Search:
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is neither known nor in flight, and may fit."""
-        return (
-            (key := self._space.key(parameters)) not in self._known
-            and key not in self._asked
-            and self._space.does_not_fit(parameters, self._known.values()) is None
-        )
+        key = self._space.key(parameters)
+        is_new = key not in self._known and key not in self._pending
+        return is_new and self._space.may_fit(parameters, self._known.values())
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
-        """Tell Optuna what an earlier run found out, in its order."""
+        """Tell Optuna what an earlier run found out, in its order: records of a search."""
         for record in records:
-            if record.request.kind != "steps" or record.request.role != "search":
-                continue
             parameters = self._space.parameters(self._plan.suggestion_of(record))
             self._known[self._space.key(parameters)] = record
             self._learn(record)
-            self._optuna.add_trial(self._frozen(parameters, record))
+            trial = optuna.trial.create_trial(
+                params=self._space.categories(parameters),
+                distributions=distributions(self._space),
+                user_attrs=attributes(record),
+                **self._outcome(record),
+            )
+            self._optuna.add_trial(trial)
             self._write_down(-1)
-
-    def _frozen(self, parameters: Parameters, record: TrialRecord) -> optuna.trial.FrozenTrial:
-        values = choice.objective_values(self._study, record)
-        state = (
-            TrialState.COMPLETE if values else TrialState.PRUNED if record.state == "oom" else TrialState.FAIL
-        )
-        return optuna.trial.create_trial(
-            params=self._space.categories(parameters),
-            distributions=dict(distributions(self._space)),
-            values=values,
-            state=state,
-            user_attrs=attributes(record),
-        )
 
 
 def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> optuna.Study:
     """A new journal in ``path``: the study by its name, its objectives with their units, what it is about.
 
-    One that lies there is replaced: it is made anew from the records, which are the truth.
+    An existing one is replaced: it is made again from the records, which are the truth.
     """
     for leftover in (path, path.with_name(path.name + ".lock")):
         leftover.unlink(missing_ok=True)
@@ -213,7 +202,7 @@ def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> 
 
 
 def attributes(record: TrialRecord) -> dict[str, Any]:
-    """What stands beside a trial's values and parameters: its id and state, its speed or why it has none."""
+    """A trial's attributes in the journal: its id and state, its speed or why it has none."""
     row = summarize([record])[0].row()
     shown = {name: row[name] for name in SHOWN if row[name] is not None}
     return shown | ({"reason": record.reason} if record.reason else {})

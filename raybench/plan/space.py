@@ -1,4 +1,4 @@
-"""The settings among which a search chooses: its parameters, and what a point of them stands for."""
+"""The settings among which a search chooses: its parameters, and the suggestion of a point."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers
 
 ENVIRONMENT_PREFIX = "environment."
 
-Parameters = dict[
-    str, KnobValue
-]  # a point of the space: knobs and prefixed variables that have several values
+Parameters = dict[str, KnobValue]  # a point of the space: knobs and prefixed variables with several values
 
 
 class SearchSpace:
     """Every knob and variable with more than one value; the first of each list is the default's."""
 
     def __init__(self, plan: Plan, known: Iterable[TrialRecord] = ()) -> None:
-        """``known``: trials of the study that tell which bucket sizes are the same."""
+        """``known``: trials of the study, which show what bucket sizes are equal."""
         self._plan, self._study = plan, plan.study
         self._default_strategy = plan.default().setting.strategy
         self._buckets = known_buckets(plan.study, known)
@@ -44,7 +42,7 @@ class SearchSpace:
         return explored
 
     def learn(self, record: TrialRecord) -> bool:
-        """Look at a trial; whether it told more of which bucket sizes are the same, so that keys change."""
+        """Look at a trial; whether it showed that more bucket sizes are equal, so that keys change."""
         return self._buckets.learn(record)
 
     def first_row(self) -> list[Parameters]:
@@ -59,9 +57,9 @@ class SearchSpace:
             yield dict(zip(self.values, values, strict=True))
 
     def points_that_fit(self, known: Sequence[TrialRecord]) -> Iterator[Parameters]:
-        """Every combination that ``does_not_fit`` says nothing of, lazily.
+        """Every combination that may fit, lazily.
 
-        What takes the same memory is asked about once: all that a batch is too large for is passed over
+        What takes the same memory is checked once: all that a batch is too large for is passed over
         together, as it may be a million combinations.
         """
         memory = [name for name in self.values if name == "batch_size" or name in Setting.MEMORY_KNOBS]
@@ -69,12 +67,12 @@ class SearchSpace:
         first = {name: values[0] for name, values in self.values.items()}
         for chosen in itertools.product(*(self.values[name] for name in memory)):
             block = {**first, **dict(zip(memory, chosen, strict=True))}
-            if self.does_not_fit(block, known) is None:
+            if self.may_fit(block, known):
                 for values in itertools.product(*(self.values[name] for name in others)):
                     yield {**block, **dict(zip(others, values, strict=True))}
 
     def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
-        """What a point stands for; it must be one that fits."""
+        """The suggestion of a point; it must be one that fits."""
         variables = {
             name.removeprefix(ENVIRONMENT_PREFIX): str(value)
             for name, value in parameters.items()
@@ -120,20 +118,16 @@ class SearchSpace:
         point = self.as_measured(parameters) or parameters
         return tuple(sorted((name, repr(value)) for name, value in point.items()))
 
-    def does_not_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> str | None:
-        """Why it does not: one of ``known`` that wanted no more was out of memory, or no batch fits."""
-        setting = self._setting(parameters)
+    def may_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> bool:
+        """Whether a batch may fit: none of ``known`` wanted no more and was out of memory."""
+        setting, target = self._setting(parameters), self._plan.target
         if setting is None:
-            return "no batch fits in memory"
-        target = self._plan.target
-        for record in known:
-            if record.state != "oom":
-                continue
-            tried = record.config.setting
-            alike = tried.memory_key(target) == setting.memory_key(target)
-            if alike and setting.batch_size >= tried.batch_size:
-                return f"at least as large as {record.trial_id}, which did not fit"
-        return None
+            return False
+        too_large = (record.config.setting for record in known if record.state == "oom")
+        return not any(
+            tried.memory_key(target) == setting.memory_key(target) and setting.batch_size >= tried.batch_size
+            for tried in too_large
+        )
 
     def _setting(self, parameters: Parameters) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""

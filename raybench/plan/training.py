@@ -9,7 +9,7 @@ from raybench.analysis import choice
 from raybench.analysis.stats.efficiency import throughput
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, StudyRequest, TrainingRequest
+from raybench.records.requests import Configuration, TrainingRequest, TrialRequest
 from raybench.records.trainings import learning_curve
 from raybench.spec.training import TrainingSpec
 
@@ -36,9 +36,9 @@ def training_requests(plan: Plan, records: Sequence[TrialRecord] = ()) -> list[T
 
 
 def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
-    """Of the settings measured at the target that learn alike the fastest.
+    """The fastest of the settings measured at the target that learn equally.
 
-    None that learns as one of ``trained``, and none that was stopped: it gets no further seed.
+    Not one that learns as one of ``trained``, nor one that was stopped: it gets no further seed.
     """
     known = {each.setting.learning_key(plan.target) for each in trained}
     known |= {
@@ -105,7 +105,7 @@ def waits_for_a_peer(
     plan: Plan,
     request: TrainingRequest,
     records: Callable[[], Iterable[TrialRecord]],
-    in_flight: Iterable[StudyRequest],
+    in_flight: Iterable[TrialRequest],
 ) -> bool:
     """Whether nothing has ended that ``request`` may be compared with, but a training in flight will."""
     if not _may_be_pruned(plan, request):

@@ -50,7 +50,7 @@ class Trial:
 
     @property
     def start(self) -> int:
-        """In which start of the workers it is measured; 0 where that is no question."""
+        """The start of the workers in which it is measured; 0 where that does not matter."""
         return self.request.start if self.request.kind == "steps" else 0
 
 
@@ -71,7 +71,7 @@ class Plan:
     def group_size(self) -> int:
         """Workers of the group: the largest world size, and every rank that a placement names.
 
-        Every device where few workers are to be spread over several nodes: they must stand there first.
+        Every device where few workers are to be spread over several nodes: they must be there first.
         """
         placements = self.study.scaling.placement
         named = [max(p) + 1 for p in placements if not isinstance(p, str)]
@@ -122,7 +122,7 @@ class Plan:
         return knobs_in_numbers(self.study.knobs, self.largest, self.fits or (), self.device)
 
     def largest(self, setting: Setting) -> int | None:
-        """What "max" stands for beside the setting's other knobs; until it is found the smallest batch."""
+        """What "max" stands for with the setting's other knobs; until it is found the smallest batch."""
         if self.fits is None:
             return self.rules(setting).smallest
         return self._found(setting)
@@ -226,7 +226,7 @@ class Plan:
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
-        return [self.profiled(each) if in_answer and self._speaks(each) else each for each in requests]
+        return [self.profiled(each) if in_answer and self._is_reference(each) else each for each in requests]
 
     def curves(self, winners: Sequence[TrialRecord]) -> list[Trial]:
         """The default and ``winners`` of a search at every world size, each trial once.
@@ -259,13 +259,13 @@ class Plan:
         """The suggestion with all variants where it was searched, as a point of a curve is."""
         return self._steps(suggestion, "scaling", self.target, self.placement(self.target))
 
-    def again(self, record: TrialRecord, number: int) -> StepsRequest:
-        """A trial of the curve once more, for the ``number``-th time."""
+    def repeated(self, record: TrialRecord, number: int) -> StepsRequest:
+        """A trial of the curve again, for the ``number``-th time."""
         config = record.config
         request = self._steps(self.suggestion_of(record), "scaling", config.world_size, config.placement)
         return request.model_copy(update={"again": number})
 
-    def _speaks(self, request: StepsRequest) -> bool:
+    def _is_reference(self, request: StepsRequest) -> bool:
         """Whether a trial of a curve is the one that its setting is compared by."""
         config = request.config
         there = (self.target, self.placement(self.target))
@@ -286,7 +286,7 @@ class Plan:
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
     ) -> StepsRequest:
-        """A change of a trial in the same rounds as the trial without it; by itself in other processes."""
+        """A change of a trial in the same rounds as the trial without it; alone in other processes."""
         changed = unchanged.model_copy(update={"setting": setting, "environment": environment})
         paired = environment == unchanged.environment
         return StepsRequest(
@@ -335,7 +335,7 @@ class Plan:
         return choice.default_placement(self.study, world_size)
 
     def config(self, suggestion: Suggestion, world_size: int, placement: Placement) -> Configuration:
-        """The suggestion on so many devices, with what the study says of every trial."""
+        """The suggestion on so many devices, with what the study sets for every trial."""
         study = self.study
         return Configuration(
             workload=study.workload,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
 
 from raybench.analysis.failures import failure_key
 from raybench.analysis.labels import setting_words
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import OnProgress, Submitted, TrialRunner
-from raybench.plan.trials import Plan, Trial
+from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.record import TrialRecord
-from raybench.records.requests import ProbeRequest, StudyRequest
+from raybench.records.requests import ProbeRequest, TrialRequest
 from raybench.run.time_budget import TimeBudget
 from raybench.spec.knobs import KnobValue, Setting, setting_in_numbers
 
@@ -24,11 +26,22 @@ RANKS_APART_S = 1.0  # at most, when they begin a trial
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
+class GroupPlan(Protocol):
+    """What trials need workers for: ``plan.trials.Plan`` or ``run.sweep.SweepPlan``."""
+
+    @property
+    def group_size(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    def environments(self) -> list[dict[str, str]]: ...
+
+
 @dataclass(eq=False)
 class Begun:
     """A trial that has begun."""
 
-    trial: Trial
+    request: TrialRequest
+    suggestion: int | None
     started_at: str  # ISO 8601
     submitted: Submitted
     expected_s: float = 0.0  # what it is expected to take; 0: not known
@@ -37,45 +50,62 @@ class Begun:
     def was_cut(self, outcome: Outcome) -> bool:
         """Whether the time budget has ended it, before its own time-out would have.
 
-        Where one rank ends first, others may tell of a broken connection in the same moment.
+        Where one rank ends first, others may report a broken connection in the same moment.
         """
         timeout_s = self.submitted.request.timeout_s
         in_time = outcome.wall_time_s < timeout_s - RANKS_APART_S
-        return timeout_s < self.trial.request.timeout_s and not in_time and outcome.state in ENDED_STATES
+        return timeout_s < self.request.timeout_s and not in_time and outcome.state in ENDED_STATES
 
 
 class InFlight:
-    """Begins trials of a plan and waits for them; ``on_group`` is called as ``Watcher.group``."""
+    """Begins trials of a plan and waits for them; ``on_group`` is called as ``Watcher.group``.
 
-    def __init__(self, runner: TrialRunner, budget: TimeBudget, plan: Plan, on_group: OnGroup) -> None:
+    The worker group has the plan's whole size or, since nodes were lost, the largest that fits.
+    """
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        budget: TimeBudget,
+        plan: GroupPlan,
+        on_group: OnGroup = lambda num_workers, seconds: None,
+    ) -> None:
         self._runner, self._budget, self._plan, self._on_group = runner, budget, plan, on_group
-        self._group = FittingGroup(runner, plan.group_size)
+        self._fitting: int | None = None  # workers, since nodes were lost
         self._begun: list[Begun] = []
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
-        self._served: dict[_Variables, StudyRequest] = {}  # the last in each environment that had workers
-        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and how it is told
+        self._served: dict[_Variables, TrialRequest] = {}  # the last in each environment that had workers
+        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and what is recorded
 
     def __len__(self) -> int:
         return len(self._begun)
 
     @property
-    def requests(self) -> list[StudyRequest]:
-        """What was asked of the trials in flight."""
-        return [each.trial.request for each in self._begun]
+    def requests(self) -> list[TrialRequest]:
+        """The requests of the trials in flight."""
+        return [each.request for each in self._begun]
 
-    def capacity(self, request: StudyRequest) -> int:
+    def capacity(self, request: TrialRequest) -> int:
         """How many trials like ``request`` the runner has room for."""
         config = request.config
         return self._runner.capacity(request.kind, config.world_size, spread=config.placement == "spread")
 
-    def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside these: the largest decides how many there may be."""
+    def has_room(self, request: TrialRequest) -> bool:
+        """Whether ``request`` may begin alongside these: the largest decides how many there may be."""
         asked = [request, *self.requests]
         return len(asked) <= min(self.capacity(each) for each in asked)
 
-    def begin(self, trial: Trial, started_at: str, on_progress: OnProgress, expected_s: float) -> None:
+    def begin(
+        self,
+        request: TrialRequest,
+        on_progress: OnProgress,
+        *,
+        suggestion: int | None = None,
+        expected_s: float = 0.0,
+    ) -> None:
         """Begin a trial. Raises ``GroupLostError`` when no group starts, ``NoRoomError`` where none fits."""
-        begun = Begun(trial, started_at, Submitted(trial.request, on_progress), expected_s)
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        begun = Begun(request, suggestion, started_at, Submitted(request, on_progress), expected_s)
         self._submit(begun)
         self._begun.append(begun)
 
@@ -100,31 +130,31 @@ class InFlight:
                 continue
             self._begun.remove(ended)
             if outcome.group:  # 0: no group served it
-                self._served[_variables(ended.trial.request)] = ended.trial.request
+                self._served[_variables(ended.request)] = ended.request
             return ended, outcome
 
-    def is_unfit(self, request: StudyRequest) -> bool:
+    def is_unfit(self, request: TrialRequest) -> bool:
         """Whether it is known that no worker group starts with the variables of ``request``."""
         return _variables(request) in self._unfit
 
-    def aside(self, request: StudyRequest) -> Outcome:
-        """How a trial ends that is of no record, while none is in flight. Raises as ``begin``."""
+    def run(
+        self, request: TrialRequest, on_progress: OnProgress = lambda progress: None
+    ) -> tuple[Begun, Outcome]:
+        """Begin a trial while none is in flight, and wait for it. Raises as the two do."""
         assert not self._begun
-        self.begin(Trial(request), "", lambda progress: None, 0.0)
-        return self.next_ended()[1]
+        self.begin(request, on_progress)
+        return self.next_ended()
 
-    def start_cost_s(self, request: StudyRequest) -> float:
+    def start_cost_s(self, request: TrialRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
         served = next(reversed(self._start_of.values()), None)
-        asked = _start_asked(request)
-        return self._budget.start_s if served is not None and asked not in (None, served) else 0.0
+        start = _start_of_curve(request)
+        return self._budget.start_s if served is not None and start not in (None, served) else 0.0
 
     def _submit(self, begun: Begun) -> None:
-        request, on_progress = begun.trial.request, begun.submitted.on_progress
-        asked = [request.config.setting]
-        if request.kind == "steps" and request.versus is not None:
-            asked.append(request.versus)
-        fault = next(filter(None, (setting.fault(self._plan.device) for setting in asked)), None)
+        request, on_progress = begun.request, begun.submitted.on_progress
+        faults = (setting.fault(self._plan.device) for setting in _settings(request))
+        fault = next(filter(None, faults), None)
         if fault is not None:
             begun.submitted.ended = Outcome("invalid", 0.0, fault)
             return
@@ -154,8 +184,8 @@ class InFlight:
             raise lost
         if begun.num_lost < MAX_LOST_STARTS:
             return False
-        variables = _variables(begun.trial.request)
-        other = next(iter(self._served.values()), None) or self._with_others(begun.trial.request)
+        variables = _variables(begun.request)
+        other = next(iter(self._served.values()), None) or self._with_others(begun.request)
         if other is None or variables in self._served:
             raise lost
         try:
@@ -167,7 +197,7 @@ class InFlight:
         begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
         return True
 
-    def _with_others(self, request: StudyRequest) -> StudyRequest | None:
+    def _with_others(self, request: TrialRequest) -> TrialRequest | None:
         """``request`` with the first other variables that a group may start with; None: there are none."""
         own = request.config.environment
         for each in self._plan.environments():
@@ -176,75 +206,31 @@ class InFlight:
                 return request.model_copy(update={"config": config})
         return None
 
-    def _start_group(self, request: StudyRequest) -> None:
+    def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
         environment, began_s = request.config.environment, self._budget.now_s
         least = self._least_size(request)
         self._on_group(self._plan.group_size, None)
-        group = self._group.start(environment, least)
+        group = self._fitting_group(environment, least)
         is_new = group.number not in self._start_of
-        served, asked = self._start_of.setdefault(group.number, None), _start_asked(request)
-        if served is not None and asked is not None and served != asked:
-            group, is_new = self._group.start(environment, least, anew=True), True
+        served, start = self._start_of.setdefault(group.number, None), _start_of_curve(request)
+        if served is not None and start is not None and served != start:
+            group, is_new = self._fitting_group(environment, least, anew=True), True
         number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
         if is_new:
             self._budget.started(start_s)
         if group.members:  # else every trial has its own, which are not there yet
             self._on_group(len(group.members), start_s if is_new else 0.0)
-        if asked is not None:
-            self._start_of[number] = asked
+        if start is not None:
+            self._start_of[number] = start
 
-    def _least_size(self, request: StudyRequest) -> int:
-        """The workers of the smallest group that can serve ``request``: with every rank that it names.
-
-        Few that are spread stand on the nodes of all: on fewer nodes it would be another trial.
-        """
-        placement, world_size = request.config.placement, request.config.world_size
-        if placement == "spread" and world_size > 1:
-            return self._plan.group_size
-        return world_size if isinstance(placement, str) else max(placement) + 1
-
-
-def _variables(request: StudyRequest) -> _Variables:
-    return frozenset(request.config.environment.items())
-
-
-def _start_asked(request: StudyRequest) -> int | None:
-    """In which start of the workers a trial of the curve is to be; None: any serves."""
-    return request.start if request.kind == "steps" and request.role == "scaling" else None
-
-
-def outcome_of(start: Callable[[], object], run: Callable[[], Outcome]) -> Outcome:
-    """What ``run`` gives in the group that ``start`` has started.
-
-    Raises ``GroupLostError`` when no group starts, after so many in a row, and what else the two raise.
-    """
-    lost = 0
-    while True:
-        try:
-            start()
-            return run()
-        except ClusterBusyError:  # it was waited for
-            raise
-        except GroupLostError:
-            lost += 1
-            if lost >= MAX_LOST_STARTS:
-                raise
-
-
-class FittingGroup:
-    """The worker group of a run: of its whole size, or since nodes were lost the largest that fits."""
-
-    def __init__(self, runner: TrialRunner, size: int) -> None:
-        self._runner, self._size = runner, size
-        self._fitting: int | None = None  # since nodes were lost
-
-    def start(self, environment: dict[str, str], least: int, *, anew: bool = False) -> GroupInfo:
+    def _fitting_group(self, environment: dict[str, str], least: int, *, anew: bool = False) -> GroupInfo:
         """A group of ``least`` workers or more; the whole size again where the smaller one is too small.
 
         Raises ``NoRoomError`` where not even ``least`` fit, and what the runner's ``start`` raises.
         """
-        size = self._size if self._fitting is None or self._fitting < least else self._fitting
+        fitting = self._fitting or 0
+        size = fitting if fitting >= least else self._plan.group_size
         try:
             return self._runner.start(size, environment, anew=anew)
         except NoRoomError as lost:
@@ -253,42 +239,69 @@ class FittingGroup:
             self._fitting = lost.places
             return self._runner.start(lost.places, environment, anew=anew)
 
+    def _least_size(self, request: TrialRequest) -> int:
+        """The workers of the smallest group that can serve ``request``: with every rank that it names.
+
+        Few that are spread use the nodes of all: on fewer nodes it would be another trial.
+        """
+        placement, world_size = request.config.placement, request.config.world_size
+        if placement == "spread" and world_size > 1:
+            return self._plan.group_size
+        return world_size if isinstance(placement, str) else max(placement) + 1
+
+
+def _settings(request: TrialRequest) -> tuple[Setting, ...]:
+    if request.kind == "collectives":
+        return ()
+    return request.settings if request.kind == "steps" else (request.config.setting,)
+
+
+def _variables(request: TrialRequest) -> _Variables:
+    return frozenset(request.config.environment.items())
+
+
+def _start_of_curve(request: TrialRequest) -> int | None:
+    """In which start of the workers a trial of the curve is to be; None: any serves."""
+    return request.start if request.kind == "steps" and request.role == "scaling" else None
+
 
 # --- fail fast
 
-_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, as a rank tells what it raised
+_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, in a rank's words of what it raised
 MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What is stepped alone: a setting, in one environment of the processes."""
+    """A setting to step on one device, in one environment of the processes."""
 
     setting: Setting
     environment: dict[str, str]
 
 
-def fails_elsewhere(plan: Plan, record: TrialRecord, ask: Callable[[ProbeRequest], Outcome]) -> str:
+def fails_elsewhere(
+    plan: Plan, record: TrialRecord, run: Callable[[ProbeRequest], tuple[Begun, Outcome]]
+) -> str:
     """With which other settings the trial fails in the same way, in words; empty where one does not.
 
     Empty too where a few looks cannot hold every other value, or where no worker group starts for one.
     """
-    key, told = _cause(record.state, record.reason, record.frames), []
+    key, failed = _cause(record.state, record.reason, record.frames), []
     knobs = [*_other_values(plan, record.config.setting)] or ["batch_size"]
     several = len(plan.environments()) > 1
     for look in _looks(plan, record):
         try:
-            outcome = ask(_alone(plan, record, look))
+            _, outcome = run(_alone(plan, record, look))
         except (GroupLostError, NoRoomError):
             return ""
         if _cause(outcome.state, outcome.reason, outcome.frames) != key:
             return ""
-        told.append(setting_words(look.setting, knobs, look.environment if several else None))
-    return "; ".join(told)
+        failed.append(setting_words(look.setting, knobs, look.environment if several else None))
+    return "; ".join(failed)
 
 
 def _cause(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
-    """The same for two failures of one bug: of one type at one line, as what is said depends on the shapes.
+    """The same for two failures of one bug: of one type at one line, as the message depends on the shapes.
 
     Without a line, ``failure_key``.
     """

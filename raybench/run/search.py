@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.efficiency import scaling
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.search import Search
 from raybench.plan.trials import Suggestion, Trial
 from raybench.run.session import Session
-from raybench.spec.counted import counted
 
 
 def search(session: Session) -> bool:
     """All suggestions that the study asks for, earlier ones included; whether there was time for them.
 
-    Several are in flight at once where the runner has room for them. The next is then asked for before these
-    are told: the search knows of them, so that none is measured twice, but not yet what they bring.
+    Several are in flight at once where the runner has room for them. The next is then suggested before these
+    have ended: the search knows of them, so that none is measured twice, but not yet what they bring.
     """
-    session.enter(Stage.SEARCH)
     ledger, plan, trials = session.ledger, session.ledger.plan, session.study.search.trials
     optimizer = Search(plan, session.journal)
     _retry(session)
     known = ledger.searched()
     optimizer.restore(known)
-    session.watcher.stage(
-        f"Searching for the best of {counted(trials, 'suggestion')} at {devices_words(plan.target)}"
-    )
+    session.enter(Stage.SEARCH)
+    session.announce(trials)
     num_tried, asked = len(known), dict[str, Suggestion]()
     late, is_whole = 0, False
 
@@ -69,10 +65,11 @@ def search(session: Session) -> bool:
 
 def _retry(session: Session) -> None:
     """The suggestions that --retry names: Optuna does not suggest what it knows."""
+    session.enter(Stage.RETRY)
     ledger, plan = session.ledger, session.ledger.plan
     again = [record for record in ledger.searched() if ledger.is_open(record.study_request)]
     if again:
-        session.watcher.stage(f"Trying {counted(len(again), 'suggestion')} again")
+        session.announce(len(again))
     for done, record in enumerate(again):
         # requested from the plan: time-outs may be longer now
         request = plan.search(plan.suggestion_of(record))
@@ -80,5 +77,5 @@ def _retry(session: Session) -> None:
         if has_time:
             session.measure(Trial(request, record.suggestion), done=done, total=len(again))
         if not has_time or ledger.cut_of([request]):
-            session.note(NoteKind.NOT_RETRIED, number=len(again) - done)
+            session.note(NoteKind.NOT_REACHED, number=len(again) - done)
             return

@@ -1,11 +1,10 @@
-"""One run of a plan: the way from a trial to its record on disk, and what there is to say beside it."""
+"""One run of a plan: the way from a trial to its record on disk, and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,11 +14,11 @@ from raybench.analysis.stats.efficiency import Scaling, scaling
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import StudyRequest, TrialRequest
 from raybench.run.in_flight import InFlight, fails_elsewhere
 from raybench.run.ledger import Ledger, Store
 from raybench.run.time_budget import Forecast, TimeBudget
@@ -27,15 +26,15 @@ from raybench.spec.study import Study
 
 
 class Watcher(Protocol):
-    """Who is told what goes on: ``commands.progress.StudyProgress``, or nobody.
+    """What follows a run: ``commands.progress.StudyProgress``, or nothing.
 
-    ``trial``: it begins, ``beside`` so many in flight; of one that finds no workers nothing more is told.
+    ``trial``: it begins with ``beside`` others in flight; of one that finds no workers nothing more follows.
     ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
     a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
     (0: it ran already).
     """
 
-    def stage(self, text: str) -> None: ...
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None: ...
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
@@ -61,7 +60,7 @@ class Session:
     retry: InitVar[frozenset[State]] = frozenset()  # trials that ended so are measured again
     journal: Path | None = None  # of the search, for optuna-dashboard
     verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
-    around: Around = field(default_factory=Around)  # what the diagnosis knows beside the trials
+    around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
     has_measured: bool = False  # whether any record is of this session
     _stage: Stage = Stage.LARGEST_BATCH
     _said: dict[Stage, list[Note]] = field(default_factory=dict)
@@ -88,13 +87,17 @@ class Session:
         self._stage = stage
         self._said[stage] = []
 
+    def announce(self, number: int = 1, why: Sequence[RepeatReason] = ()) -> None:
+        """Tell the watcher that the stage measures ``number`` of what it is about."""
+        self.watcher.stage(self._stage, number, why)
+
     def note(self, kind: NoteKind, **fields: Any) -> None:
         """Say something of the stage."""
         self._said.setdefault(self._stage, []).append(Note(kind, self._stage, **fields))
 
     @property
     def notes(self) -> list[Note]:
-        """What there is to say beside the records, each once, but for what was left out."""
+        """What there is to say, each once, but for what was left out."""
         said = [each for stage in Stage for each in self._said.get(stage, []) if each.kind not in LEFT_OUT]
         every = [*said, *self._from_trials]
         return [each for place, each in enumerate(every) if each not in every[:place]]
@@ -120,23 +123,28 @@ class Session:
         return self.next_ended()
 
     def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
-        """Begin an open trial beside those in flight, for ``next_ended``. Raises as ``measure``."""
+        """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
         request = trial.request
         signals.check()
         self.ledger.begin(request)
         left_s = self.forecast.left_s(request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=len(self.in_flight))
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        self.in_flight.begin(trial, started, self._progress(request), self.forecast.cost_of(request))
+        self.in_flight.begin(
+            request,
+            self._progress(request),
+            suggestion=trial.suggestion,
+            expected_s=self.forecast.cost_of(request),
+        )
 
     def next_ended(self) -> TrialRecord:
         """The record of the trial in flight that ends first, on disk as for ``measure``. Raises as it."""
         ended, outcome = self.in_flight.next_ended()
-        request, trial = ended.trial.request, ended.trial
+        request = ended.request
+        assert request.kind != "collectives"
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(
-            request, study=self.study.name, suggestion=trial.suggestion, started_at=ended.started_at
+            request, study=self.study.name, suggestion=ended.suggestion, started_at=ended.started_at
         )
         if ended.was_cut(outcome):
             return self._not_reached_in_time(record)
@@ -169,7 +177,7 @@ class Session:
     def _end_if_all_fail(self, record: TrialRecord) -> None:
         """Raise ``AllFailError`` where nothing has completed and all other settings fail as the first crash.
 
-        Once nothing is in flight: what began beside it may complete yet; no more begins until it is known.
+        Once nothing is in flight: what began with it may complete yet; no more begins until it is known.
         """
         if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
             return
@@ -183,7 +191,7 @@ class Session:
         if self.in_flight:
             return
         self._looked_at_others, self._first_crash = True, None
-        elsewhere = fails_elsewhere(self.ledger.plan, crash, self.in_flight.aside)
+        elsewhere = fails_elsewhere(self.ledger.plan, crash, self.in_flight.run)
         if elsewhere:
             reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
             self.ledger.add(crash.model_copy(update={"reason": reason}), ())
@@ -193,7 +201,7 @@ class Session:
     # --- several in flight, and nodes that are gone
 
     @contextmanager
-    def as_far_as_it_fits(self, **of: Any) -> Iterator[None]:
+    def leaving_out_what_has_no_room(self, **of: Any) -> Iterator[None]:
         """Inside, trials that do not fit on the nodes any more are left out; ``of``: fields of the note."""
         try:
             yield
@@ -211,7 +219,7 @@ class Session:
                 self.note(NoteKind.NO_ROOM, reason=str(lost), requests=(request,))
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin beside the trials in flight; see ``_end_if_all_fail``."""
+        """Whether ``request`` may begin alongside the trials in flight; see ``_end_if_all_fail``."""
         is_in_doubt = self._first_crash is not None and bool(self.in_flight)
         return not is_in_doubt and self.in_flight.has_room(request)
 
@@ -220,7 +228,7 @@ class Session:
         while not self.has_room(request):
             self._hear()
 
-    def wait_while(self, waits: Callable[[Sequence[StudyRequest]], bool]) -> None:
+    def wait_while(self, waits: Callable[[Sequence[TrialRequest]], bool]) -> None:
         """Wait for trials in flight while ``waits`` says so of them. Raises as ``measure``."""
         while waits(self.in_flight.requests):
             self._hear()
@@ -230,7 +238,7 @@ class Session:
         self.wait_while(bool)
 
     def _progress(self, request: StudyRequest) -> OnProgress:
-        """Where the trial reports what it does; beside others only its epochs, which then name it."""
+        """Where the trial reports what it does; alongside others only its epochs, which then name it."""
 
         def report(progress: Progress) -> None:
             if len(self.in_flight) <= 1:

@@ -11,29 +11,25 @@ from functools import partial
 from raybench.analysis import choice
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
-from raybench.analysis.labels import devices_words
 from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
 from raybench.analysis.load import Disagreement, disagreements, under_load
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.search import confirmations
 from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
-from raybench.plan.notes import NoteKind, Stage
+from raybench.plan.notes import NoteKind, RepeatReason, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
 from raybench.plan.trials import Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.run.session import Session
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
-MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those furthest apart
-UNDER_LOAD = "other programs took cores from it alone"
-DISAGREE = "measurements of the same setting disagree"
+MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those that differ most
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
 
 
-# --- the largest batch: before all others, where ``batch_size = "max"`` is asked for
+# --- the largest batch: before all others, where ``batch_size = "max"`` is requested
 
 
 def find_largest_batches(session: Session) -> None:
@@ -41,8 +37,7 @@ def find_largest_batches(session: Session) -> None:
     session.enter(Stage.LARGEST_BATCH)
     plan = session.ledger.plan
     combinations = plan.combinations()
-    each = f", for each of {len(combinations)} combinations" if len(combinations) > 1 else ""
-    session.watcher.stage(f"Finding the largest batch that fits on {devices_words(plan.target)}{each}")
+    session.announce(len(combinations))
     late = [combination for combination in combinations if not _find_largest_batch(session, combination)]
     if late:
         session.note(NoteKind.NOT_REACHED, combinations=tuple(late))
@@ -91,10 +86,8 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
         return
     ledger = session.ledger
     _note_without_profile(session, [trial.request for trial in trials])
-    sizes, starts = ", ".join(map(str, ledger.plan.world_sizes)), session.study.measure.starts
-    anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    session.watcher.stage(f"Measuring {counted(len(trials), 'trial')} at world sizes {sizes}{anew}")
-    # each once, beforehand: whoever asks for one reads all records
+    session.announce(len(trials))
+    # each once, beforehand: a question reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     same, not_begun = list[tuple[StudyRequest, StudyRequest]](), list[StudyRequest]()
     for place, (done, trial) in enumerate(still):
@@ -109,26 +102,26 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
         if request is None:
             not_begun = rest
             break
-        with session.as_far_as_it_fits(requests=(request,)):
+        with session.leaving_out_what_has_no_room(requests=(request,)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
-    asked = [trial.request for _, trial in still]
-    cut = ledger.cut_of(asked)
-    late = [each for each in asked if each in cut or each in not_begun]
+    wanted = [trial.request for _, trial in still]
+    cut = ledger.cut_of(wanted)
+    late = [each for each in wanted if each in cut or each in not_begun]
     if late:
         session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(trials))
     _note_the_same(session, same)
 
 
 def _note_the_same(session: Session, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
-    """Say which trials were not measured, as others, which stand second, are the same thing."""
+    """Note which trials were not measured, as the second of the pair has equal buckets."""
     found = Counter(tuple(each.config.setting.bucket_cap_mb for each in pair) for pair in pairs)
     for values, number in found.items():
         session.note(NoteKind.SAME_BUCKETS, values=values, number=number)
 
 
 def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
-    """Say which of ``requests`` were measured before a profile was asked for."""
+    """Note which of ``requests`` were measured before a profile was requested."""
     for request in requests:
         if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
             continue
@@ -163,8 +156,8 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
             continue
         in_time = session.forecast.fit_one(request)
         if in_time is not None:
-            session.watcher.stage("Confirming the best suggestion against the default, interleaved")
-            with session.as_far_as_it_fits():
+            session.announce()
+            with session.leaving_out_what_has_no_room():
                 session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
         if in_time is None or ledger.cut_of([request]):
             session.note(NoteKind.NOT_REACHED)
@@ -190,8 +183,8 @@ def take_apart_worst(session: Session) -> None:
     in_time = session.forecast.fit_one(request)
     if not session.ledger.is_open(request) or in_time is None:
         return
-    session.watcher.stage("Taking the least efficient suggestion apart")
-    with session.as_far_as_it_fits():
+    session.announce()
+    with session.leaving_out_what_has_no_room():
         session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
 
 
@@ -204,8 +197,8 @@ def _worst(session: Session) -> TrialRecord | None:
     worst = min(efficiencies, key=lambda each: each[0])[1]
     if worst.config.setting.strategy != "ddp":  # the others have no further variants
         return None
-    apart = (each for each in session.ledger.records() if each.steps and each.request.role == "scaling")
-    return None if any(each.config == worst.config for each in apart) else worst
+    curves = (each for each in session.ledger.records() if each.steps and each.request.role == "scaling")
+    return None if any(each.config == worst.config for each in curves) else worst
 
 
 # --- trials that are repeated: what disagrees, or others disturbed
@@ -216,11 +209,10 @@ _Requests = dict[str, tuple[StepsRequest, TrialRecord]]  # each once, and the re
 def repeat(session: Session) -> bool:
     """Trials of the curve that others disturbed, or of whose setting measurements disagree; whether any was.
 
-    Until nothing disturbs it more than the rest, and another measurement bears the one that speaks for the
-    setting out. The last one speaks, so none gets less time than the one before it. Not where the curve is
+    Until none was disturbed more than the rest, and another measurement agrees with the reported one. The
+    last one is reported, so none gets less time than the one before it. Not where the curve is
     measured in several starts, as what these differ by is in its intervals, nor with more workers than cores.
-    It answers no question of the study by itself, so it is not named where there is no time for it: the
-    report names what disagrees.
+    It is not named where there is no time for it: the report names what disagrees.
     """
     session.enter(Stage.REPEAT)
     if session.study.measure.starts > 1 or session.ledger.plan.oversubscribed:
@@ -233,26 +225,26 @@ def repeat(session: Session) -> bool:
         requests = disturbed | _of_curve(session, _that_disagree(base, loaded))
         if not requests:
             break
-        number, why = counted(len(requests), "trial"), [UNDER_LOAD] if disturbed else []
-        why += [DISAGREE] if len(requests) > len(disturbed) else []
+        why = [RepeatReason.UNDER_LOAD] if disturbed else []
+        why += [RepeatReason.DISAGREE] if len(requests) > len(disturbed) else []
         for done, (request, record) in enumerate(requests.values()):
             in_time = session.forecast.fit_one(request)
             if in_time is None or in_time.measure.max_seconds < _rounds_s(record):
                 return measured
             if done == 0:
-                session.watcher.stage(f"Measuring {number} again: {'; '.join(why)}")
-            with session.as_far_as_it_fits(requests=(request,)):
+                session.announce(len(requests), why)
+            with session.leaving_out_what_has_no_room(requests=(request,)):
                 session.measure(Trial(in_time, record.suggestion), done=done, total=len(requests))
                 measured = True
     return measured
 
 
 def _that_disagree(base: MeasuredStudy, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Of settings whose measurements do, but for those that ``loaded`` trials speak for: these come first."""
+    """Of settings whose measurements do; not those whose reported trial is ``loaded``: they come first."""
     # what wide intervals leave open is left open by as many rounds more
-    apart = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
-    apart = [each for each in apart if each.speaks.record not in loaded]
-    return [record for each in apart[:MOST_AT_ONCE] if (record := _to_repeat(each))]
+    open_ = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
+    open_ = [each for each in open_ if each.speaks.record not in loaded]
+    return [record for each in open_[:MOST_AT_ONCE] if (record := _to_repeat(each))]
 
 
 def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
@@ -261,17 +253,17 @@ def _of_curve(session: Session, records: Sequence[TrialRecord]) -> _Requests:
     for record in records:
         if record.request.role != "scaling" or times_before(record) >= MOST_AGAIN:
             continue
-        request = session.ledger.plan.again(record, times_before(record) + 1)
+        request = session.ledger.plan.repeated(record, times_before(record) + 1)
         if session.ledger.is_open(request):
             found.setdefault(request.trial_id, (request, record))
     return dict(itertools.islice(found.items(), MOST_AT_ONCE))
 
 
-def _to_repeat(apart: Disagreement) -> TrialRecord | None:
+def _to_repeat(found: Disagreement) -> TrialRecord | None:
     """The trial of the curve that was measured again least often: of one device its own before the others."""
-    readings: Sequence[TrialRecord] = [each.record for each in (apart.speaks, *apart.others)]
-    speaks = apart.speaks.record
-    own = [each for each in readings if each is speaks or each.config == apart.config]
+    readings: Sequence[TrialRecord] = [each.record for each in (found.speaks, *found.others)]
+    reported = found.speaks.record
+    own = [each for each in readings if each is reported or each.config == found.config]
     curve = [each for each in own if each.request.role == "scaling"]
     last = [each for each in curve if not any(_is_later(other, each) for other in curve)]
     return min(last, key=lambda each: (times_before(each), each.config.world_size), default=None)
@@ -296,7 +288,7 @@ def train(session: Session) -> None:
     ledger, plan = session.ledger, session.ledger.plan
     requests = training_requests(plan, ledger.records())
     if any(map(ledger.is_open, requests)):
-        session.watcher.stage(f"Training {counted(len(requests), 'trial')} to the last epoch")
+        session.announce(len(requests))
     late, at_once = list[StudyRequest](), 0
     for done, request in enumerate(requests):
         if not ledger.is_open(request):
@@ -308,7 +300,7 @@ def train(session: Session) -> None:
         if not session.budget.has(session.forecast.cost_of(request)):
             late.append(request)
             continue
-        with session.as_far_as_it_fits(requests=(request,)):
+        with session.leaving_out_what_has_no_room(requests=(request,)):
             asked = with_peers(plan, request, ledger.records())
             session.begin(Trial(asked), done=done, total=len(requests))
         at_once = max(at_once, len(session.in_flight))
@@ -332,15 +324,14 @@ def verify(session: Session) -> None:
     session.enter(Stage.VERIFICATION)
     asked = [one for one in _verifications(session) if session.ledger.is_open(one[1])]
     if asked:
-        number = counted(len(asked), "change")
-        session.watcher.stage(f"Verifying {number} that the diagnosis proposes, interleaved")
+        session.announce(len(asked))
     late, default = list[dict[str, KnobValue]](), session.ledger.plan.default().environment
     for done, (proposal, request) in enumerate(asked):
         # a new worker group costs its start, which cannot be cut short
         start_s = session.budget.start_s if request.config.environment != default else 0.0
         in_time = session.forecast.fit([request], fixed_s=start_s)
         if in_time is not None:
-            with session.as_far_as_it_fits(changes=(proposal.change,)):
+            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
                 session.measure(Trial(in_time), done=done, total=len(asked))
         if in_time is None or session.ledger.cut_of([request]):
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller

@@ -17,7 +17,7 @@ from raybench.run.stages import (
 
 
 def run_study(session: Session) -> None:
-    """Everything that the plan asks for, as far as the time allows; nothing more where all of it would fail.
+    """Measure all that the plan wants, while there is time; stop at once where every trial would fail.
 
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
@@ -58,11 +58,11 @@ def _search(session: Session) -> None:
     from raybench.run.search import search  # brings Optuna
 
     is_done = True
-    with session.as_far_as_it_fits():
+    with session.leaving_out_what_has_no_room():
         is_done = search(session)
     if is_done or not session.ledger.records():
         return
     plan, left = session.ledger.plan, session.study.search.trials - len(session.ledger.searched())
     measure_curves(session, plan.curves(()), left * session.forecast.cost_s("search", plan.target))
-    with session.as_far_as_it_fits():
+    with session.leaving_out_what_has_no_room():
         search(session)

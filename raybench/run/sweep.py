@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Literal, Protocol, cast
 
 from raybench.analysis.collectives import seconds_left
@@ -13,12 +12,13 @@ from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
-from raybench.plan.resolve import powers_of_two, refuse_far_too_many
+from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.in_flight import FittingGroup, outcome_of
+from raybench.run.in_flight import InFlight
 from raybench.run.ledger import Store
+from raybench.run.time_budget import TimeBudget
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep
@@ -44,6 +44,10 @@ class SweepPlan:
         """Workers of the group: the largest world size; every device where some are spread over nodes."""
         everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in self.placements else []
         return max([*self.world_sizes, *everyone])
+
+    def environments(self) -> list[dict[str, str]]:
+        """There are no process knobs."""
+        return [{}]
 
     @property
     def oversubscribed(self) -> bool:
@@ -99,28 +103,13 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
             )
     else:
         sizes = sweep.world_sizes
-    _refuse_too_many(sweep, sizes, resources)
+    refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),
     }
     placements = sweep.placement if resources.num_nodes > 1 else sweep.placement[:1]
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
-
-
-def _refuse_too_many(sweep: Sweep, sizes: tuple[int, ...], resources: Resources) -> None:
-    if max(sizes) <= resources.num_devices:
-        return
-    if resources.device == "cuda":
-        raise RequestError(
-            f"--world-sizes: at most {resources.num_devices}, the GPUs that there are (received {max(sizes)})"
-        )
-    if not sweep.resources.oversubscribe:
-        raise RequestError(
-            f"--world-sizes: at most {resources.num_devices}, with {sweep.resources.cpus_per_worker} cores "
-            f"for each worker, unless --oversubscribe (received {max(sizes)})"
-        )
-    refuse_far_too_many(max(sizes), resources.num_devices, "--world-sizes")
 
 
 def _there(resources: Resources) -> str:
@@ -164,7 +153,7 @@ class SweepSession:
     _retried: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._group = FittingGroup(self.runner, self.plan.group_size)
+        self._in_flight = InFlight(self.runner, TimeBudget(), self.plan)
 
     def run(self) -> None:
         """Every place that is not measured yet.
@@ -213,14 +202,8 @@ class SweepSession:
     def _measure_part(self, request: CollectivesRequest) -> TrialRecord:
         signals.check()
         self._retried.add(request.trial_id)
-        place = request.config
-        # few workers are spread over the nodes of all
-        least = self.plan.group_size if place.placement == "spread" else place.world_size
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        outcome = outcome_of(
-            lambda: self._group.start(place.environment, least),
-            lambda: self.runner.wait([self.runner.submit(request, self.watcher.progress)]).outcome(),
-        )
-        record = outcome.to_record(request, study=self.plan.sweep.name, suggestion=None, started_at=started)
+        ended, outcome = self._in_flight.run(request, self.watcher.progress)
+        name, started = self.plan.sweep.name, ended.started_at
+        record = outcome.to_record(request, study=name, suggestion=None, started_at=started)
         self.store.append(record)
         return record

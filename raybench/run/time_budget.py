@@ -21,14 +21,14 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
-from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest
+from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest, TrialRequest
 from raybench.run.ledger import Ledger
 from raybench.spec.knobs import Setting
 
 if TYPE_CHECKING:
     from raybench.run.in_flight import InFlight
 
-# Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured beside the rounds.
+# Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured outside the rounds.
 ROUNDS_SHARE = 0.7
 # Of rounds: blocks shrink to fit ten into the time, and shorter ones than these leave say nothing. With less
 # time than that for each trial some are left out.
@@ -48,7 +48,7 @@ COST_IN_SEARCHES: dict[StepsRole, float] = {
 # The default's trial of a search, by which buckets are predicted, in those of other suggestions.
 COST_OF_PREDICTING = 1.7
 
-MOST_BESIDE = 0.9  # of a trial's time
+MOST_OVERHEAD = 0.9  # of a trial's time
 LEAST_GRACE_S = 10.0  # past the time budget, for a trial of which nothing is expected: to set up
 UNKNOWN_BEST = 0.5  # of the default's curve, for that of a better setting that is not found yet
 RESERVED = 0.85  # of what the parts after the search would take at their full length
@@ -69,7 +69,7 @@ class _Seen:
 
     request: StepsRequest
     seconds: float
-    beside_s: float  # of these: not of its rounds
+    overhead_s: float  # of these: not of its rounds
     is_first: bool  # of its worker group: what is kept or compiled for all of them it has made
     least_rounds_s: float  # its rounds can hardly be shorter
 
@@ -78,10 +78,10 @@ class _Seen:
         """Whether it ran on one device."""
         return self.request.config.world_size == 1
 
-    def beside_share(self, most_s: float) -> float:
+    def overhead_share(self, most_s: float) -> float:
         """Of its time what is not of its rounds, had that been ``most_s`` at most."""
-        longer_s = max(self.beside_s - most_s, 0.0)
-        return (self.beside_s - longer_s) / (self.seconds - longer_s)
+        longer_s = max(self.overhead_s - most_s, 0.0)
+        return (self.overhead_s - longer_s) / (self.seconds - longer_s)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class TimeBudget:
 
     @property
     def processes_s(self) -> float:
-        """Expected seconds of a trial for processes of its own, beside its own time; 0: a group serves it."""
+        """Expected seconds of a trial to start and end processes of its own; 0: a group serves it."""
         return fmean(self._processes_s) if self._processes_s else 0.0
 
     @property
@@ -134,7 +134,7 @@ class TimeBudget:
         self._starts_s.append(seconds)
 
     def processes_took(self, seconds: float) -> None:
-        """Learn how long a trial took beside its own time, to start and end its processes."""
+        """Learn how long a trial took in addition to its own time, to start and end its processes."""
         self._processes_s.append(seconds)
 
     def took(
@@ -143,15 +143,15 @@ class TimeBudget:
         """Learn how long a complete trial of ``group`` took, as if its rounds had had ``max_seconds``."""
         was_cut = steps.stopped_by == "max_seconds"
         seconds = wall_time_s + (max_seconds - request.measure.max_seconds if was_cut else 0.0)
-        beside_s = max(wall_time_s - steps.measure_s, 0.0)
+        overhead_s = max(wall_time_s - steps.measure_s, 0.0)
         rounds = len(steps.rounds)
         in_haste = rounds < request.measure.min_rounds  # steps are long, blocks as short as they get
         least_s = LEAST_MEASURED * steps.measure_s / rounds if in_haste else LEAST_ROUNDS_S
         if request.role == "search" and "local" in request.variants:
-            seconds, beside_s = seconds / COST_OF_PREDICTING, beside_s / COST_OF_PREDICTING
+            seconds, overhead_s = seconds / COST_OF_PREDICTING, overhead_s / COST_OF_PREDICTING
         is_first = group not in self._groups
         self._groups.add(group)
-        self._seen.append(_Seen(request, seconds, beside_s, is_first, least_s))
+        self._seen.append(_Seen(request, seconds, overhead_s, is_first, least_s))
 
     def cost(
         self, role: StepsRole, world_size: int, max_seconds: float, settings: Sequence[Setting] = ()
@@ -210,25 +210,25 @@ class TimeBudget:
 
     def _cut(self, request: StepsRequest, expected_s: float, share: float) -> StepsRequest:
         """``request`` in this share of the time that it is expected to take: its rounds are cut."""
-        rounds_s = max(expected_s * (share - self._beside_share), LEAST_ROUNDS_S)
+        rounds_s = max(expected_s * (share - self._overhead_share), LEAST_ROUNDS_S)
         cut = {"max_seconds": min(rounds_s, request.measure.max_seconds)}
         measure = request.measure.model_copy(update=cut)
         return request.model_copy(update={"measure": measure})
 
     @property
-    def _beside_share(self) -> float:
+    def _overhead_share(self) -> float:
         """Of a trial's time, what is not of its rounds; without what a group's first trial takes longer."""
         if not self._seen:
             return 1 - ROUNDS_SHARE
-        most_s = max((seen.beside_s for seen in self._seen if not seen.is_first), default=math.inf)
-        return fmean(min(seen.beside_share(most_s), MOST_BESIDE) for seen in self._seen)
+        most_s = max((seen.overhead_s for seen in self._seen if not seen.is_first), default=math.inf)
+        return fmean(min(seen.overhead_share(most_s), MOST_OVERHEAD) for seen in self._seen)
 
     def _least_share(self, request: StepsRequest, expected_s: float) -> float:
         """Of the time that it is expected to take, without which a trial says nothing."""
         if request.measure.steps is not None or not expected_s:  # a fixed number of rounds cannot be cut
             return 1.0
         rounds_s = self._least_rounds_s(request)
-        return min(self._beside_share + rounds_s / expected_s, 1.0)
+        return min(self._overhead_share + rounds_s / expected_s, 1.0)
 
     def _least_rounds_s(self, request: StepsRequest) -> float:
         """As the last trial of the same settings showed; a slow setting says nothing of a fast one."""
@@ -265,7 +265,7 @@ class TimeBudget:
         epochs, samples = request.training.epochs, self.epoch_samples
         return min(epochs_time(each, epochs * samples, epochs).value for each in stepped)
 
-    def bounded(self, request: StudyRequest, expected_s: float = 0.0) -> StudyRequest:
+    def bounded(self, request: TrialRequest, expected_s: float = 0.0) -> TrialRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.
 
         What is left, and a grace: what the trial is expected to take, its rounds at least, and a start of its
@@ -281,7 +281,7 @@ class TimeBudget:
         if timeout_s >= request.timeout_s:
             return request
         shorter: dict[str, object] = {"timeout_seconds": float(timeout_s)}
-        if request.kind == "steps":
+        if request.kind in ("steps", "collectives"):
             shorter = {"measure": request.measure.model_copy(update=shorter)}
         elif request.kind == "training":
             shorter = {"training": request.training.model_copy(update=shorter)}
@@ -302,7 +302,7 @@ class Forecast:
         return self.ledger.plan
 
     def cost_s(self, role: StepsRole, world_size: int, *settings: Setting) -> float:
-        """Expected seconds of a trial of steps; ``settings``: what it measures, as far as that is known."""
+        """Expected seconds of a trial of steps; ``settings``: what it measures, where that is known."""
         rounds_s = self.budget.cost(role, world_size, self._plan.study.measure.max_seconds, settings)
         return rounds_s + self.budget.processes_s
 
@@ -474,7 +474,7 @@ class TimeEstimate:
     until_first_s: tuple[float, float]  # until the workers of the first trial have started, between bounds
 
     @property
-    def beside_trials_s(self) -> tuple[float, float]:
+    def outside_trials_s(self) -> tuple[float, float]:
         """What a study takes before it measures and after it, with one start of the workers."""
         least_s, most_s = self.until_first_s
         return least_s + FINISH_S, most_s + FINISH_S

@@ -11,8 +11,9 @@ from raybench.analysis.results import StudyResults
 from raybench.commands.console import make_console
 from raybench.commands.report import write_and_print
 from raybench.records.store import ResultsDirectory
-from raybench.report import document, terminal_table
+from raybench.report import document
 from raybench.report.answer import answer_of
+from raybench.report.terminal import terminal_table
 from tests.corpus.invariants import Drawn
 from tests.corpus.make import STUDIES, unpack
 from tests.corpus.shown import ShownTable

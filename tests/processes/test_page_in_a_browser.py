@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from raybench.analysis import analyse
-from raybench.report import write_report
+from raybench.report.document import write_report
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner
 from tests.unit.studies import searched, study

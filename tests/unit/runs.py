@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.stats.efficiency import Scaling
+from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
@@ -42,14 +43,14 @@ class MemoryStore:
 class Watched:
     """What the user is told."""
 
-    stages: list[str] = field(default_factory=list)
+    stages: list[tuple[Stage, int, Sequence[RepeatReason]]] = field(default_factory=list)
     trials: list[tuple[TrialRequest, int, int | None, float | None]] = field(default_factory=list)
     done: list[tuple[TrialRecord, Scaling | None]] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     bests: list[TrialRecord] = field(default_factory=list)
 
-    def stage(self, text: str) -> None:
-        self.stages.append(text)
+    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
+        self.stages.append((stage, number, why))
 
     def trial(
         self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0

@@ -187,7 +187,7 @@ def test_what_fails_beside_the_output_is_said_as_it_is(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("raybench.report.write_report", fails)
+    monkeypatch.setattr("raybench.report.document.write_report", fails)
     answer = answer_of(study_command.main, ["report", str(damaged), "--quiet"], LIMIT_S)
     told = said.format(path=damaged)
     assert (answer.code, answer.errors) == (2, f"{told}; the records are as they were\n")

@@ -12,6 +12,7 @@ from raybench.commands.watchers import StudyGauges, Watchers, trial_values
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources
+from raybench.plan.notes import Stage
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
@@ -71,7 +72,7 @@ def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
 def test_trials_are_counted_by_state_and_named_by_their_setting() -> None:
     kept = Kept()
     gauges = StudyGauges(STUDY, kept)
-    gauges.stage("Measuring 3 trials")
+    gauges.stage(Stage.CURVES, 3)
     assert kept.of(metrics.STAGE_DONE) == {(): 0}
     records = [measured(SIXTEEN_TENTHS, setting=each) for each in (DEFAULT, LARGE)]
     records.append(failed(asked(STUDY, "search", LARGE, 2), "oom"))
@@ -84,7 +85,7 @@ def test_trials_are_counted_by_state_and_named_by_their_setting() -> None:
     assert kept.of(metrics.STAGE_PLANNED) == {(): 3}
     assert kept.of(metrics.LEFT) == {(): 10.0}
     assert set(kept.of(metrics.EFFICIENCY)) == {("2", "ddp", "batch 32"), ("2", "ddp", "batch 512")}
-    gauges.stage("Confirming")
+    gauges.stage(Stage.CONFIRMATION, 1)
     assert kept.of(metrics.STAGE_DONE) == {(): 0}
     assert kept.of(metrics.LEFT) == kept.of(metrics.STAGE_PLANNED) == {(): None}  # not known any more
     assert kept.of(metrics.TRIALS) == {("complete",): 2, ("oom",): 1}
@@ -125,13 +126,13 @@ def test_watchers_are_told_in_their_order() -> None:
             super().__init__()
             self._name = name
 
-        def stage(self, text: str) -> None:
-            told.append(f"{self._name}: {text}")
+        def stage(self, stage: Stage, number: int, why: object = ()) -> None:
+            told.append(f"{self._name}: {stage.name}")
 
         def progress(self, progress: Progress) -> None:
             told.append(f"{self._name}: {progress.phase}")
 
     both = Watchers(Named("first"), Named("second"))
-    both.stage("Searching")
+    both.stage(Stage.SEARCH, 6)
     both.progress(Progress("measure"))
-    assert told == ["first: Searching", "second: Searching", "first: measure", "second: measure"]
+    assert told == ["first: SEARCH", "second: SEARCH", "first: measure", "second: measure"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from raybench.commands.notes import left_out_words, note_words
+from raybench.commands.notes import left_out_words, note_words, stage_words
 from raybench.machine.host import Resources
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.resolve import make_plan
 from tests.unit.studies import study
 
@@ -20,7 +20,7 @@ BATCH = {"batch_size": 128}
     ("note", "words"),
     [
         (Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6), "not reached: 2 of 6 suggestions"),
-        (Note(NoteKind.NOT_RETRIED, Stage.SEARCH, 1), "not reached: 1 suggestion to try again"),
+        (Note(NoteKind.NOT_REACHED, Stage.RETRY, 1), "not reached: 1 suggestion to try again"),
         (
             Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[1:]),
             "not reached: 3 of 4 trials of the curves (start 1: 1, start 2: 2)",
@@ -68,4 +68,32 @@ def test_every_kind_and_every_stage_has_words():
         assert note_words(PLAN.study, Note(kind, Stage.CURVES, 1, 2, **fields))
     for stage in (each for each in Stage if each is not Stage.REPEAT):
         assert left_out_words(PLAN.study, Note(NoteKind.NOT_REACHED, stage, 1, 2, **fields))
-    assert {NoteKind.NOT_REACHED, NoteKind.NOT_RETRIED, NoteKind.NOT_PLANNED} == LEFT_OUT
+    assert {NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED} == LEFT_OUT
+
+
+@pytest.mark.parametrize(
+    ("stage", "number", "words"),
+    [
+        (Stage.LARGEST_BATCH, 1, "Finding the largest batch that fits on 2 devices"),
+        (
+            Stage.LARGEST_BATCH,
+            2,
+            "Finding the largest batch that fits on 2 devices, for each of 2 combinations",
+        ),
+        (Stage.RETRY, 1, "Trying 1 suggestion again"),
+        (Stage.SEARCH, 6, "Searching for the best of 6 suggestions at 2 devices"),
+        (Stage.CURVES, 4, "Measuring 4 trials at world sizes 1, 2, in 2 starts of the workers"),
+        (Stage.CONFIRMATION, 1, "Confirming the best suggestion against the default, interleaved"),
+        (Stage.WORST, 1, "Taking the least efficient suggestion apart"),
+        (
+            Stage.REPEAT,
+            1,
+            "Measuring 1 trial again: other programs took cores from it alone; measurements of the same "
+            "setting disagree",
+        ),
+        (Stage.TRAINING, 3, "Training 3 trials to the last epoch"),
+        (Stage.VERIFICATION, 2, "Verifying 2 changes that the diagnosis proposes, interleaved"),
+    ],
+)
+def test_stages_in_words(stage, number, words):
+    assert stage_words(PLAN.study, stage, number, list(RepeatReason)) == words

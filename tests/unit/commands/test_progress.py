@@ -14,6 +14,7 @@ from raybench.analysis.stats.efficiency import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
 from raybench.errors import NoRoomError
+from raybench.plan.notes import Stage
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Trial
 from raybench.records.messages import GroupInfo, Progress
@@ -73,11 +74,11 @@ def told(record: TrialRecord, estimate: Scaling | None) -> str:
 def test_a_trial_is_named_by_its_devices_and_knobs_while_it_runs() -> None:
     display, phase = RecordingDisplay(), Progress("measure", "round 7")
     progress = StudyProgress(STUDY, display)
-    progress.stage("Searching")
+    progress.stage(Stage.TRAINING, 3)
     progress.trial(asked(STUDY, "search", LARGE, 2), done=1, total=4, left_s=30.0)
     progress.progress(phase)
     assert display.told == [
-        ("stage", "Searching"),
+        ("stage", "Training 3 trials to the last epoch"),
         ("trial", "2 devices, batch 512", 1, 4, 30.0),
         ("progress", phase),
     ]
@@ -256,7 +257,7 @@ def test_the_epochs_after_a_trial_that_found_no_workers_stand_below_their_traini
     def told_of(progress: StudyProgress) -> None:
         trainings = [Trial(request) for request in training_requests(plan)[:2]]
         session = Session(plan, Losing(), MemoryStore(), progress)
-        with session.as_far_as_it_fits():
+        with session.leaving_out_what_has_no_room():
             session.measure(trainings[1], done=0, total=2)
         assert session.notes
         session.measure(trainings[0], done=1, total=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from raybench.launch.cluster import Cluster, core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.runtime_env import runtime_environment
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
-from raybench.run.in_flight import outcome_of
+from raybench.plan.resolve import make_plan
+from raybench.records.messages import GroupInfo
+from raybench.run.in_flight import InFlight
+from raybench.run.time_budget import TimeBudget
 from raybench.spec.workloads import FactorySpec, MLPSpec
+from tests.support.planted import FakeRunner
+from tests.unit.studies import study
 
 
 def a_node(cpus: float, gpus: float, number: int = 1) -> Node:
@@ -198,6 +204,18 @@ def test_free_places_on_the_wrong_nodes_are_waited_for_and_said_once(
     assert words.startswith("waiting up to 60 s (resources.wait_seconds) for 2 free places for workers of 1")
 
 
+def run_in(start: Callable[[], None]) -> None:
+    """A trial whose worker group starts as ``start`` does."""
+
+    class Starting(FakeRunner):
+        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
+            start()
+            pytest.fail("no group")
+
+    plan = make_plan(study(), Resources("cpu", 2, "a CPU"))
+    InFlight(Starting(), TimeBudget(), plan).run(plan.search(plan.default()))
+
+
 def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, told, clock = busy_cluster(monkeypatch, 1000)
     asked = list[float]()
@@ -209,7 +227,7 @@ def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.Monke
     with pytest.raises(
         ClusterBusyError, match=r"busy for 60 s \(resources.wait_seconds\): no free places .*1 of 2"
     ):
-        outcome_of(start, lambda: pytest.fail("no group"))
+        run_in(start)
     assert asked == [100.0]  # and not three times
     assert clock.now == pytest.approx(160, abs=1.1)
     assert len(told) == 1
@@ -241,7 +259,7 @@ def test_a_node_that_is_lost_meanwhile_is_no_busy_cluster(
     assert not isinstance(told.value, ClusterBusyError)
     clock.now = 100
     with pytest.raises(NoRoomError) as refused:  # asked again, and the study goes on where it fits
-        outcome_of(start, lambda: pytest.fail("no group"))
+        run_in(start)
     assert refused.value.places == 1
     assert asked == [100.0, 100.0, 100.0 + listed_for_s]
 

@@ -395,17 +395,6 @@ def test_a_journal_of_before_is_replaced(tmp_path):
     assert [trial.user_attrs["trial_id"] for trial in complete] == [record.trial_id for _, record in found]
 
 
-def test_records_of_other_roles_are_no_suggestions(tmp_path):
-    planned = plan()
-    runner, default = FakeRunner(), planned.default()
-    requests = planned.curve(default)
-    records = [to_record(each, runner.run(each, lambda _: None)) for each in requests]
-    search = Search(planned, tmp_path / "optuna.log")
-    search.restore(records)
-    assert not [trial for trial in opened(tmp_path / "optuna.log").trials if trial.state.is_finished()]
-    assert search.ask().setting == default.setting
-
-
 def test_optuna_dashboard_reads_the_journal(tmp_path):
     planned = plan(name="a-name")
     searched(Search(planned, tmp_path / "optuna.log"), planned, 4, mixed_runner())

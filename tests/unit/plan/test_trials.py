@@ -28,6 +28,20 @@ def refused(devices: int = 4, device: str = "cpu", **fields: object) -> str:
     return "\n".join(caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"search": {"method": "optuna", "trials": 5001}}, "search.trials: at most 5,000 (received 5,001)"),
+        (
+            {"search": {"method": "grid"}, "knobs": {"batch_size": list(range(1, 2502))}},
+            "search.method: grid of at most 5,000 trials (received 2,501 settings, each in 2 trials",
+        ),
+    ],
+)
+def test_more_trials_than_a_report_reads_are_refused(fields, line):
+    assert refused(2, **fields).startswith(line)
+
+
 def requested(plan: Plan) -> list[StepsRequest]:
     return [trial.request for trial in plan.trials()]
 

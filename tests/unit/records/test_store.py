@@ -1,10 +1,8 @@
 """A results directory: nothing lost, one writer, and a clear word to everyone else."""
 
 import errno
-import gc
 import json
 import os
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,6 @@ from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
-from tests.support.planted import StepCosts
-from tests.unit.studies import measured
 
 STUDY = resolve({"name": "x", "workload": {"name": "mlp"}, "knobs": {"batch_size": [8, 16]}})
 ENVIRONMENT = Environment(
@@ -106,25 +102,6 @@ def test_what_was_written_is_read(path):
     assert table["step"] == [0, 1, 2] * 4
     assert table["step_time_s"][:6] == [0.1, 0.11, 0.12, 0.2, 0.21, 0.22]
     assert not again.samples_path(record(16).trial_id).exists()
-
-
-def test_a_study_holds_little_more_of_a_trial_than_its_line(path):
-    each = measured(StepCosts(plain_s=0.02), seed=1)
-    line = each.to_line().encode()
-    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
-        results.append(each)  # what all trials share
-        tracemalloc.start()
-        try:
-            for number in range(20):
-                copy = TrialRecord.from_line(line)
-                results.append(copy.model_copy(update={"trial_id": f"{number:012x}"}))
-            gc.collect()
-            held_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert held_bytes / 20 < 3 * len(line)
-        kept = results.records()
-    assert [record.steps.rounds for record in kept] == [each.steps.rounds] * 21
 
 
 def test_a_retry_counts_last_and_replaces_the_samples(path):

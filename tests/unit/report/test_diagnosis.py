@@ -12,10 +12,11 @@ from rich.console import Console
 from raybench.analysis import StudyResults, analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.results import with_left_out
-from raybench.report import print_summary, write_report
 from raybench.report.answer import answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
+from raybench.report.document import write_report
+from raybench.report.terminal import print_summary
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise
 from tests.unit.analysis.findings.test_configurations import FOUR

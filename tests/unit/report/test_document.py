@@ -10,8 +10,8 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
-from raybench.report import write_report
 from raybench.report.answer import Clause, answer_box
+from raybench.report.document import write_report
 from raybench.report.pages import make_pages
 from raybench.spec import Setting
 from tests.support.planted import STARTED_AT, FakeRunner, Noise

@@ -14,9 +14,8 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.report import print_summary
 from raybench.report.answer import answer_of
-from raybench.report.terminal import frame_lines
+from raybench.report.terminal import frame_lines, print_summary
 from raybench.spec.knobs import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run

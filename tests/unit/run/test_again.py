@@ -7,6 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.stats.repeated import MOST_AGAIN
 from raybench.machine.host import Resources
+from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
@@ -62,7 +63,7 @@ def test_a_disturbed_trial_is_measured_again_and_its_figure_replaced():
     session, store, _ = run(plan, Disturbed())
     (again,) = [each for each in repeats(store) if each.config.world_size == 2]
     assert again.config.setting.precision == "fp32"
-    assert any(text.startswith("Measuring") and "again" in text for text in session.watcher.stages)
+    assert Stage.REPEAT in [stage for stage, _, _ in session.watcher.stages]
     results = analyse(plan.study, store.records)
     assert results.headline is not None
     assert results.headline.trial_id == again.trial_id
@@ -112,8 +113,7 @@ def test_what_others_disturbed_is_measured_again_and_may_be_the_best():
     session, store, _ = run(grid, BesideOthers())
     (again,) = repeats(store)
     assert (again.config.world_size, again.config.batch_size) == (2, 256)
-    (stage,) = [text for text in session.watcher.stages if " again: " in text]
-    assert stage == "Measuring 1 trial again: other programs took cores from it alone"
+    assert (Stage.REPEAT, 1, [RepeatReason.UNDER_LOAD]) in session.watcher.stages
     results = analyse(grid.study, store.records)
     assert results.best is not None
     assert results.best.record.trial_id == again.trial_id

@@ -102,8 +102,8 @@ def test_a_search_then_the_curves_then_the_confirmation():
 def test_the_user_is_told_each_stage_each_trial_and_the_best():
     executed, store, _ = run(planned())
     watched = executed.watcher
-    assert [text.split()[0] for text in watched.stages] == [
-        "Searching", "Measuring", "Confirming", "Taking",
+    assert [stage for stage, _, _ in watched.stages] == [
+        Stage.SEARCH, Stage.CURVES, Stage.CONFIRMATION, Stage.WORST,
     ]  # fmt: skip
     assert len(watched.trials) == len(watched.done) == len(store.records)
     request, done, total, left_s = watched.trials[3]

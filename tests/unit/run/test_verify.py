@@ -24,15 +24,15 @@ from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
-from raybench.plan.notes import NoteKind
+from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
-from raybench.report import write_report
 from raybench.report.answer import answer_box
 from raybench.report.code.section import hint, use_it
+from raybench.report.document import write_report
 from raybench.report.tables.base import NONE
 from raybench.report.tables.verification import advice_of, verification_lines, verification_table
 from raybench.report.terminal import print_summary
@@ -130,7 +130,7 @@ def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
     plan = planned()
     session, store, _ = studied(plan)
     assert roles(store) == ["scaling", "scaling", "verification", "verification", "verification"]
-    assert session.watcher.stages[-1] == "Verifying 3 changes that the diagnosis proposes, interleaved"
+    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 3, ())
     assert session.notes == session.not_reached == []
     for record in store.records[2:]:
         assert record.study_request.kind == "steps"
@@ -254,7 +254,7 @@ def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
     monkeypatch.setattr(Forecast, "fit", too_long_for_128)
     session, _, _ = studied(plan, store=store)
     assert [note.changes for note in session.not_reached] == [({"batch_size": 128},)]
-    assert session.watcher.stages[-1].startswith("Verifying 2 changes")
+    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 2, ())
     assert store.records[-1].config.setting.batch_size == 512
 
 
@@ -268,7 +268,7 @@ def test_an_interrupt_costs_the_one_under_way_and_resume_measures_nothing_twice(
     assert [request.role for request in runner.requests] == ["verification"]
     session, _, runner = studied(plan, store=store)
     assert runner.requests == []
-    assert session.watcher.stages[-1].startswith("Measuring")
+    assert session.watcher.stages[-1][0] is Stage.CURVES
     assert len(store.records) == 4
 
 

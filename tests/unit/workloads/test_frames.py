@@ -38,12 +38,12 @@ def long():
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module of the user's own, as Python finds it."""
-    (tmp_path / "own_model.py").write_text(CODE.replace("LONG", repr("x" * 300)))
+    (tmp_path / "framed_model.py").write_text(CODE.replace("LONG", repr("x" * 300)))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_model", raising=False)
-    import own_model  # type: ignore[import-not-found]
+    monkeypatch.delitem(sys.modules, "framed_model", raising=False)
+    import framed_model  # type: ignore[import-not-found]
 
-    module: ModuleType = own_model
+    module: ModuleType = framed_model
     return module
 
 
@@ -56,12 +56,15 @@ def raised(call: str, model: ModuleType, *arguments: object) -> BaseException:
 def test_the_users_own_frames_come_first_the_innermost_of_them_before_its_caller(model: ModuleType) -> None:
     frames = frames_of(raised("loss", model, 5))
     code = "return torch.nn.functional.linear(torch.ones(2, 3), torch.ones(2, width))"
-    assert frames == (f"own_model.py:9, in forward: {code}", "own_model.py:6, in loss: return forward(width)")
+    assert frames == (
+        f"framed_model.py:9, in forward: {code}",
+        "framed_model.py:6, in loss: return forward(width)",
+    )
 
 
 def test_what_lies_below_them_is_one_line(model: ModuleType) -> None:
     own, below = frames_of(raised("read", model))
-    assert own == 'own_model.py:12, in read: return json.loads("{")'
+    assert own == 'framed_model.py:12, in read: return json.loads("{")'
     assert below.startswith("... 3 frames of Python below it: ")
     assert "json/decoder.py:" in below
     assert below.endswith(", in raw_decode")

@@ -20,10 +20,10 @@ from raybench.analysis import analyse
 from raybench.analysis.recommendation import Framework, Recommendation, told
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC
-from raybench.report import write_report
 from raybench.report.code.section import SNIPPETS, hint, torch_version, use_it
 from raybench.report.code.starting import start_words, variables_snippet
 from raybench.report.code.torch_parts import Parts
+from raybench.report.document import write_report
 from raybench.spec import Setting
 from raybench.spec.workloads import VisionSpec
 from tests.unit.studies import grid, searched, study
