@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raybench.analysis.choice import default_setting
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.overlap import Hiding
+from raybench.analysis.overlap import BatchOverlap
 from raybench.analysis.published import (
     UNITS,
     Contradiction,
@@ -79,7 +79,7 @@ def pairs(
     experiment: PublishedExperiment,
     summaries: Sequence[TrialSummary],
     training: TrainingResults | None,
-    hidden: Sequence[Hiding],
+    hidden: Sequence[BatchOverlap],
 ) -> tuple[Pair, ...]:
     """What was measured of each figure's quantity, in the trial of its strategy, world size and batch.
 
@@ -100,7 +100,7 @@ class _Counterparts:
         experiment: PublishedExperiment,
         summaries: Sequence[TrialSummary],
         training: TrainingResults | None,
-        hidden: Sequence[Hiding],
+        hidden: Sequence[BatchOverlap],
     ) -> None:
         figures, asked = experiment.figures, results.study.training
         self._results = results

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.cost import energy_ratio, less
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.overlap import Hiding
+from raybench.analysis.overlap import BatchOverlap
 from raybench.analysis.published import Figure
 from raybench.analysis.stats.efficiency import epochs_time, restart_time, steps_time
 from raybench.analysis.stats.phases import PhaseTable, phase_table
@@ -64,7 +64,7 @@ class Values:
         run: Run,
         summaries: dict[str, TrialSummary],
         training: TrainingResults | None,
-        hidden: tuple[Hiding, ...],
+        hidden: tuple[BatchOverlap, ...],
     ) -> None:
         self._results, self._run, self._rows = results, run, summaries
         self._training, self._hidden = training, hidden
@@ -142,7 +142,7 @@ class Values:
         group = self._group(record)
         epoch, derived = _of_seeds(group.epoch_time_s) if group else None, ""
         if epoch is None and self._run.samples and record.steps is not None:
-            rate = self._results.told[record.trial_id].throughput_samples_per_s
+            rate = self._results.reported[record.trial_id].throughput_samples_per_s
             epoch = epochs_time(record, self._run.samples, 1, rate)
             derived = BY_STEPS if restart_time(record) is None else BY_STEPS_AND_RESTARTS
         if epoch is None:
@@ -261,8 +261,8 @@ def _compute(record: TrialRecord, results: MeasuredStudy) -> Estimate | None:
 
 
 _FROM_RECORD: dict[str, Callable[[TrialRecord, MeasuredStudy], Estimate | None]] = {
-    "step_time": lambda record, results: results.told[record.trial_id].step_time_s,
-    "throughput": lambda record, results: results.told[record.trial_id].throughput_samples_per_s,
+    "step_time": lambda record, results: results.reported[record.trial_id].step_time_s,
+    "throughput": lambda record, results: results.reported[record.trial_id].throughput_samples_per_s,
     "speedup": lambda record, results: results.scaling(record).speedup,
     "efficiency": lambda record, results: results.scaling(record).efficiency,
     "communication_fraction": _scaled_part("communication_fraction"),

@@ -223,7 +223,7 @@ def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvi
     """
     records = [base.headline]
     if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
-        records.insert(0, base.speaker_of(use.config))
+        records.insert(0, base.reference_of(use.config))
     for record in records:
         if record is not None and extra_device_time(base, record) is not None:
             return _of_setting(base, record)

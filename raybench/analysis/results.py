@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, UnshownKnob, attribution, unshown_knobs
+from raybench.analysis.attribution import Attribution, MarginalEffect, attribution, marginal_effects
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
 from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
@@ -22,10 +22,10 @@ from raybench.analysis.load import Disagreement, UnderLoad, disagreements, under
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.overlap import (
-    HidingOfSettings,
+    BatchOverlaps,
     ModelBuckets,
     Profiled,
-    hiding,
+    batch_overlaps,
     model_buckets,
     profiled,
 )
@@ -62,7 +62,7 @@ class StudyResults(MeasuredStudy):
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
-    unshown: tuple[UnshownKnob, ...]  # knobs of the best that are not shown to help beside its others
+    marginal_effects: tuple[MarginalEffect, ...]  # of the best: knobs not shown to help
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
@@ -76,7 +76,7 @@ class StudyResults(MeasuredStudy):
     cure: Cure | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
-    hiding: HidingOfSettings
+    overlaps: BatchOverlaps
     what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
@@ -137,7 +137,7 @@ def analyse(
     summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
     experiment = published_experiment(base.study.name)
-    hidden = hiding(base)
+    hidden = batch_overlaps(base)
     confirmed = tuple(confirmations(base, chosen))
     apart, loaded = disagreements(base), under_load(base)
     diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
@@ -155,7 +155,7 @@ def analyse(
         best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
-        unshown=unshown_knobs(base, best, shared),
+        marginal_effects=marginal_effects(base, best, shared),
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         under_load=loaded,
@@ -169,7 +169,7 @@ def analyse(
         cure=cure(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
-        hiding=hidden,
+        overlaps=hidden,
         what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
@@ -183,6 +183,6 @@ def analyse(
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
         experiment=experiment,
-        published=pairs(base, experiment, summaries, training, hidden.told) if experiment else (),
+        published=pairs(base, experiment, summaries, training, hidden.shown) if experiment else (),
         departures=departures(base.study),
     )

@@ -378,7 +378,7 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     if results.best_gain is None:
-        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        rate = results.scaling(results.reference(best.record)).throughput_samples_per_s
         why = "not yet confirmed against the default"
         if results.default_failure is not None:
             state = results.default_failure.state
@@ -393,7 +393,7 @@ def _best(results: StudyResults) -> list[str]:
 
 def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
-    unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
+    unshown = unshown_words(results.marginal_effects) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
     won = results.confirmed_winners
     others = [each for each in results.confirmations if not any(each is one for one in won)]

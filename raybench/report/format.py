@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from raybench.analysis.attribution import UnshownKnob
+from raybench.analysis.attribution import MarginalEffect
 from raybench.analysis.curves import Crossover
 from raybench.analysis.largest_batch import Bound, LargestFit
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
@@ -312,7 +312,7 @@ def duration_words(seconds: float) -> str:
     return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"
 
 
-def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
+def unshown_words(knobs: Sequence[MarginalEffect]) -> str:
     """What came along with a winner and is not shown to help; empty where there is nothing of it."""
     each = []
     for knob in knobs:

@@ -136,7 +136,7 @@ def _trial_key(config: Configuration) -> Hashable:
 
 
 def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
-    found, config = results.told[record.trial_id], record.config
+    found, config = results.reported[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     compute_s = found.step_time_s.value if config.world_size == 1 else _crowd_s(results, record)
     assert record.steps is not None

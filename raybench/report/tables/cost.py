@@ -120,7 +120,7 @@ def _shown_curves(results: StudyResults) -> list[Curve]:
     """The default's, and that of the best suggestion; without one on a curve, of the fastest setting."""
     if not results.curves:
         return []
-    best = results.speaker(results.best.record).trial_id if results.best else None
+    best = results.reference(results.best.record).trial_id if results.best else None
     of_best = (curve for curve in results.curves if any(point.trial_id == best for point in curve.points))
     fastest = max(results.curves, key=lambda curve: curve.points[-1].throughput_samples_per_s.value)
     return [results.curves[0], next(of_best, fastest)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raybench.analysis.labels import devices_words
-from raybench.analysis.overlap import HIDDEN, Hiding, HidingPoint, Measure
+from raybench.analysis.overlap import HIDDEN, BatchOverlap, Measure, OverlapPoint
 from raybench.analysis.results import StudyResults
 from raybench.report.format import count, duration_words, milliseconds, sentence, share_of_step
 from raybench.report.tables.base import Column, Table, empty_table, make_table
@@ -18,8 +18,8 @@ TITLE = "How much compute hides communication"
 class _Row:
     """One batch of a setting."""
 
-    setting: Hiding
-    point: HidingPoint
+    setting: BatchOverlap
+    point: OverlapPoint
 
 
 _OF: dict[Measure, str] = {
@@ -39,7 +39,7 @@ _COLUMNS: list[Column[_Row]] = [
 
 def hiding_table(results: StudyResults) -> Table:
     """The compute in a step above which communication is hidden; empty where batches do not tell."""
-    settings, num_others = results.hiding.told, results.hiding.num_others
+    settings, num_others = results.overlaps.shown, results.overlaps.num_others
     if not settings:
         return empty_table(TITLE)
     words = " ".join(sentence(hiding_words(setting)) for setting in settings)
@@ -56,7 +56,7 @@ def hiding_table(results: StudyResults) -> Table:
     return make_table(TITLE, caption, _COLUMNS, rows)
 
 
-def hiding_words(setting: Hiding) -> str:
+def hiding_words(setting: BatchOverlap) -> str:
     """Where the share falls below the limit, in a sentence."""
     name = f"{setting.label}: " if setting.label != "default" else ""
     least, most = (setting.points[place].compute_s.value for place in (0, -1))

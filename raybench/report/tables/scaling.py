@@ -27,7 +27,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     """Every trial of ``roles``, those of the curves where none is named, by setting and world size."""
 
     def scaling(record: TrialRecord) -> Scaling:
-        return results.told[record.trial_id]
+        return results.reported[record.trial_id]
 
     records = in_order(results, *(roles or ("scaling",)))
     tokens = Column[TrialRecord](

@@ -58,10 +58,10 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
 
 
 def _where(results: StudyResults, record: TrialRecord) -> str:
-    speaker = results.speaker(record)
-    if speaker.trial_id in results.told_by:
+    reference = results.reference(record)
+    if reference.trial_id in results.reported_by:
         return "in the confirmation"
-    return _WHERE[speaker.request.role]
+    return _WHERE[reference.request.role]
 
 
 _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
@@ -69,7 +69,7 @@ _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
 
 def _scaling(results: StudyResults, record: TrialRecord) -> Scaling:
     """How the suggestion scales, by the trial that speaks for it."""
-    return results.scaling(results.speaker(record))
+    return results.scaling(results.reference(record))
 
 
 def _peak_memory_bytes(record: TrialRecord) -> int | None:

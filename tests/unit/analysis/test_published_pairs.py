@@ -47,7 +47,11 @@ def paired(results: StudyResults, **fields: Any) -> tuple[Pair, ...]:
     figures = tuple(replace(figure, batch_size=None) for figure in experiment.figures)
     summaries = fields.get("summaries", results.summaries)
     return pairs(
-        results, replace(experiment, figures=figures), summaries, results.training, results.hiding.told
+        results,
+        replace(experiment, figures=figures),
+        summaries,
+        results.training,
+        results.overlaps.shown,
     )
 
 

@@ -39,7 +39,7 @@ METHODS = {  # of values
     "present",
     "row",
     "scaling",
-    "speaker",
+    "reference",
     "excludes",  # whether a number lies outside of an interval
     "scaled",  # the same estimate in another unit
     "time_s",  # a fitted line itself: the curve between messages
