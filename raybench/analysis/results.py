@@ -29,8 +29,6 @@ from raybench.analysis.overlap import (
     model_buckets,
     profiled,
 )
-from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
-from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
 from raybench.analysis.search import (
     Confirmation,
@@ -89,9 +87,6 @@ class StudyResults(MeasuredStudy):
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
-    experiment: PublishedExperiment | None  # that the study repeats
-    published: tuple[Pair, ...]
-    departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
     @property
     def winners(self) -> list[TrialRecord]:
@@ -136,7 +131,6 @@ def analyse(
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
-    experiment = published_experiment(base.study.name)
     hidden = batch_overlaps(base)
     confirmed = tuple(confirmations(base, chosen))
     apart, loaded = disagreements(base), under_load(base)
@@ -182,7 +176,4 @@ def analyse(
         strategies=compare_strategies(base),
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
-        experiment=experiment,
-        published=pairs(base, experiment, summaries, training, hidden.shown) if experiment else (),
-        departures=departures(base.study),
     )

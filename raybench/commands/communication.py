@@ -54,8 +54,9 @@ def communication(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
     """Sweep collectives over message sizes, world sizes and placements: time, bandwidths, latency."""
-    from raybench.commands.communication_run import SweepOptions, run_communication
+    from raybench.commands.communication_run import run_communication
     from raybench.commands.console import make_console
+    from raybench.commands.request import Options
     from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS
 
     if retry and not resume:
@@ -75,7 +76,7 @@ def communication(
         "resources.oversubscribe": True if oversubscribe else None,
         "seed": seed,
     }
-    options = SweepOptions(
+    options = Options(
         output=output,
         resume=resume,
         retry=parsed.parse_states(retry),

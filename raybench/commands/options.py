@@ -78,15 +78,13 @@ def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"
     """``1,2,4`` or ``all``."""
     if text.strip() == "all":
         return "all"
-    return parse_list(
-        text, _whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"'
-    )
+    return parse_list(text, whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"')
 
 
 def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
     """``2,4,4``: several world sizes may stand on equally many."""
     rule = "whole numbers above 0 with commas between them"
-    return parse_list(text, _whole_above_0, option, rule, once=False)
+    return parse_list(text, whole_above_0, option, rule, once=False)
 
 
 def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
@@ -227,14 +225,15 @@ def _size(text: str, option: str) -> int:
     return int(number)
 
 
-def _whole_above_0(text: str) -> int:
+def whole_above_0(text: str) -> int:
+    """A whole number above 0; raises ``ValueError`` for anything else."""
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise ValueError(text)
     return int(text)
 
 
 def _batch(text: str) -> int | str:
-    return MAX if text == MAX else _whole_above_0(text)
+    return MAX if text == MAX else whole_above_0(text)
 
 
 def _bucket(text: str) -> float | str:

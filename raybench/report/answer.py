@@ -13,22 +13,13 @@ from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.efficiency import Verdict
-from raybench.report.crossover_words import crossover_words
-from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
-from raybench.report.failures_words import failures_words, missing_target, nothing_fits
-from raybench.report.format import (
-    PART_WORDS,
-    epochs_words,
-    interval,
-    objectives_words,
-    percent,
-    times,
-    unshown_words,
-)
-from raybench.report.losses import certain, shares_of_step
-from raybench.report.parity_words import changed_words, parity_words
-from raybench.report.tables.verification import measured_words, verdict_cell
-from raybench.report.trained_words import trained_words
+from raybench.report.advice import crossover_words, cure_words, larger_batch_words, short_cure_words
+from raybench.report.format import epochs_words, interval, percent, times
+from raybench.report.sections.configurations import measured_words, verdict_cell
+from raybench.report.sections.search import objectives_words, unshown_words
+from raybench.report.sections.training import changed_words, parity_words, trained_words
+from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
+from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
+from raybench.report.advice import cure_words
 from raybench.report.answer import answer_box, answer_of
-from raybench.report.cure_words import cure_words
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import exactly, planted, study

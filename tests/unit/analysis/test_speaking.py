@@ -15,11 +15,10 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped
-from raybench.report.plots.scaling import scaling_plot
-from raybench.report.tables.attribution import attribution_table
-from raybench.report.tables.cost import cost_table
-from raybench.report.tables.scaling import scaling_table
-from raybench.report.tables.search import confirmation_table, suggestions_table
+from raybench.report.sections.configurations import attribution_table
+from raybench.report.sections.cost import cost_table
+from raybench.report.sections.scaling import scaling_plot, scaling_table
+from raybench.report.sections.search import confirmation_table, suggestions_table
 from raybench.report.terminal import terminal_table
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
-from raybench.report.code.section import use_it
+from raybench.report.code import use_it
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import searched, study

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.epochs_csv import unguarded
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.contents import make_tables
-from raybench.report.formats import (
+from raybench.report.render import (
     markdown_code,
     markdown_text,
     rows_csv,
@@ -22,7 +22,7 @@ from raybench.report.formats import (
     to_markdown,
     to_tex,
 )
-from raybench.report.tables.base import Heading, Table
+from raybench.report.table import Heading, Table
 from tests.unit.studies import grid, study
 
 CONTRACT = [

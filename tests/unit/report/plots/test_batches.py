@@ -9,8 +9,13 @@ import pytest
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
-from raybench.report.format import rounded_batch
-from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
+from raybench.report.sections.scaling import (
+    batch_plot,
+    batch_scaling_plot,
+    draw_batch_scaling,
+    draw_batches,
+    rounded_batch,
+)
 from tests.unit.studies import exactly, planted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.configurations import configurations_plot
+from raybench.report.sections.configurations import configurations_plot
 
 
 def test_configurations_keep_the_best_and_the_worst(wide: StudyResults) -> None:

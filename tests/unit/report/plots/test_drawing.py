@@ -10,22 +10,31 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.plots.axes import far_apart, log2_axis, log_y
-from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
-from raybench.report.plots.configurations import configurations_plot, draw_configurations
-from raybench.report.plots.cut import CUT
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
+    CUT,
+    Line,
+    Point,
     draw_lines,
     draw_whisker,
+    far_apart,
     legend_below,
+    log2_axis,
+    log_y,
     make_figure,
     to_png,
     write_title,
 )
-from raybench.report.plots.lines import Line, Point
-from raybench.report.plots.scaling import draw_scaling, scaling_plot
-from raybench.report.plots.step_times import draw_step_times, step_time_plot
-from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.sections.configurations import configurations_plot, draw_configurations
+from raybench.report.sections.scaling import (
+    batch_plot,
+    batch_scaling_plot,
+    draw_batch_scaling,
+    draw_batches,
+    draw_scaling,
+    scaling_plot,
+)
+from raybench.report.sections.trials import draw_step_times, step_time_plot
+from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 from raybench.spec import Setting
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.lines import MOST_CURVES
-from raybench.report.plots.scaling import draw_scaling, scaling_plot
+from raybench.report.plot import MOST_CURVES
+from raybench.report.sections.scaling import draw_scaling, scaling_plot
 
 
 def test_scaling_values(results: StudyResults) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.step_times import step_time_plot
+from raybench.report.sections.trials import step_time_plot
 
 
 def test_step_times_without_samples_are_block_means(results: StudyResults) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.training import (
+from raybench.report.sections.training import (
     draw_epoch_times,
     draw_training,
     epoch_time_plot,

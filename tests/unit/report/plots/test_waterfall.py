@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.drawing import to_svg
-from raybench.report.plots.lines import headline_title
-from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.plot import headline_title, to_svg
+from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 
 
 def test_waterfall_bars_start_where_the_last_one_ended(results: StudyResults) -> None:

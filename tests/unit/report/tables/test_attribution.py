@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.report.tables.attribution import attribution_table
+from raybench.report.sections.configurations import attribution_table
 from tests.unit.studies import exactly, planted
 
 

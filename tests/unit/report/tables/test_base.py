@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import percent
-from raybench.report.tables.base import (
+from raybench.report.table import (
     NONE,
     Column,
     Heading,

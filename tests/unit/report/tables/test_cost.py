@@ -6,9 +6,9 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
+from raybench.report.advice import when_to_use
 from raybench.report.answer import answer_box
-from raybench.report.tables.cost import cost_table
-from raybench.report.when_to_use import when_to_use
+from raybench.report.sections.cost import cost_table
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
 

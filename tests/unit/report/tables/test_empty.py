@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from raybench.analysis import analyse
-from raybench.report.tables.attribution import attribution_table
-from raybench.report.tables.cost import cost_table
-from raybench.report.tables.hiding import hiding_table
-from raybench.report.tables.phases import phases_table
-from raybench.report.tables.scaling import overheads_table
-from raybench.report.when_to_use import when_to_use
+from raybench.report.advice import when_to_use
+from raybench.report.sections.configurations import attribution_table
+from raybench.report.sections.cost import cost_table
+from raybench.report.sections.overlap import hiding_table
+from raybench.report.sections.scaling import overheads_table
+from raybench.report.sections.waterfall import phases_table
 from raybench.spec import Setting
 from tests.unit.studies import SIXTEEN_TENTHS, measured, study
 

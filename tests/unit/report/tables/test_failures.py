@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis import StudyResults, analyse
-from raybench.report.tables.failures import failures_table
+from raybench.report.sections.trials import failures_table
 from raybench.spec import Setting
 from tests.unit.studies import asked, failed, study
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from raybench.analysis import analyse
 from raybench.analysis.overlap import MOST_SHOWN
-from raybench.report.tables.hiding import hiding_table, hiding_words
+from raybench.report.sections.overlap import hiding_table, hiding_words
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.studies import exactly, grid, planted, study
 

@@ -8,8 +8,8 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.measurements import TracedRank
 from raybench.records.record import TrialRecord
-from raybench.report.tables.base import NONE
-from raybench.report.tables.overlap import overlap_table
+from raybench.report.sections.overlap import overlap_table
+from raybench.report.table import NONE
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
 from tests.unit.studies import SIXTEEN_TENTHS, measured, study

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.report.tables.phases import phases_table
+from raybench.report.sections.waterfall import phases_table
 from tests.unit.studies import SIXTEEN_TENTHS, planted
 
 

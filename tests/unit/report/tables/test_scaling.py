@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.scaling import overheads_table, scaling_table
+from raybench.report.sections.scaling import overheads_table, scaling_table
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, planted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.search import confirmation_table, suggestions_table
+from raybench.report.sections.search import confirmation_table, suggestions_table
 
 
 def test_suggestions_are_ordered_by_speed_and_say_what_batch_means(results: StudyResults) -> None:

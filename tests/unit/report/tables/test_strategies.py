@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis import analyse
 from raybench.report.answer import answer_of
-from raybench.report.tables.strategies import compression_table, strategies_table
+from raybench.report.sections.search import compression_table, strategies_table
 from tests.unit.strategies import STUDY, strategy_record
 from tests.unit.studies import study
 

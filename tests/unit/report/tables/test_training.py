@@ -11,9 +11,15 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.contents import draw_all
-from raybench.report.plots.training import epoch_time_plot, training_plot
-from raybench.report.tables.goodput import goodput_table
-from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
+from raybench.report.sections.training import (
+    changes_table,
+    epoch_time_plot,
+    epochs_table,
+    goodput_table,
+    ranks_table,
+    training_plot,
+    training_table,
+)
 from tests.support.planted import FakeLearning
 from tests.unit.studies import cured_study, trained_study
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.results import StudyResults
-from raybench.report.tables.waterfall import communication_table, waterfall_table
+from raybench.report.sections.waterfall import communication_table, waterfall_table
 
 
 def test_parts_and_communication(results: StudyResults) -> None:
