@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.batch import larger_batch
 from raybench.analysis.findings.case import Case, PartOfStep, Replay
 from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, bandwidth, ms, pct, size
 from raybench.analysis.labels import changes_words
-from raybench.analysis.same_buckets import bucket_sizes
+from raybench.analysis.reference import bucket_sizes
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 

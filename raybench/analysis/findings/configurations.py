@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.efficiency import Scaling, Status
-from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import Finding, FindingName, factor, factor_range, pct, pct_range
 from raybench.analysis.labels import changes_words, knob_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, change_key, one_of_each
-from raybench.analysis.speaking import InSameRounds, rate_ratio
+from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
+from raybench.analysis.stats.efficiency import Scaling, Status
+from raybench.analysis.stats.statistics import Estimate, simultaneous, simultaneous_ratio
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -93,7 +91,7 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    return one_of_each(there, change_key)
+    return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
 
 
 def better_settings(

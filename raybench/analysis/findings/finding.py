@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
 
 

@@ -8,13 +8,12 @@ from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.estimates.rounds import level, step_series
-from raybench.analysis.estimates.statistics import TRIM
-from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
-from raybench.analysis.estimates.trends import mann_kendall, outlying, theil_sen
 from raybench.analysis.findings.case import Case, OfTrial, programs_words, stoppable
 from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity
-from raybench.analysis.loss_parity import ParityVerdict, loss_parity
+from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
+from raybench.analysis.stats.statistics import TRIM
+from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
+from raybench.analysis.strategies import ParityVerdict, loss_parity
 from raybench.records.measurements import Beside, StepsResult
 from raybench.spec.counted import counted
 

@@ -6,12 +6,12 @@ import itertools
 import random
 from typing import Any
 
-from raybench.analysis.estimates.efficiency import Gain, Verdict
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings import configurations
 from raybench.analysis.findings.configurations import better_settings, compared
 from raybench.analysis.measured import measured_study
-from raybench.analysis.speaking import InSameRounds
+from raybench.analysis.reference import InSameRounds
+from raybench.analysis.stats.efficiency import Gain, Verdict
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, study
