@@ -138,18 +138,6 @@ def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
     return inverse(speedup).scaled(world_size)
 
 
-def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
-    """Energy of a sample on all devices of ``record`` over that on one device; None where it is not told."""
-    many = _joules_a_sample(record)
-    alone = (
-        _joules_a_sample(other)
-        for other in results.related.of(record)
-        if other.config.world_size == 1 and other.config.same_question(record.config)
-    )
-    one = next((joules for joules in alone if joules), None)
-    return many / one if many and one else None
-
-
 def _joules_a_sample(record: TrialRecord) -> float | None:
     measurement = record.steps
     if measurement is None or not measurement.energy_joules:

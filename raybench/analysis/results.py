@@ -9,8 +9,8 @@ from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, MarginalEffect, attribution, marginal_effects
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
+from raybench.analysis.combined_effect import CombinedEffect, combined_effect
 from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
-from raybench.analysis.cure import Cure, cure
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
@@ -71,7 +71,7 @@ class StudyResults(MeasuredStudy):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
-    cure: Cure | None  # of an ablation: all its changes together
+    combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
     overlaps: BatchOverlaps
@@ -160,7 +160,7 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         attribution=attributed,
-        cure=cure(base, attributed, training),
+        combined_effect=combined_effect(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
         overlaps=hidden,

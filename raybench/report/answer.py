@@ -13,8 +13,8 @@ from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.efficiency import Verdict
-from raybench.report.advice import crossover_words, cure_words, larger_batch_words, short_cure_words
-from raybench.report.format import epochs_words, interval, percent, times
+from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
+from raybench.report.format import interval, percent, times
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words, unshown_words
 from raybench.report.sections.training import changed_words, parity_words, trained_words
@@ -55,9 +55,9 @@ def answer_of(results: StudyResults) -> str:
         *_all_under_load(results),
         *_trained_apart(results),
     ]
-    if results.cure is not None:  # of the default without them the report's box tells
+    if results.combined_effect is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
-        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
         return "; ".join([*weights, *together, *_confirmations(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
@@ -150,7 +150,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     late = [Clause("Left out", "; ".join(left_out))] if left_out else []
     if not results.records or not results.complete:
         return [Clause("Result", answer_of(results)), *late]
-    clauses = _cure_clauses(results)
+    clauses = _combined_clauses(results)
     if results.headline is not None:
         scales = [*missing_target(results), _speed(results), *crossover_words(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
@@ -174,12 +174,14 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     return [*clauses, *late] or [Clause("Result", answer_of(results))]
 
 
-def _cure_clauses(results: StudyResults) -> list[Clause]:
+def _combined_clauses(results: StudyResults) -> list[Clause]:
     """What an ablation was asked: it comes first."""
-    if results.cure is None:
+    combined = results.combined_effect
+    if combined is None:
         return []
-    batch = larger_batch_words(results.cure)
-    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+    batch = larger_batch_words(combined)
+    clauses = [Clause("All changes together", combined_words(combined))]
+    return [*clauses, Clause("Its batch", batch)] if batch else clauses
 
 
 def _to_change(results: StudyResults) -> list[str]:
@@ -417,7 +419,7 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        told = results.cure.trained if results.cure else None  # with the cure
+        told = results.combined_effect.trained if results.combined_effect else None  # with all changes
         changed = [
             each
             for each in training.changed
@@ -429,10 +431,10 @@ def _training(results: StudyResults) -> list[str]:
             stopped = len(changed) - len(learned)
             early = f", {stopped} of them stopped early" if stopped else ""
             verdicts.append(f"{rest} more settings in the table of trainings{early}")
-        return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
+        return [f"trained {counted(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
+    words = f"{devices_words(group.world_size)} trained {counted(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
 
 

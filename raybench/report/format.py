@@ -219,11 +219,6 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def epochs_words(number: int) -> str:
-    """1 epoch, 3 epochs."""
-    return counted(number, "epoch")
-
-
 def duration_words(seconds: float) -> str:
     """A step's time with its unit: 0.45 ms, 12.3 ms, 1.25 s."""
     if abs(seconds) < LEAST_DURATION_S:

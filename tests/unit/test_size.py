@@ -11,13 +11,13 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (9917, 79),
+    "analysis": (9910, 79),
     "commands": (2466, 21),
     "launch": (2125, 18),
     "machine": (1085, 8),
     "plan": (1116, 10),
     "records": (1504, 13),
-    "report": (5631, 28),
+    "report": (5646, 28),
     "run": (1372, 9),
     "spec": (1479, 13),
     "worker": (4950, 44),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.training import (
     draw_epoch_times,
@@ -9,6 +11,8 @@ from raybench.report.sections.training import (
     epoch_time_plot,
     training_plot,
 )
+
+pytestmark = pytest.mark.usefixtures("pictures")
 
 
 def test_a_line_for_each_number_of_devices(trained_results: StudyResults) -> None:

@@ -7,6 +7,8 @@ import pytest
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.configurations import configurations_plot
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def test_configurations_keep_the_best_and_the_worst(wide: StudyResults) -> None:
     plot = configurations_plot(wide)

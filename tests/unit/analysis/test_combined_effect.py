@@ -14,7 +14,7 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
-from raybench.report.advice import cure_words
+from raybench.report.advice import combined_words
 from raybench.report.answer import answer_box, answer_of
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
@@ -61,7 +61,7 @@ def ablation(noise: Noise = QUIET, devices: int = 2, **fields: object) -> StudyR
 
 
 def test_each_share_of_the_cure_is_found() -> None:
-    found = ablation().cure
+    found = ablation().combined_effect
     assert found is not None
     assert found.together.efficiency_ratio.value == pytest.approx(4.5)
     shares = {next(iter(each.effect.changes)): each.share.value for each in found.shares}
@@ -76,7 +76,7 @@ def test_each_share_of_the_cure_is_found() -> None:
 
 
 def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
-    found = ablation(training={"epochs": 2, "seeds": 3}).cure
+    found = ablation(training={"epochs": 2, "seeds": 3}).combined_effect
     assert found is not None
     assert found.batch_ratio == 64  # 16 in a pass, 4 passes in a step
     assert found.goodput_ratio is not None
@@ -89,9 +89,13 @@ def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
 
 def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
     results = ablation(devices=4, training={"epochs": 2, "seeds": 3})
-    assert results.cure is not None
-    assert results.cure.trained is not None
-    assert results.cure.trained.group.world_size == results.cure.together.record.config.world_size == 4
+    assert results.combined_effect is not None
+    assert results.combined_effect.trained is not None
+    assert (
+        results.combined_effect.trained.group.world_size
+        == results.combined_effect.together.record.config.world_size
+        == 4
+    )
     assert results.training is not None
     told = {each.record.trial_id: each.throughput_samples_per_s for each in results.training.goodput}
     assert told
@@ -100,7 +104,7 @@ def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
 
 def test_the_answer_begins_with_the_cure() -> None:
     box = answer_box(ablation(training={"epochs": 2, "seeds": 3}))
-    assert [each.question for each in box[:2]] == ["The cure", "Its batch"]
+    assert [each.question for each in box[:2]] == ["All changes together", "Its batch"]
     assert "shares of it: 46% [46, 46] batch 128, 27% [27, 27] accumulation 4" in box[0].words
     assert "a step has 64 times the samples" in box[1].words
     assert "the goodput (useful samples/s)" in box[1].words
@@ -117,20 +121,20 @@ def test_the_terminal_has_a_few_lines_of_it() -> None:
 
 
 def test_changes_that_overlap_bring_less_together() -> None:
-    found = ablation().cure
+    found = ablation().combined_effect
     assert found is not None
     assert found.rest is not None
     overlapping = replace(found, rest=found.rest.scaled(-1))
-    assert "less 34% [34, 34] that they do not bring together" in cure_words(overlapping)
+    assert "less 34% [34, 34] that they do not bring together" in combined_words(overlapping)
 
 
 def test_without_a_certain_effect_there_is_nothing_to_share() -> None:
     results = ablation(Noise(block=2.0))
-    assert results.cure is not None
-    assert (results.cure.shares, results.cure.rest) == ((), None)
+    assert results.combined_effect is not None
+    assert (results.combined_effect.shares, results.combined_effect.rest) == ((), None)
     words = answer_box(results)[0].words
     assert "no certain difference, so there is nothing to share out; each alone: " in words
 
 
 def test_no_other_search_asks_for_a_cure() -> None:
-    assert planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size").cure is None
+    assert planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size").combined_effect is None

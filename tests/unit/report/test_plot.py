@@ -39,6 +39,8 @@ from raybench.spec import Setting
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def test_nothing_to_draw_is_none() -> None:
     spec = study(knobs={"batch_size": [64]})

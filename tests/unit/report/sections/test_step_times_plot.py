@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.trials import step_time_plot
+
+pytestmark = pytest.mark.usefixtures("pictures")
 
 
 def test_step_times_without_samples_are_block_means(results: StudyResults) -> None:

@@ -8,6 +8,8 @@ from raybench.analysis.results import StudyResults
 from raybench.report.plot import headline_title, to_svg
 from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def test_waterfall_bars_start_where_the_last_one_ended(results: StudyResults) -> None:
     plot = waterfall_plot(results)

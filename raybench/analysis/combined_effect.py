@@ -18,7 +18,7 @@ from raybench.records.record import TrialRecord
 
 
 @dataclass(frozen=True)
-class CureShare:
+class ChangeShare:
     """One change alone: its part of what all changes bring."""
 
     effect: Effect
@@ -26,21 +26,23 @@ class CureShare:
 
 
 @dataclass(frozen=True)
-class Cure:
+class CombinedEffect:
     """All changes of an ablation together, against the default."""
 
     together: Effect
     singles: tuple[Effect, ...]  # each change alone, the largest effect first
     speedup: Estimate | None  # over one device, with all changes
     default_speedup: Estimate | None
-    shares: tuple[CureShare, ...]  # the largest first; empty: all together change nothing for certain
+    shares: tuple[ChangeShare, ...]  # the largest first; empty: all together change nothing for certain
     rest: Estimate | None  # of the changes together, beyond their product; None with no shares
     batch_ratio: float  # samples of an optimizer step over the default's
     goodput_ratio: Estimate | None  # None: no noise scale was measured
     trained: Comparison | None  # with all changes and without, on equally many devices
 
 
-def cure(results: MeasuredStudy, found: Attribution | None, training: TrainingResults | None) -> Cure | None:
+def combined_effect(
+    results: MeasuredStudy, found: Attribution | None, training: TrainingResults | None
+) -> CombinedEffect | None:
     """Of a study whose search is an ablation; None where its changes together were not measured."""
     if found is None or results.study.search.method != "ablation" or not found.together:
         return None
@@ -52,7 +54,7 @@ def cure(results: MeasuredStudy, found: Attribution | None, training: TrainingRe
     useful = training.goodput if training else ()
     useful_shares = [_useful_share(useful, each) for each in (record, found.default)]
     changed = training.changed if training else ()
-    return Cure(
+    return CombinedEffect(
         together=together,
         singles=parts,
         speedup=results.scaling(record).speedup,
@@ -71,12 +73,12 @@ def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
     return config.world_size == record.config.world_size and config.same_setting(record.config)
 
 
-def _shares(singles: Sequence[Effect], together: Effect) -> tuple[tuple[CureShare, ...], Estimate | None]:
+def _shares(singles: Sequence[Effect], together: Effect) -> tuple[tuple[ChangeShare, ...], Estimate | None]:
     """None where all together are no certain change: there is nothing to share."""
     if together.interaction is None or not together.efficiency_ratio.excludes(1.0):
         return (), None
     whole = together.efficiency_ratio
-    shares = [CureShare(each, _share(each.efficiency_ratio, whole)) for each in singles]
+    shares = [ChangeShare(each, _share(each.efficiency_ratio, whole)) for each in singles]
     return tuple(sorted(shares, key=lambda each: -each.share.value)), _share(together.interaction, whole)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from raybench.analysis.results import StudyResults
 from raybench.report.plot import MOST_CURVES
 from raybench.report.sections.scaling import draw_scaling, scaling_plot
+
+pytestmark = pytest.mark.usefixtures("pictures")
 
 
 def test_scaling_values(results: StudyResults) -> None:

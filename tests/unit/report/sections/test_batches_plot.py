@@ -18,6 +18,8 @@ from raybench.report.sections.scaling import (
 )
 from tests.unit.studies import exactly, planted
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def test_batch_values(results: StudyResults) -> None:
     plot = batch_plot(results)
